@@ -1,0 +1,112 @@
+"""Diagnostics and the exceptions that carry them. All errors of a stage are collected, then raised at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from dagc.source import Source, Span
+
+
+class Severity(Enum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding.
+
+    `code` is a stable kebab-case name (`unknown-name`, `unordered-hazard`, ...; docs/diagnostics.md lists them),
+    `message` says what is wrong, `mend` what to write instead (a phrase, no full stop),
+    `related` further places, each with a short label ("first declared here").
+    """
+
+    code: str
+    message: str
+    span: Span
+    mend: str = ""
+    severity: Severity = Severity.ERROR
+    related: tuple[tuple[Span, str], ...] = ()
+
+    def render(self, sources: dict[str, Source]) -> str:
+        """`file:line:column: error: message [code]`, the line, a caret under the words, and the mend."""
+        source = sources[self.span.file]
+        line, column = source.line_column(self.span.start)
+        out = [f"{source.path}:{line}:{column}: {self.severity.value}: {self.message} [{self.code}]"]
+        out += _excerpt(source, self.span)
+        for span, label in self.related:
+            other = sources[span.file]
+            at_line, at_column = other.line_column(span.start)
+            out.append(f"  {other.path}:{at_line}:{at_column}: {label}")
+        if self.mend:
+            out.append(f"  mend: {self.mend}")
+        return "\n".join(out)
+
+
+def _excerpt(source: Source, span: Span) -> list[str]:
+    line, column = source.line_column(span.start)
+    text = source.line(line)
+    if not text.strip():
+        return []
+    width = max(1, min(span.end - span.start, len(text) - column + 1))
+    # Tabs are kept in the caret line, so that the caret stands under its word however wide a tab is.
+    pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])
+    return [f"  | {text}", f"  | {pad}{'^' * width}"]
+
+
+class DagcError(Exception):
+    """Any failure that is not a bug of dagc. `exit_code` is the process's (design: 1 to 5, 130)."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.mend = mend
+
+    def render(self) -> str:
+        return f"dagc: error: {self.message}" + (f"\n  mend: {self.mend}" if self.mend else "")
+
+
+class ProgramError(DagcError):
+    """A `.dag` text is wrong; carries every diagnostic found (exit code 2)."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], sources: dict[str, Source]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        self.sources = sources
+        super().__init__("\n".join(d.render(sources) for d in self.diagnostics))
+
+    def render(self) -> str:
+        count = sum(d.severity is Severity.ERROR for d in self.diagnostics)
+        return f"{self.message}\n{count} error{'s' if count != 1 else ''}"
+
+
+class UsageError(DagcError):
+    """A bad argument (exit code 2)."""
+
+
+class WrongResult(DagcError):
+    """A program ran and its result does not agree with the reference (exit code 1)."""
+
+    exit_code = 1
+
+
+class MissingTool(DagcError):
+    """A compiler, an MPI, a GPU or a package is missing (exit code 3)."""
+
+    exit_code = 3
+
+
+class BuildFailed(DagcError):
+    """A compiler refused emitted code (exit code 4)."""
+
+    exit_code = 4
+
+
+class RunFailed(DagcError):
+    """A program that was started failed (exit code 5)."""
+
+    exit_code = 5

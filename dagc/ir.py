@@ -1,0 +1,381 @@
+"""The IR: a `Program` (what was said, resolved) and the `Graph` (primitive ops of one lowering).
+
+Program:  one value for every structural choice; loops, branches and compounds expanded; names resolved;
+          messages still abstract.
+Graph:    messages lowered by a transport; every op is issued by the CPU, on a stream or synchronously.
+          What space, verify and emit work on.
+Sizes and by-value arguments are symbolic (`dagc.sym`) in per-rank scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType, TypeAlias
+
+from dagc.lang.ast import CodeLang, Mode, Place, Role
+from dagc.source import NOWHERE, Source, Span
+from dagc.sym import Sym
+
+OpId = NewType("OpId", int)  # index into Graph.ops
+Value: TypeAlias = int | float | bool | str
+
+
+def _span() -> Span:
+    return field(default=NOWHERE, compare=False, kw_only=True, repr=False)
+
+
+class ElementType(Enum):
+    """Types of scalars and array elements."""
+
+    I8 = "i8"
+    I16 = "i16"
+    I32 = "i32"
+    I64 = "i64"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    F32 = "f32"
+    F64 = "f64"
+    BOOL = "bool"
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return 1 if self is ElementType.BOOL else int(self.value[1:]) // 8
+
+
+# ---- declarations ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A compile-time value of the program. `type_alias` is set for `param real : type`."""
+
+    name: str
+    value: Value | ElementType
+    type: str  # as declared: i64, f64, bool, str, type
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A per-rank value, from the set-up. `name` is the display name, indices resolved: `nbr[x,lo]`."""
+
+    name: str
+    type: ElementType
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`dims` entries are None where unknown (`*`): the length comes from the set-up."""
+
+    name: str
+    type: ElementType
+    dims: tuple[Sym | None, ...]
+    place: Place
+    role: Role | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What an op touches: a whole array, a slice of it (first dimension), or a declared part.
+
+    `start`, `stop` are None for the whole. `part` names a `part` without bounds (a promise of disjointness).
+    """
+
+    array: str
+    start: Sym | None = None
+    stop: Sym | None = None
+    part: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    region: Region
+    bounded: bool
+    span: Span = _span()
+
+
+class Device(Enum):
+    GPU = "gpu"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """A formal of a kernel. `mode` is None for by-value scalars; then `dims` is None too."""
+
+    name: str
+    type: ElementType
+    mode: Mode | None
+    dims: tuple[Sym | None, ...] | None  # in the kernel's own scalar formals, and compile-time names
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class CodeText:
+    """Code with its place. For `f from "file"`, `function` and `file` are set and `text` is None."""
+
+    lang: CodeLang
+    text: str | None
+    function: str | None = None
+    file: str | None = None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Grid, block and dynamic shared bytes, in formals, compile-time names and tunables (as `Var`)."""
+
+    grid: tuple[Sym, ...]
+    block: tuple[Sym, ...]
+    shared: Sym | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Tunable:
+    """A `tune` declared in a kernel or implementation; decided once per op name."""
+
+    name: str
+    values: tuple[Value, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """An array declared in an implementation."""
+
+    name: str
+    type: ElementType
+    dims: tuple[Sym | None, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Impl:
+    """One implementation. Expressions hold formals, tunables and file-level compile-time names as `Var`s;
+    file-level compile-time names that are fixed are already replaced by their values."""
+
+    name: str  # "default" where unnamed
+    device: Device
+    launch: Launch | None
+    code: CodeText | None
+    tunables: tuple[Tunable, ...]
+    scratch: tuple[Scratch, ...]
+    requires: tuple[Sym, ...]
+    lets: tuple[tuple[str, Sym], ...]
+    links: tuple[str, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    name: str
+    value: Sym | CodeText
+    cost: Sym | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`owner` is the kernel's name, "" at program level, "dag" in the main dag."""
+
+    owner: str
+    names: tuple[str, ...]
+    method: str
+    args: tuple[Sym, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    name: str
+    formals: tuple[Formal, ...]
+    impls: tuple[Impl, ...]
+    tunables: tuple[Tunable, ...]
+    requires: tuple[Sym, ...]
+    lets: tuple[tuple[str, Sym], ...]
+    features: tuple[Feature, ...]
+    selects: tuple[Select, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An open choice. `name` is what -D takes: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
+    `dense[0].device`. `structural` is true where another value may give another graph. values[0] is the default."""
+
+    name: str
+    values: tuple[Value, ...]
+    chosen: Value
+    structural: bool
+    span: Span = _span()
+
+
+# ---- the graph as written ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    region: Region
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOp:
+    """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one."""
+
+    name: str  # display name, indices resolved: `pack[x,lo]`
+    base: str  # name without indices: decisions are per base name
+    kernel: str
+    device: Device
+    variant: str
+    tunables: tuple[tuple[str, Value], ...]
+    args: tuple[Region | Sym, ...]
+    accesses: tuple[Access, ...]
+    stream: int | None = None  # pinned stream
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOp:
+    """`gpu copy(dst, src)`: an asynchronous device copy; direction follows the places of the arrays."""
+
+    name: str
+    base: str
+    dst: Region
+    src: Region
+    stream: int | None = None
+    inserted: bool = False  # by the compiler, for an `any` array
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names)."""
+
+    label: str  # "" where unnamed in a single-message exchange; else `face[x,lo]`
+    send: Region
+    to: Sym | str
+    send_counts: str | None
+    recv: Region
+    source: Sym | str
+    recv_counts: str | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOp:
+    name: str
+    base: str
+    messages: tuple[Message, ...]
+    span: Span = _span()
+
+
+class CollectiveKind(Enum):
+    ALLREDUCE = "allreduce"
+    BCAST = "bcast"
+    ALLTOALLV = "alltoallv"
+    BARRIER = "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveOp:
+    """`args`: regions (dst, src), count and displacement arrays as regions, the root as a Sym; `reduce` the operator."""
+
+    name: str
+    base: str
+    collective: CollectiveKind
+    args: tuple[Region | Sym, ...]
+    accesses: tuple[Access, ...]
+    reduce: str | None = None
+    span: Span = _span()
+
+
+Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
+
+
+class End(Enum):
+    """Which end of a lowered op an edge meets, where the op is an exchange or a collective."""
+
+    WHOLE = "whole"
+    SEND = "send"
+    RECV = "recv"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeEnd:
+    """`message` restricts it to one message of an exchange (its label)."""
+
+    op: str
+    end: End = End.WHOLE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """completion: v starts after u has completed; otherwise only issue order (`before`)."""
+
+    u: EdgeEnd
+    v: EdgeEnd
+    completion: bool = True
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """`args`: keyword arguments, evaluated."""
+
+    file: str
+    function: str
+    args: tuple[tuple[str, Value], ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    region: Region
+    function: str
+    args: tuple[tuple[str, Value], ...]
+    rtol: float
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    name: str
+    path: str
+    params: tuple[Param, ...]
+    lets: tuple[tuple[str, Sym], ...]  # program-level `let`s by display name (code may use the constant ones)
+    enums: tuple[tuple[str, tuple[str, ...]], ...]
+    scalars: tuple[Scalar, ...]
+    arrays: tuple[Array, ...]
+    parts: tuple[Part, ...]
+    kernels: tuple[Kernel, ...]
+    code: tuple[CodeText, ...]
+    features: tuple[Feature, ...]
+    selects: tuple[Select, ...]
+    requires: tuple[Sym, ...]  # those that are left for run time
+    decisions: tuple[Decision, ...]
+    ops: tuple[Op, ...]  # in text order
+    edges: tuple[Edge, ...]
+    explicit: bool  # `edges explicit`
+    repeat: Sym | None
+    until: str | None  # array name
+    setup: Setup | None
+    verifies: tuple[Verify, ...]
+    sources: Mapping[str, Source] = field(compare=False, repr=False)
+
+    def decision(self, name: str) -> Value:
+        """The value chosen for a decision. KeyError where there is none of that name."""
+        for d in self.decisions:
+            if d.name == name:
+                return d.chosen
+        raise KeyError(name)
