@@ -1,0 +1,252 @@
+"""The parser's trees to the AST. Knows the rule names of grammar/dag.lark, and nothing of the parser itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dagc.errors import Diagnostic
+from dagc.lang import ast
+from dagc.source import Span
+
+MAX_DEPTH = 100  # of the tree; the passes recurse, and Python's stack is finite
+_MAX_INT = 2**63 - 1  # compile-time integers become std::int64_t
+
+
+class TooDeep(Exception):
+    """The tree is nested deeper than `MAX_DEPTH`; `span` is the place."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+        self.span = span
+
+
+def build(tree: Any, file: str) -> tuple[ast.Module, list[Diagnostic]]:
+    """AST of a whole tree, and what is wrong with its literals. Raises `TooDeep`.
+
+    A tree has `data` (rule name), `children` and `meta` (`start_pos`, `end_pos`, absent where it is empty); its
+    leaves are strings with `start_pos` and `end_pos`. Works without recursion, so that any depth is reported.
+    """
+    builder = _Builder(file)
+    postfix, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        postfix.append(node)
+        if hasattr(node, "children"):
+            todo += node.children
+    values: list[Any] = []
+    depths: list[int] = []
+    for node in reversed(postfix):
+        if not hasattr(node, "children"):
+            values.append(node)
+            depths.append(0)
+            continue
+        count = len(node.children)
+        children = values[len(values) - count :]
+        depth = 1 + max(depths[len(depths) - count :], default=0)
+        del values[len(values) - count :], depths[len(depths) - count :]
+        meta = node.meta
+        span = Span(getattr(meta, "start_pos", 0), getattr(meta, "end_pos", 0), file)
+        if depth > MAX_DEPTH:
+            raise TooDeep(span)
+        values.append(_RULES[str(node.data)](builder, children, span))
+        depths.append(depth)
+    module: ast.Module = values[0]
+    return module, builder.diagnostics
+
+
+class _Builder:
+    """What the rules need beyond their children: the file, and where to put diagnostics."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.diagnostics: list[Diagnostic] = []
+
+    def span_of(self, token: Any) -> Span:
+        return Span(token.start_pos, token.end_pos, self.file)
+
+    def name(self, token: Any) -> ast.DeclName:
+        return ast.DeclName(str(token), span=self.span_of(token))
+
+    def integer(self, token: str, span: Span) -> ast.Literal:
+        digits = token.replace("_", "").lstrip("0") or "0"
+        # int() refuses thousands of digits, so look at the length first.
+        value = int(digits) if len(digits) <= len(str(_MAX_INT)) else _MAX_INT + 1
+        if value > _MAX_INT:
+            self._too_large(token, span, f"write at most {_MAX_INT} (64 bits, signed)")
+            value = _MAX_INT
+        return ast.Literal(value, str(token), span=span)
+
+    def floating(self, token: str, span: Span) -> ast.Literal:
+        value = float(token.replace("_", ""))
+        if math.isinf(value):
+            self._too_large(token, span, "write at most 1.7976931348623157e308 (64 bits)")
+            value = 0.0
+        return ast.Literal(value, str(token), span=span)
+
+    def _too_large(self, token: str, span: Span, mend: str) -> None:
+        shown = token if len(token) <= 24 else f"{token[:20]}..."
+        self.diagnostics.append(Diagnostic("number-too-large", f"number {shown} is too large", span, mend))
+
+
+def _string(token: str) -> str:
+    return token[1:-1]
+
+
+def _text(token: str) -> str:
+    """Code between its quotes; line ends of any system become one."""
+    return token[3:-3].replace("\r\n", "\n")
+
+
+def _some(children: Sequence[Any]) -> tuple[Any, ...]:
+    """Without what was optional and absent, and without stray semicolons."""
+    return tuple(c for c in children if c is not None)
+
+
+def _start(b: _Builder, c: list[Any], s: Span) -> ast.Module:
+    # Without `program` the name is a placeholder too, so a leading string is always the name.
+    named = bool(c) and isinstance(c[0], str)
+    return ast.Module(str(c[0]) if named else None, _some(c[1:] if named else c), span=s)
+
+
+def _array(b: _Builder, c: list[Any], s: Span) -> ast.Array:
+    return ast.Array(c[0], c[1], c[2], c[3], c[4], span=s)
+
+
+def _formal(b: _Builder, c: list[Any], s: Span) -> ast.Formal:
+    *names, mode, kind, dims = c
+    return ast.Formal(tuple(b.name(n) for n in names), kind, mode, dims, span=s)
+
+
+def _select(b: _Builder, c: list[Any], s: Span) -> ast.Select:
+    *names, method, args = c
+    return ast.Select(tuple(map(str, names)), str(method), args or (), span=s)
+
+
+def _kernel(b: _Builder, c: list[Any], s: Span) -> ast.Kernel:
+    return ast.Kernel(str(c[0]), c[1] or (), _some(c[2:]), span=s, name_span=b.span_of(c[0]))
+
+
+def _sub_dag(b: _Builder, c: list[Any], s: Span) -> ast.SubDag:
+    return ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0]))
+
+
+def _impl(b: _Builder, c: list[Any], s: Span) -> ast.Impl:
+    return ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s)
+
+
+def _message(b: _Builder, c: list[Any], s: Span) -> ast.Message:
+    return ast.Message(c[0], c[1], c[2], c[3], c[4], c[5], c[6], span=s)
+
+
+def _edge(b: _Builder, c: list[Any], s: Span) -> ast.Edge:
+    groups = tuple(g if isinstance(g, tuple) else (g,) for g in c[0::2])
+    return ast.Edge(groups, tuple(c[1::2]), span=s)
+
+
+def _if(b: _Builder, c: list[Any], s: Span) -> ast.If:
+    otherwise = (c[2],) if isinstance(c[2], ast.If) else c[2]
+    return ast.If(c[0], c[1], otherwise, span=s)
+
+
+def _ref(b: _Builder, c: list[Any], s: Span) -> ast.Ref:
+    return ast.Ref(str(c[0]), tuple(c[1:]), span=s)
+
+
+def _binary(op: ast.BinaryOp) -> _Rule:
+    return lambda b, c, s: ast.Binary(op, c[0], c[1], span=s)
+
+
+def _unary(op: ast.UnaryOp) -> _Rule:
+    return lambda b, c, s: ast.Unary(op, c[0], span=s)
+
+
+def _tuple(b: _Builder, c: list[Any], s: Span) -> tuple[Any, ...]:
+    return _some(c)
+
+
+_Rule = Callable[[_Builder, list[Any], Span], Any]
+_RULES: dict[str, _Rule] = {
+    "start": _start,
+    "nothing": lambda b, c, s: None,
+    # values
+    "param": lambda b, c, s: ast.Param(str(c[0]), c[1], c[2], c[3], span=s),
+    "let": lambda b, c, s: ast.Let(c[0], c[1], span=s),
+    "enum": lambda b, c, s: ast.EnumDecl(str(c[0]), tuple(map(str, c[1:])), span=s),
+    "scalar": lambda b, c, s: ast.Scalar(c[0], c[1], span=s),
+    "array": _array,
+    "part": lambda b, c, s: ast.Part(c[0], c[1], span=s),
+    "names": _tuple,
+    "name": lambda b, c, s: ast.DeclName(str(c[0]), c[1] or (), span=s),
+    "type": lambda b, c, s: str(c[0]),
+    "dims": _tuple,
+    "unknown": lambda b, c, s: ast.Every(span=s),
+    "place": lambda b, c, s: ast.Place(str(c[0])),
+    "role": lambda b, c, s: ast.Role(str(c[0])),
+    # decisions
+    "tune": lambda b, c, s: ast.Tune(c[0], c[1], span=s),
+    "require": lambda b, c, s: ast.Require(c[0], span=s),
+    "feature": lambda b, c, s: ast.Feature(str(c[0]), c[2], c[1], span=s),
+    "select": _select,
+    # kernels
+    "kernel": _kernel,
+    "formals": _tuple,
+    "formal": _formal,
+    "mode": lambda b, c, s: ast.Mode(str(c[0])),
+    "impl": _impl,
+    "device": lambda b, c, s: ast.OpKind(str(c[0])),
+    "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
+    "launch": lambda b, c, s: ast.Launch(c[0], c[1], c[2], span=s),
+    "code_text": lambda b, c, s: ast.Code(c[0], text=_text(c[1]), span=s),
+    "code_file": lambda b, c, s: ast.Code(c[0], function=str(c[1]), file=_string(c[2]), span=s),
+    "lang": lambda b, c, s: ast.CodeLang(str(c[0])),
+    # the graph
+    "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
+    "dag": _sub_dag,
+    "op": lambda b, c, s: ast.Op(c[0], c[1], c[2], c[3], span=s),
+    "collective": lambda b, c, s: ast.Collective(c[0], c[1], span=s),
+    "exchange": lambda b, c, s: ast.Exchange(c[0], c[1], span=s),
+    "kind": lambda b, c, s: ast.OpKind(str(c[0])),
+    "message": _message,
+    "edge": _edge,
+    "group": _tuple,
+    "arrow": lambda b, c, s: ast.Arrow(str(c[0])),
+    "edges": lambda b, c, s: ast.EdgesExplicit(span=s),
+    "for": lambda b, c, s: ast.For(tuple(c[:-1]), c[-1], span=s),
+    "binding": lambda b, c, s: ast.Binding(str(c[0]), c[1], span=s),
+    "if": _if,
+    "block": _tuple,
+    # the world outside
+    "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
+    "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], span=s),
+    "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
+    # expressions
+    "range": lambda b, c, s: ast.Range(c[0], c[1], span=s),
+    "exprs": _tuple,
+    "cond": lambda b, c, s: ast.Conditional(c[0], c[1], c[2], span=s),
+    "or_": _binary(ast.BinaryOp.OR),
+    "and_": _binary(ast.BinaryOp.AND),
+    "cmp": lambda b, c, s: ast.Binary(c[1], c[0], c[2], span=s),
+    "cmp_op": lambda b, c, s: ast.BinaryOp(str(c[0])),
+    "add": _binary(ast.BinaryOp.ADD),
+    "sub": _binary(ast.BinaryOp.SUB),
+    "mul": _binary(ast.BinaryOp.MUL),
+    "div": _binary(ast.BinaryOp.DIV),
+    "mod": _binary(ast.BinaryOp.MOD),
+    "neg": _unary(ast.UnaryOp.NEG),
+    "not_": _unary(ast.UnaryOp.NOT),
+    "int": lambda b, c, s: b.integer(c[0], s),
+    "float": lambda b, c, s: b.floating(c[0], s),
+    "str": lambda b, c, s: ast.Literal(_string(c[0]), span=s),
+    "true": lambda b, c, s: ast.Literal(True, span=s),
+    "false": lambda b, c, s: ast.Literal(False, span=s),
+    "list": lambda b, c, s: ast.ListExpr(c[0], span=s),
+    "call": lambda b, c, s: ast.Call(c[0], c[1] or (), span=s),
+    "args": _tuple,
+    "named": lambda b, c, s: ast.Named(str(c[0]), c[1], span=s),
+    "ref": _ref,
+    "member": lambda b, c, s: c[0] if isinstance(c[0], ast.Member) else ast.Member(str(c[0]), span=s),
+    "index": lambda b, c, s: ast.Index(_some(c), span=s),
+    "every": lambda b, c, s: ast.Every(span=s),
+}
