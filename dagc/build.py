@@ -1,0 +1,286 @@
+"""Emitted source files -> a program or a shared library. The only caller of compilers.
+
+Results are kept in a cache by content: the same text, headers, flags and compiler give the same file, at once. The
+cache is `$DAGC_CACHE`, else `$XDG_CACHE_HOME/dagc`, else `~/.cache/dagc`; it may be deleted at any time, and several
+processes may use it. Where it cannot be written, everything is compiled anew.
+
+Flags. Both targets are optimised (-O3) with every warning an error. `host` is compiled for any processor of its
+architecture (no -march=native) and without contraction (-ffp-contract=off): a result must not depend on which node of a
+cluster built it, and the cache may be shared between nodes. DAGC_CXXFLAGS and DAGC_NVCCFLAGS add flags at the end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dagc.errors import BuildFailed, DagcError
+from dagc.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
+
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-pthread", *WARNINGS)
+THREAD_SANITIZER_FLAGS = ("-std=c++17", "-O1", "-g", "-ffp-contract=off", "-fsanitize=thread", "-pthread", *WARNINGS)
+CUDA_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "--Werror",
+    "all-warnings",
+    "-Xcompiler=-Wall,-Wextra,-Werror,-pthread",
+)
+HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl"})
+CACHE_LIMIT_BYTES = 2 << 30
+_ERROR_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What to compile and how.
+
+    `directory`  the compiler runs here; `sources` and `include` are relative to it (or absolute)
+    `target`     "host" (g++) or "cuda" (nvcc, for `arch`); a `.cu` source is compiled as C++ on `host`
+    `sanitize`   "" or "thread" (host only): ThreadSanitizer, -O1 -g
+    `flags`      further flags of the compiler, before the libraries
+    """
+
+    directory: Path
+    sources: tuple[str, ...]
+    target: str = "host"
+    arch: str = "sm_90"
+    include: tuple[str, ...] = ("include",)
+    mpi: MPI | None = None
+    shared: bool = False
+    sanitize: str = ""
+    defines: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def build(
+    sources: Sequence[str | Path],
+    out: Path,
+    *,
+    target: str = "host",
+    directory: Path | None = None,
+    arch: str = "sm_90",
+    include: Sequence[str | Path] = ("include",),
+    mpi: MPI | None = None,
+    shared: bool = False,
+    sanitize: str = "",
+    defines: Sequence[str] = (),
+    libraries: Sequence[str] = (),
+    flags: Sequence[str] = (),
+) -> Path:
+    """Compile and link `sources` into `out` (a program, or with `shared` a library) and return its absolute path.
+
+    `directory` (default: where the first source is) is where the compiler runs; names are kept relative to it, so that
+    equal files in two directories share one entry of the cache. Raises MissingTool, and BuildFailed with the
+    compiler's first errors and the command to repeat. `out` appears whole or not at all.
+    """
+    where = Path(directory if directory is not None else Path(sources[0]).parent).absolute()
+    order = Build(
+        where,
+        tuple(_relative(Path(s), where) for s in sources),
+        target,
+        arch,
+        tuple(_relative(Path(i), where) for i in include if (where / i).is_dir()),
+        mpi,
+        shared,
+        sanitize,
+        tuple(defines),
+        tuple(libraries),
+        tuple(flags),
+    )
+    return run(order, out.absolute())
+
+
+def run(order: Build, out: Path) -> Path:
+    """`build` for an order already put together."""
+    compiler = compiler_of(order)
+    command = command_line(order, compiler)
+    cache = cache_directory()
+    if cache is None:
+        _compile_to(order, command, out)
+        return out
+    name = key(order, compiler, command)
+    entry = cache / name[:2] / name
+    with _locked(entry.parent / "lock"):
+        if not entry.is_file():
+            _compile_to(order, command, entry)
+            _prune(cache, keep=entry)
+        else:
+            os.utime(entry)
+        _copy(entry, out)
+    return out
+
+
+def compiler_of(order: Build) -> Compiler:
+    if order.target == "cuda":
+        return require_nvcc()
+    if order.target == "host":
+        return require_cxx()
+    raise ValueError(f"no such target: {order.target}")
+
+
+def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
+    """The compiler's command, save `-o FILE`; to be run in `order.directory`."""
+    cuda = order.target == "cuda"
+    words = [str(compiler.path)]
+    if cuda:
+        words += [f"-arch={order.arch}", *CUDA_FLAGS]
+        if os.environ.get("DAGC_CXX"):
+            host = find_cxx()
+            words += ["-ccbin", str(host.path)] if host is not None else []
+    else:
+        words += THREAD_SANITIZER_FLAGS if order.sanitize == "thread" else HOST_FLAGS
+    if order.shared:
+        words += ["-shared", "-Xcompiler=-fPIC" if cuda else "-fPIC"]
+    words += [f"-D{define}" for define in order.defines]
+    words += [f"-I{path}" for path in order.include]
+    if order.mpi is not None:
+        words += order.mpi.compile_flags()
+    words += order.flags
+    for source in order.sources:
+        # Emitted CUDA text is valid C++ for the host target; g++ knows no `.cu`.
+        words += [source] if cuda or not source.endswith(".cu") else ["-x", "c++", source, "-x", "none"]
+    words += [f"-l{library}" for library in order.libraries]
+    if order.mpi is not None:
+        words += order.mpi.link_flags(nvcc=cuda)
+    words += shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
+    return tuple(words)
+
+
+def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
+    """SHA-256 over everything the result depends on: command, versions, sources, and headers that may be included."""
+    digest = hashlib.sha256()
+
+    def add(text: bytes) -> None:
+        digest.update(len(text).to_bytes(8, "little"))
+        digest.update(text)
+
+    add(compiler.version.encode())
+    if order.mpi is not None:
+        add(f"{order.mpi.kind.value} {order.mpi.version}".encode())
+    for word in command:
+        add(word.encode())
+    for path in inputs(order):
+        add(_relative(path, order.directory).encode())
+        add(path.read_bytes())
+    return digest.hexdigest()
+
+
+def inputs(order: Build) -> list[Path]:
+    """The sources, every header beside a source, and every header under the include directories.
+
+    More than is included in the end, but found without running the preprocessor.
+    """
+    sources = [order.directory / source for source in order.sources]
+    for source in sources:
+        if not source.is_file():
+            raise DagcError(f"{source} is to be compiled, but there is no such file")
+    beside = {header for source in sources for header in source.parent.iterdir()}
+    below = {header for path in order.include for header in (order.directory / path).rglob("*")}
+    headers = {h for h in beside | below if h.suffix in HEADER_SUFFIXES and h.is_file()}
+    return [*sources, *sorted(headers)]
+
+
+def cache_directory() -> Path | None:
+    """Where results are kept; made if need be. None where it cannot be written."""
+    chosen = os.environ.get("DAGC_CACHE")
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        path = Path(chosen) if chosen else Path(home) / "dagc"
+        (path / "build").mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return (path / "build").absolute() if os.access(path / "build", os.W_OK) else None
+
+
+# --- internals --------------------------------------------------------------------------------------------------------
+
+
+def _relative(path: Path, directory: Path) -> str:
+    if not path.is_absolute() and (directory / path).exists():
+        return str(path)
+    path = path.absolute()
+    return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
+
+
+def _compile_to(order: Build, command: tuple[str, ...], out: Path) -> None:
+    """Run the compiler; `out` is replaced only by a finished file."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
+            made = Path(scratch, "out")
+            words = [*command, "-o", str(made)]
+            done = subprocess.run(
+                words, cwd=order.directory, capture_output=True, text=True, errors="replace", check=False
+            )
+            if done.returncode != 0 or not made.is_file():
+                raise BuildFailed(_failure(order, words, out, done.stderr + done.stdout))
+            made.replace(out)
+    except OSError as error:
+        raise BuildFailed(f"{out} could not be built: {error.strerror or error}") from error
+
+
+def _failure(order: Build, words: list[str], out: Path, output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+    # The lines before the first error say through which headers it was reached.
+    start = max(0, first - 2)
+    shown = lines[start : start + _ERROR_LINES]
+    left = len(lines) - start - len(shown)
+    more = [f"... and {left} more lines"] if left > 0 else []
+    repeat = shlex.join([*words[:-1], str(out)])
+    head = f"{Path(words[0]).name} refused {', '.join(order.sources)}:"
+    return "\n".join([head, *shown, *more, "to repeat:", f"  cd {shlex.quote(str(order.directory))} && {repeat}"])
+
+
+def _copy(entry: Path, out: Path) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
+            made = Path(scratch, "out")
+            shutil.copy2(entry, made)
+            made.replace(out)
+    except OSError as error:
+        raise DagcError(f"{out} could not be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time makes an entry; the others wait and find it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
+    except OSError as error:
+        raise DagcError(f"the build cache {path.parent} cannot be written: {error.strerror or error}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _prune(cache: Path, keep: Path) -> None:
+    """Remove the entries that were not used for longest, until the cache is within its limit."""
+    entries: list[tuple[float, int, Path]] = []
+    for path in cache.glob("??/*"):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if path != keep and path.name != "lock" and path.is_file():
+            entries.append((status.st_mtime, status.st_size, path))
+    size = sum(entry[1] for entry in entries)
+    for _, bytes_freed, path in sorted(entries):
+        if size <= CACHE_LIMIT_BYTES:
+            break
+        path.unlink(missing_ok=True)
+        size -= bytes_freed
