@@ -1,0 +1,82 @@
+// Failures of a run: one clear line, then an exit code that mpiexec passes on.
+//
+//   DAGC_CUDA(cudaMalloc(&p, n));   DAGC_MPI(MPI_Wait(&r, MPI_STATUS_IGNORE));   dagc::fail(1, "y differs");
+//
+// Define DAGC_NO_MPI to use this header (and npy.hpp, options.hpp) in a program without MPI.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#ifndef DAGC_NO_MPI
+#include <mpi.h>
+#endif
+
+#include "dagc/in_flight.hpp"
+
+namespace dagc {
+
+// Exit codes, the same as those of the `dagc` command.
+enum ExitCode { exit_good = 0, exit_wrong_result = 1, exit_bad_input = 2, exit_missing = 3, exit_run_failed = 5 };
+
+#ifndef DAGC_NO_MPI
+// True between MPI_Init and MPI_Finalize.
+inline bool mpi_running() {
+  int initialised = 0, finalised = 0;
+  MPI_Initialized(&initialised);
+  if (initialised) MPI_Finalized(&finalised);
+  return initialised && !finalised;
+}
+#endif
+
+// "dagc: rank R: message" on stderr ("dagc: message" outside MPI), then the end of all ranks with `exit_code`.
+// May be called from any thread; no destructors run, since the threads of the streams may still be at work.
+[[noreturn]] inline void fail(int exit_code, const std::string& message) {
+  std::fflush(stdout);
+#ifndef DAGC_NO_MPI
+  if (mpi_running()) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::fprintf(stderr, "dagc: rank %d: %s\n", rank, message.c_str());
+    std::fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+  }
+#endif
+  std::fprintf(stderr, "dagc: %s\n", message.c_str());
+  std::fflush(stderr);
+  std::_Exit(exit_code);
+}
+
+[[noreturn]] inline void call_failed(const char* file, int line, const char* call, const std::string& reason) {
+  fail(exit_run_failed, std::string(file) + ":" + std::to_string(line) + ": " + call + " failed: " + reason);
+}
+
+#ifndef DAGC_NO_MPI
+[[noreturn]] inline void mpi_failed(int status, const char* file, int line, const char* call) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  call_failed(file, line, call, text);
+}
+#endif
+
+}  // namespace dagc
+
+// Works with the CUDA runtime and with the host target's stand-in for it, which use the same names.
+#define DAGC_CUDA(call)                                                                       \
+  do {                                                                                        \
+    const auto dagc_status = (call);                                                          \
+    if (dagc_status != cudaSuccess)                                                           \
+      ::dagc::call_failed(__FILE__, __LINE__, #call, cudaGetErrorString(dagc_status));        \
+  } while (0)
+
+// MPI must return errors instead of aborting: dagc::Mpi (message.hpp) sees to that.
+// What MPI itself touches is hidden from ThreadSanitizer; message buffers are annotated instead (in_flight.hpp).
+#define DAGC_MPI(call)                                                                        \
+  do {                                                                                        \
+    const ::dagc::tsan::Ignore dagc_ignore;                                                   \
+    const int dagc_status = (call);                                                           \
+    if (dagc_status != MPI_SUCCESS) ::dagc::mpi_failed(dagc_status, __FILE__, __LINE__, #call); \
+  } while (0)

@@ -1,0 +1,127 @@
+// What ThreadSanitizer is told about message buffers. Without -fsanitize=thread all of it compiles to nothing.
+//
+// MPI reads a send buffer, and writes a receive buffer, at some time between post and wait: in the post, in the wait,
+// or while another call makes progress. The tool sees some of these accesses and misses others (a large message
+// goes through the kernel or a device), and sees them in a thread that is ordered with more than the message is.
+// So MPI's own accesses are hidden (`Ignore`), and each message is played by a thread of its own (a TSan fiber):
+//   post: the CPU releases to the message; the message accesses the buffer;
+//   wait: the message accesses the buffer again; the message releases to the CPU.
+// Two accesses, since the tool compares an access with earlier ones only. Whoever touches the buffer must thus be
+// ordered before the post or after the wait, whatever the real timing was; nothing else is ordered by it.
+#pragma once
+
+#include <cstddef>
+
+#if defined(__SANITIZE_THREAD__)
+#define DAGC_UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define DAGC_UNDER_TSAN 1
+#endif
+#endif
+
+#ifdef DAGC_UNDER_TSAN
+#include <sanitizer/tsan_interface.h>
+
+#include <vector>
+
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+void __tsan_read_range(void* address, unsigned long size);
+void __tsan_write_range(void* address, unsigned long size);
+}
+#endif
+
+namespace dagc::tsan {
+
+#ifdef DAGC_UNDER_TSAN
+
+// While it lives, accesses of this thread are not looked at.
+struct Ignore {
+  Ignore() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~Ignore() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+  Ignore(const Ignore&) = delete;
+  Ignore& operator=(const Ignore&) = delete;
+};
+
+// The messages between a post and its wait. One object is used by one thread.
+class InFlight {
+ public:
+  InFlight() = default;
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+  ~InFlight() {
+    for (const Entry& e : entries_) __tsan_destroy_fiber(e.fiber);
+  }
+
+  void post_read(const void* buffer, std::size_t bytes) { post(const_cast<void*>(buffer), bytes, false); }
+  void post_write(void* buffer, std::size_t bytes) { post(buffer, bytes, true); }
+
+  // Call after MPI has completed them all.
+  void wait_all() {
+    for (std::size_t i = 0; i < used_; ++i) {
+      void* cpu = __tsan_get_current_fiber();
+      __tsan_switch_to_fiber(entries_[i].fiber, __tsan_switch_to_fiber_no_sync);
+      touch(entries_[i]);
+      __tsan_switch_to_fiber(cpu, 0);
+    }
+    used_ = 0;
+  }
+
+ private:
+  struct Entry {
+    void* fiber;
+    void* buffer;
+    std::size_t bytes;
+    bool write;
+  };
+
+  // Fibers are used again: making one costs far more than switching to it.
+  void post(void* buffer, std::size_t bytes, bool write) {
+    if (used_ == entries_.size()) entries_.push_back({__tsan_create_fiber(0), nullptr, 0, false});
+    Entry& e = entries_[used_++];
+    e = {e.fiber, buffer, bytes, write};
+    __tsan_set_fiber_name(e.fiber, write ? "MPI receive" : "MPI send");
+    void* cpu = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(e.fiber, 0);
+    touch(e);
+    __tsan_switch_to_fiber(cpu, __tsan_switch_to_fiber_no_sync);
+  }
+
+  static void touch(const Entry& e) {
+    if (e.bytes == 0) return;
+    if (e.write)
+      __tsan_write_range(e.buffer, e.bytes);
+    else
+      __tsan_read_range(e.buffer, e.bytes);
+  }
+
+  std::vector<Entry> entries_;
+  std::size_t used_ = 0;
+};
+
+#else
+
+struct Ignore {
+  Ignore() {}  // not defaulted: an object that is only there for its scope must not count as unused
+};
+
+class InFlight {
+ public:
+  void post_read(const void*, std::size_t) {}
+  void post_write(void*, std::size_t) {}
+  void wait_all() {}
+};
+
+#endif
+
+}  // namespace dagc::tsan

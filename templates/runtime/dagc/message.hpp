@@ -1,0 +1,256 @@
+// MPI: start and end, the device question, messages and collectives.
+//
+// Messages are posted into `Requests` and completed by `wait_all`. `Requests` keeps its memory, so that an iteration
+// allocates nothing after the first. A negative peer means no message. Counts are in elements, of any size: above
+// INT_MAX they need MPI 4, else the run fails with a line that says so.
+#pragma once
+
+#include <mpi.h>
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#if defined(OPEN_MPI) && defined(__has_include)
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+#endif
+
+#include "dagc/check.hpp"
+#include "dagc/in_flight.hpp"
+
+namespace dagc {
+
+// ---- start and end -------------------------------------------------------------------------------------------------
+
+// MPI_Init and MPI_Finalize; errors are returned, so that DAGC_MPI can say where. Make one, first thing in main.
+class Mpi {
+ public:
+  Mpi(int* argc, char*** argv) {
+    DAGC_MPI(MPI_Init(argc, argv));
+    DAGC_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    DAGC_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
+    DAGC_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks_));
+  }
+  ~Mpi() {
+    const tsan::Ignore ignore;
+    MPI_Finalize();
+  }
+  Mpi(const Mpi&) = delete;
+  Mpi& operator=(const Mpi&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+
+ private:
+  int rank_ = 0;
+  int ranks_ = 1;
+};
+
+// Number of this rank among those of its host, from 0: which GPU it takes.
+inline int local_rank(MPI_Comm comm = MPI_COMM_WORLD) {
+  MPI_Comm node = MPI_COMM_NULL;
+  int rank = 0;
+  DAGC_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
+  DAGC_MPI(MPI_Comm_rank(node, &rank));
+  DAGC_MPI(MPI_Comm_free(&node));
+  return rank;
+}
+
+// Number of ranks on this host.
+inline int local_ranks(MPI_Comm comm = MPI_COMM_WORLD) {
+  MPI_Comm node = MPI_COMM_NULL;
+  int ranks = 1;
+  DAGC_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
+  DAGC_MPI(MPI_Comm_size(node, &ranks));
+  DAGC_MPI(MPI_Comm_free(&node));
+  return ranks;
+}
+
+// True where the MPI says that it takes device pointers. On the host target device memory is plain memory: true.
+inline bool mpi_takes_device_pointers() {
+#if !defined(__CUDACC__)
+  return true;
+#elif defined(OPEN_MPI) && defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() == 1;
+#elif defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000000
+  return MPIX_Query_cuda_support() == 1;
+#else
+  return false;
+#endif
+}
+
+// ---- types ---------------------------------------------------------------------------------------------------------
+
+template <class>
+inline constexpr bool always_false = false;
+
+// MPI's type for an element type of the language: i8 to i64, u8 to u64, f32, f64, bool.
+template <class T>
+MPI_Datatype mpi_type() {
+  if constexpr (std::is_same_v<T, float>) return MPI_FLOAT;
+  else if constexpr (std::is_same_v<T, double>) return MPI_DOUBLE;
+  else if constexpr (std::is_same_v<T, bool>) return MPI_CXX_BOOL;
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
+    if constexpr (sizeof(T) == 1) return MPI_INT8_T;
+    else if constexpr (sizeof(T) == 2) return MPI_INT16_T;
+    else if constexpr (sizeof(T) == 4) return MPI_INT32_T;
+    else return MPI_INT64_T;
+  } else if constexpr (std::is_integral_v<T>) {
+    if constexpr (sizeof(T) == 1) return MPI_UINT8_T;
+    else if constexpr (sizeof(T) == 2) return MPI_UINT16_T;
+    else if constexpr (sizeof(T) == 4) return MPI_UINT32_T;
+    else return MPI_UINT64_T;
+  } else {
+    static_assert(always_false<T>, "no MPI type for this element type");
+  }
+}
+
+// The counts form of a message: `n` peers, with `counts[i]` elements for or from `ranks[i]`, one after the other.
+struct Peers {
+  const std::int32_t* ranks;
+  const std::int32_t* counts;
+  std::int64_t n;
+
+  // Elements of all of them together; what the buffer must hold.
+  std::int64_t total() const {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      if (ranks[i] >= 0) sum += counts[i];
+    return sum;
+  }
+};
+
+// ---- requests ------------------------------------------------------------------------------------------------------
+
+// What was posted and not waited for yet. One for each wait op of the program.
+class Requests {
+ public:
+  explicit Requests(std::size_t expected = 0) { requests_.reserve(expected); }
+
+  // Room for one more request; `sent` is read and `received` written until the wait (either may be null).
+  MPI_Request* add(const void* sent, std::size_t sent_bytes, void* received, std::size_t received_bytes) {
+    if (sent) in_flight_.post_read(sent, sent_bytes);
+    if (received) in_flight_.post_write(received, received_bytes);
+    requests_.push_back(MPI_REQUEST_NULL);
+    return &requests_.back();
+  }
+
+  // Complete them all.
+  void wait_all() {
+    DAGC_MPI(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE));
+    requests_.clear();
+    in_flight_.wait_all();
+  }
+
+  std::size_t size() const { return requests_.size(); }
+
+ private:
+  std::vector<MPI_Request> requests_;
+  tsan::InFlight in_flight_;
+};
+
+inline void wait_all(Requests& requests) { requests.wait_all(); }
+
+// ---- messages ------------------------------------------------------------------------------------------------------
+
+[[noreturn]] inline void count_too_large(std::int64_t count) {
+  fail(exit_run_failed, "a message of " + std::to_string(count) + " elements needs an MPI of version 4 or newer");
+}
+
+// Send `count` elements to `peer`; nothing where `peer` is negative.
+template <class T>
+void post_send(Requests& requests, const T* data, std::int64_t count, int peer, int tag, MPI_Comm comm) {
+  if (peer < 0) return;
+  MPI_Request* request = requests.add(data, static_cast<std::size_t>(count) * sizeof(T), nullptr, 0);
+  if (count <= INT_MAX) {
+    DAGC_MPI(MPI_Isend(data, static_cast<int>(count), mpi_type<T>(), peer, tag, comm, request));
+  } else {
+#if MPI_VERSION >= 4
+    DAGC_MPI(MPI_Isend_c(data, count, mpi_type<T>(), peer, tag, comm, request));
+#else
+    count_too_large(count);
+#endif
+  }
+}
+
+// Receive `count` elements from `peer`; nothing where `peer` is negative.
+template <class T>
+void post_recv(Requests& requests, T* data, std::int64_t count, int peer, int tag, MPI_Comm comm) {
+  if (peer < 0) return;
+  MPI_Request* request = requests.add(nullptr, 0, data, static_cast<std::size_t>(count) * sizeof(T));
+  if (count <= INT_MAX) {
+    DAGC_MPI(MPI_Irecv(data, static_cast<int>(count), mpi_type<T>(), peer, tag, comm, request));
+  } else {
+#if MPI_VERSION >= 4
+    DAGC_MPI(MPI_Irecv_c(data, count, mpi_type<T>(), peer, tag, comm, request));
+#else
+    count_too_large(count);
+#endif
+  }
+}
+
+// The counts form: `data` holds the parts one after the other, in the order of the peers.
+template <class T>
+void post_sends(Requests& requests, const T* data, const Peers& to, int tag, MPI_Comm comm) {
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < to.n; ++i) {
+    post_send(requests, data + offset, to.counts[i], to.ranks[i], tag, comm);
+    if (to.ranks[i] >= 0) offset += to.counts[i];
+  }
+}
+
+template <class T>
+void post_recvs(Requests& requests, T* data, const Peers& from, int tag, MPI_Comm comm) {
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < from.n; ++i) {
+    post_recv(requests, data + offset, from.counts[i], from.ranks[i], tag, comm);
+    if (from.ranks[i] >= 0) offset += from.counts[i];
+  }
+}
+
+// ---- collectives ---------------------------------------------------------------------------------------------------
+
+inline int int_count(std::int64_t count) {
+  if (count > INT_MAX) fail(exit_run_failed, "a collective of " + std::to_string(count) + " elements is not supported");
+  return static_cast<int>(count);
+}
+
+// dst = op over the ranks' src, `count` elements; dst may be src.
+template <class T>
+void post_allreduce(Requests& requests, T* dst, const T* src, std::int64_t count, MPI_Op op, MPI_Comm comm) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  const bool in_place = src == dst;
+  MPI_Request* request = requests.add(in_place ? nullptr : src, bytes, dst, bytes);
+  DAGC_MPI(MPI_Iallreduce(in_place ? MPI_IN_PLACE : static_cast<const void*>(src), dst, int_count(count),
+                          mpi_type<T>(), op, comm, request));
+}
+
+// `data` of rank `root` to all.
+template <class T>
+void post_bcast(Requests& requests, T* data, std::int64_t count, int root, int rank, MPI_Comm comm) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  MPI_Request* request = rank == root ? requests.add(data, bytes, nullptr, 0) : requests.add(nullptr, 0, data, bytes);
+  DAGC_MPI(MPI_Ibcast(data, int_count(count), mpi_type<T>(), root, comm, request));
+}
+
+// `send_bytes` and `recv_bytes` are the lengths of the buffers; counts and displacements in elements, one per rank.
+template <class T>
+void post_alltoallv(Requests& requests, T* dst, const std::int32_t* recv_counts, const std::int32_t* recv_displacements,
+                    std::size_t recv_bytes, const T* src, const std::int32_t* send_counts,
+                    const std::int32_t* send_displacements, std::size_t send_bytes, MPI_Comm comm) {
+  MPI_Request* request = requests.add(src, send_bytes, dst, recv_bytes);
+  DAGC_MPI(MPI_Ialltoallv(src, send_counts, send_displacements, mpi_type<T>(), dst, recv_counts, recv_displacements,
+                          mpi_type<T>(), comm, request));
+}
+
+inline void post_barrier(Requests& requests, MPI_Comm comm) {
+  MPI_Request* request = requests.add(nullptr, 0, nullptr, 0);
+  DAGC_MPI(MPI_Ibarrier(comm, request));
+}
+
+}  // namespace dagc
