@@ -1,0 +1,82 @@
+"""Edges of the graph: those inside exchanges, those written, and, unless `edges explicit`, those inferred."""
+
+from __future__ import annotations
+
+from dagc.errors import Diagnostic
+from dagc.graph import Action
+from dagc.ir import EdgeEnd, End, OpId, Program
+from dagc.passes.hazards import Conflicts
+from dagc.passes.messages import Ends, Lowered
+from dagc.passes.reach import Edges
+
+
+def connect(program: Program, lowered: Lowered, conflicts: Conflicts, findings: list[Diagnostic]) -> Edges:
+    """All edges, `end` included. A cycle becomes a diagnostic."""
+    edges = Edges(len(lowered.ops))
+    for u, v in lowered.inner:
+        edges.add(u, v)
+    for edge in program.edges:
+        for u in leaving(lowered.ends[edge.u.op], edge.u):
+            for v in entering(lowered.ends[edge.v.op], edge.v):
+                if edge.completion:
+                    edges.add(u, v)
+                else:
+                    edges.add_order(u, v)
+    cycle = edges.cycle()
+    if cycle:
+        findings.append(_cycle(program, lowered, cycle))
+        return edges
+    if not program.explicit:
+        _infer(lowered, conflicts, edges)
+        cycle = edges.cycle()
+        if cycle:
+            findings.append(_cycle(program, lowered, cycle))
+    end = OpId(len(lowered.ops) - 1)
+    followed = {u for u, _ in edges.completion}
+    for op in lowered.ops:
+        if op.action is not Action.END and op.id not in followed:
+            edges.add(op.id, end)
+    return edges
+
+
+def _infer(lowered: Lowered, conflicts: Conflicts, edges: Edges) -> None:
+    """An edge for each hazard that no path orders yet; nearest first, so that no edge repeats a path."""
+    for j, earlier in enumerate(conflicts.earlier):
+        b = lowered.touches[j]
+        for i in reversed(earlier):
+            a = lowered.touches[i]
+            if not edges.path(a.end, b.begin) and not edges.path(b.end, a.begin):
+                edges.add(a.end, b.begin)
+
+
+def leaving(ends: Ends, end: EdgeEnd) -> list[OpId]:
+    """The lowered ops that an edge out of `end` leaves: the last ones."""
+    tables = {End.SEND: (ends.last_send,), End.RECV: (ends.last_recv,), End.WHOLE: (ends.last_send, ends.last_recv)}
+    return _pick(tables[end.end], end.message)
+
+
+def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
+    """The lowered ops that an edge into `end` enters: the first ones."""
+    tables = {End.SEND: (ends.first_send,), End.RECV: (ends.first_recv,), End.WHOLE: (ends.first_send, ends.first_recv)}
+    return _pick(tables[end.end], end.message)
+
+
+def _pick(tables: tuple[dict[str, OpId], ...], message: str | None) -> list[OpId]:
+    found = [op for table in tables for label, op in table.items() if message is None or label == message]
+    return list(dict.fromkeys(found))
+
+
+def _cycle(program: Program, lowered: Lowered, cycle: list[OpId]) -> Diagnostic:
+    names = [lowered.ops[op].name for op in cycle]
+    span = lowered.ops[cycle[0]].span
+    written = {op.op.name for op in (lowered.ops[i] for i in cycle) if op.op is not None}
+    for edge in program.edges:  # point at an edge of the cycle where one was written
+        if edge.u.op in written and edge.v.op in written:
+            span = edge.span
+            break
+    return Diagnostic(
+        "cycle",
+        "these ops wait for each other: " + " -> ".join(f"`{n}`" for n in [*names, names[0]]),
+        span,
+        "remove or turn one of the edges",
+    )

@@ -1,0 +1,329 @@
+"""Lowers messages by the transport: what is posted, waited for and staged, and in which order inside an exchange.
+
+mpi_host  through pinned memory on the host. Each message whose array is on the device gets a copy on either side:
+          fused (in the op that produces or consumes the data) or as ops of the DAG.
+mpi_cuda  device pointers; no copies.
+nccl      one exchange is one grouped GPU op on a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagc.errors import Diagnostic
+from dagc.graph import Action, GraphOp, Staging, Touch, Transport
+from dagc.ir import (
+    Access,
+    CollectiveOp,
+    CopyOp,
+    Device,
+    ExchangeOp,
+    KernelOp,
+    OpId,
+    Program,
+    Region,
+)
+from dagc.lang.ast import Mode, Place
+from dagc.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Lowered ops of one op of the program: where edges enter and leave it. By message label for `x.face.send`."""
+
+    first_send: dict[str, OpId]
+    last_send: dict[str, OpId]
+    first_recv: dict[str, OpId]
+    last_recv: dict[str, OpId]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Primitive ops without the edges between ops of the program. `inner` are the edges inside one of them."""
+
+    ops: tuple[GraphOp, ...]
+    touches: tuple[Touch, ...]
+    inner: tuple[tuple[OpId, OpId], ...]
+    ends: dict[str, Ends]
+    mirrors: tuple[str, ...]
+    matches: tuple[tuple[OpId, OpId], ...]
+    findings: tuple[Diagnostic, ...]
+
+    def ops_pinned(self) -> tuple[tuple[str, int, Span], ...]:
+        return tuple((op.name, op.stream, op.span) for op in self.ops if op.stream is not None)
+
+
+def lower_messages(program: Program, transport: Transport, staging: Staging) -> Lowered:
+    """Lower every op of the program, in text order, and append `end`."""
+    return _Lowering(program, transport, staging).run()
+
+
+class _Lowering:
+    def __init__(self, program: Program, transport: Transport, staging: Staging) -> None:
+        self.program, self.transport, self.staging = program, transport, staging
+        self.places = {array.name: array.place for array in program.arrays}
+        self.exchanges = sum(isinstance(op, ExchangeOp) for op in program.ops)
+        self.ops: list[GraphOp] = []
+        self.touches: list[Touch] = []
+        self.inner: list[tuple[OpId, OpId]] = []
+        self.matches: list[tuple[OpId, OpId]] = []
+        self.ends: dict[str, Ends] = {}
+        self.mirrors: dict[str, None] = {}
+        self.findings: list[Diagnostic] = []
+        # Per op name: device arrays that it copies from, or to, their mirrors.
+        self.copy_in: dict[str, list[str]] = {}
+        self.copy_out: dict[str, list[str]] = {}
+
+    def run(self) -> Lowered:
+        plan = {op.name: self._stages(i) for i, op in enumerate(self.program.ops)}
+        for op in self.program.ops:
+            match op:
+                case KernelOp() | CopyOp():
+                    self._work(op)
+                case ExchangeOp() if self.transport is Transport.NCCL:
+                    self._group(op)
+                case ExchangeOp():
+                    self._exchange(op, plan[op.name])
+                case CollectiveOp():
+                    self._collective(op, plan[op.name])
+        self._add("end", Action.END, gpu=False)
+        self._names_are_unique()
+        return Lowered(
+            tuple(self.ops),
+            tuple(self.touches),
+            tuple(dict.fromkeys(self.inner)),
+            self.ends,
+            tuple(self.mirrors),
+            tuple(self.matches),
+            tuple(self.findings),
+        )
+
+    # ---- staging ------------------------------------------------------------------------
+
+    def _stages(self, index: int) -> dict[tuple[str, bool], bool]:
+        """For one exchange or collective: (array, outwards) -> is the copy an op of its own?
+
+        Decided before lowering, since a fused copy belongs to an op that comes earlier or later in the text.
+        """
+        op = self.program.ops[index]
+        out: dict[tuple[str, bool], bool] = {}
+        if self.transport is not Transport.MPI_HOST:
+            return out
+        for region, mode in _message_accesses(op):
+            if self.places[region.array] is not Place.DEVICE:
+                continue
+            self.mirrors.setdefault(region.array)
+            if region.start is not None or region.part is not None:
+                self.findings.append(
+                    Diagnostic(
+                        "staged-slice",
+                        f"`{op.name}` sends or receives a part of `{region.array}`, which mpi_host cannot stage",
+                        op.span,
+                        "give the message an array of its own, or choose -D transport=mpi_cuda",
+                    )
+                )
+            for outwards in (True, False):
+                if mode is not (Mode.OUT if outwards else Mode.IN):
+                    partner = None
+                    if self.staging is Staging.FUSED:
+                        partner = self._producer(index, region) if outwards else self._consumer(index, region)
+                    out[region.array, outwards] = partner is None
+                    if partner is not None:
+                        table = self.copy_out if outwards else self.copy_in
+                        table.setdefault(partner, []).append(region.array)
+        return out
+
+    def _producer(self, index: int, region: Region) -> str | None:
+        """The one GPU op whose result is sent, None where a copy cannot be fused with it."""
+        before = range(len(self.program.ops)) if self.program.explicit else range(index - 1, -1, -1)
+        writers = [i for i in before if i != index and _touches(self.program.ops[i], region.array, writing=True)]
+        if not writers or (self.program.explicit and len(writers) > 1):
+            return None
+        op = self.program.ops[writers[0]]
+        whole = any(a.region == region and a.mode is not Mode.IN for a in _accesses(op))
+        return op.name if _on_gpu(op) and whole else None
+
+    def _consumer(self, index: int, region: Region) -> str | None:
+        """The one GPU op that reads what was received, None where there are several."""
+        ops = self.program.ops
+        readers: list[int] = []
+        for i in range(len(ops)) if self.program.explicit else range(index + 1, len(ops)):
+            if i == index:
+                continue
+            if _touches(ops[i], region.array, writing=False):
+                readers.append(i)
+            if not self.program.explicit and _touches(ops[i], region.array, writing=True):
+                break
+        return ops[readers[0]].name if len(readers) == 1 and _on_gpu(ops[readers[0]]) else None
+
+    # ---- ops ----------------------------------------------------------------------------
+
+    def _add(self, name: str, action: Action, *, gpu: bool, **more: object) -> OpId:
+        number = OpId(len(self.ops))
+        self.ops.append(GraphOp(number, name, gpu, action, **more))  # type: ignore[arg-type]
+        return number
+
+    def _touch(self, begin: OpId, end: OpId, region: Region, mode: Mode, *, mirror: bool = False) -> None:
+        self.touches.append(Touch(begin, end, region, mode, mirror))
+
+    def _work(self, op: KernelOp | CopyOp) -> None:
+        copy_in, copy_out = self.copy_in.get(op.name, []), self.copy_out.get(op.name, [])
+        gpu = isinstance(op, CopyOp) or op.device is Device.GPU
+        action = Action.COPY if isinstance(op, CopyOp) else Action.KERNEL
+        number = self._add(
+            op.name, action, gpu=gpu, op=op, stream=op.stream, span=op.span,
+            copy_in=tuple(copy_in), copy_out=tuple(copy_out),
+        )  # fmt: skip
+        for array in copy_in:
+            self._touch(number, number, Region(array), Mode.IN, mirror=True)
+            self._touch(number, number, Region(array), Mode.OUT)
+        for access in _accesses(op):
+            self._touch(number, number, access.region, access.mode)
+        for array in copy_out:
+            self._touch(number, number, Region(array), Mode.OUT, mirror=True)
+        here = {"": number}
+        self.ends[op.name] = Ends(here, here, here, here)
+
+    def _group(self, op: ExchangeOp) -> None:
+        number = self._add(op.name, Action.GROUP, gpu=True, op=op, span=op.span)
+        for message in op.messages:
+            self._touch(number, number, message.send, Mode.IN)
+            self._touch(number, number, message.recv, Mode.OUT)
+        here = {message.label: number for message in op.messages}
+        self.ends[op.name] = Ends(here, here, here, here)
+
+    def _exchange(self, op: ExchangeOp, own: dict[tuple[str, bool], bool]) -> None:
+        names = _Names(op, prefix=self.exchanges > 1)
+        first_send: dict[str, OpId] = {}
+        last_recv: dict[str, OpId] = {}
+        posts: list[OpId] = []
+        sends: dict[str, OpId] = {}
+        recvs: dict[str, OpId] = {}
+        for k, message in enumerate(op.messages):
+            if own.get((message.send.array, True)):
+                stage = self._stage(op, k, message.send, names.of("stage_out", k), outwards=True)
+                first_send[message.label] = stage
+        for k, message in enumerate(op.messages):
+            recvs[message.label] = self._add(
+                names.of("post_recv", k), Action.POST_RECV, gpu=False, op=op, message=k, span=message.span
+            )
+            sends[message.label] = self._add(
+                names.of("post_send", k), Action.POST_SEND, gpu=False, op=op, message=k, span=message.span
+            )
+            if message.label in first_send:
+                self.inner.append((first_send[message.label], sends[message.label]))
+            posts += [recvs[message.label], sends[message.label]]
+        all_sent = self._add(names.of("wait_send", None), Action.WAIT_SEND, gpu=False, op=op, span=op.span)
+        waits = [all_sent]
+        for k, message in enumerate(op.messages):
+            wait = self._add(names.of("wait_recv", k), Action.WAIT_RECV, gpu=False, op=op, message=k, span=message.span)
+            waits.append(wait)
+            mirrored = message.send.array in self.mirrors
+            self._touch(sends[message.label], all_sent, message.send, Mode.IN, mirror=mirrored)
+            mirrored = message.recv.array in self.mirrors
+            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, mirror=mirrored)
+            last_recv[message.label] = wait
+        # Every post precedes every wait: with one traversal on all ranks this excludes deadlock.
+        self.inner += [(post, wait) for post in posts for wait in waits]
+        self.matches += [(wait, post) for wait in waits for post in posts]
+        for k, message in enumerate(op.messages):
+            if own.get((message.recv.array, False)):
+                stage = self._stage(op, k, message.recv, names.of("stage_in", k), outwards=False)
+                self.inner.append((last_recv[message.label], stage))
+                last_recv[message.label] = stage
+        self.ends[op.name] = Ends({**sends, **first_send}, dict.fromkeys(sends, all_sent), recvs, last_recv)
+
+    def _stage(
+        self, op: ExchangeOp | CollectiveOp, k: int | None, region: Region, name: str, *, outwards: bool
+    ) -> OpId:
+        action = Action.STAGE_OUT if outwards else Action.STAGE_IN
+        stage = self._add(name, action, gpu=True, op=op, message=k, staged=region.array, span=op.span)
+        self._touch(stage, stage, region, Mode.IN, mirror=not outwards)
+        self._touch(stage, stage, region, Mode.OUT, mirror=outwards)
+        return stage
+
+    def _collective(self, op: CollectiveOp, own: dict[tuple[str, bool], bool]) -> None:
+        chain: list[OpId] = []
+        for array in [a for (a, outwards), alone in own.items() if outwards and alone]:
+            chain.append(self._stage(op, None, Region(array), f"{op.name}.stage_out", outwards=True))
+        post = self._add(f"{op.name}.post", Action.POST_COLLECTIVE, gpu=False, op=op, span=op.span)
+        wait = self._add(f"{op.name}.wait", Action.WAIT_COLLECTIVE, gpu=False, op=op, span=op.span)
+        self.inner += [(stage, post) for stage in chain] + [(post, wait)]
+        self.matches.append((wait, post))
+        last = wait
+        for array in [a for (a, outwards), alone in own.items() if not outwards and alone]:
+            last = self._stage(op, None, Region(array), f"{op.name}.stage_in", outwards=False)
+            self.inner.append((wait, last))
+        for access in op.accesses:
+            mirrored = access.region.array in self.mirrors
+            self._touch(post, wait, access.region, access.mode, mirror=mirrored)
+        first = {"": chain[0] if chain else post}
+        self.ends[op.name] = Ends(first, {"": last}, first, {"": last})
+
+    def _names_are_unique(self) -> None:
+        seen: dict[str, GraphOp] = {}
+        for op in self.ops:
+            if op.name in seen:
+                self.findings.append(
+                    Diagnostic(
+                        "duplicate-name",
+                        f"there are two ops named `{op.name}` after messages are lowered",
+                        op.span if op.action is not Action.END else seen[op.name].span,
+                        "rename the op of the dag",
+                    )
+                )
+            seen[op.name] = op
+
+
+class _Names:
+    """Names of lowered ops: `post_send`, `post_send[x,lo]`; with the exchange's name where there are several."""
+
+    def __init__(self, op: ExchangeOp, *, prefix: bool) -> None:
+        self.prefix = f"{op.name}." if prefix else ""
+        bases = {m.label.split("[", 1)[0] for m in op.messages}
+        self.suffixes: list[str] = []
+        for k, message in enumerate(op.messages):
+            base, _, index = message.label.partition("[")
+            suffix = f"[{index}" if index else ""
+            if len(bases) > 1 and base:
+                suffix = f".{base}{suffix}"
+            elif not index and len(op.messages) > 1:
+                suffix = f"[{k}]"
+            self.suffixes.append(suffix)
+
+    def of(self, action: str, message: int | None) -> str:
+        return self.prefix + action + ("" if message is None else self.suffixes[message])
+
+
+def _accesses(op: object) -> tuple[Access, ...]:
+    if isinstance(op, KernelOp | CollectiveOp):
+        return op.accesses
+    if isinstance(op, CopyOp):
+        return Access(op.src, Mode.IN), Access(op.dst, Mode.OUT)
+    return ()
+
+
+def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
+    """Regions that a message reads or writes; one entry per array, modes joined."""
+    found: dict[Region, Mode] = {}
+    pairs: list[tuple[Region, Mode]] = []
+    if isinstance(op, ExchangeOp):
+        for message in op.messages:
+            pairs += [(message.send, Mode.IN), (message.recv, Mode.OUT)]
+    elif isinstance(op, CollectiveOp):
+        pairs = [(access.region, access.mode) for access in op.accesses]
+    for region, mode in pairs:
+        found[region] = mode if found.get(region, mode) is mode else Mode.INOUT
+    return list(found.items())
+
+
+def _touches(op: object, array: str, *, writing: bool) -> bool:
+    accesses = [(a.region, a.mode) for a in _accesses(op)]
+    if isinstance(op, ExchangeOp):
+        accesses += _message_accesses(op)
+    unwanted = Mode.IN if writing else Mode.OUT
+    return any(region.array == array and mode is not unwanted for region, mode in accesses)
+
+
+def _on_gpu(op: object) -> bool:
+    return isinstance(op, CopyOp) or (isinstance(op, KernelOp) and op.device is Device.GPU)

@@ -1,0 +1,9 @@
+"""The decision space of one graph: states, exact counting, numbering, enumeration, uniform sampling.
+
+Contract: docs/space.md. The rules are Table III of "Machine Learning for CUDA+MPI Design Rules" (section III).
+"""
+
+from dagc.space.count import Counter
+from dagc.space.space import Space
+
+__all__ = ["Counter", "Space"]

@@ -1,0 +1,114 @@
+"""`Space`: all traversals of one graph, as an ordered, exactly counted set.
+
+A traversal's ID is its rank in the lexicographic order of offers (`Moves.offers`), from 0. IDs are stable for a
+program text and a number of streams, whatever machine or run prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from dagc.errors import UsageError
+from dagc.graph import Graph
+from dagc.space.count import Counter
+from dagc.space.moves import Asker, Moves, State
+from dagc.traversal import Entry, Traversal
+
+
+class Space:
+    """The implementations of `graph` on `streams` streams (default: the graph's own number)."""
+
+    def __init__(self, graph: Graph, streams: int | None = None) -> None:
+        self.graph = graph
+        self.moves = Moves.of(graph, streams)
+        self.counter = Counter(self.moves)
+        # Offers and successors of a state do not depend on how it was reached: enumeration meets each many times.
+        self._steps: dict[State, tuple[tuple[Entry, State], ...]] = {}
+
+    def count(self) -> int:
+        """How many there are, without enumerating them."""
+        return self.counter.total()
+
+    def __iter__(self) -> Iterator[Traversal]:
+        """All of them in the order of their IDs."""
+        prefix: list[Entry] = []
+        path = [iter(self._next(self.moves.start()))]
+        while path:
+            for entry, state in path[-1]:
+                prefix.append(entry)
+                if self.moves.finished(state):
+                    yield Traversal(tuple(prefix))
+                    prefix.pop()
+                    continue
+                path.append(iter(self._next(state)))
+                break
+            else:
+                path.pop()
+                if prefix:
+                    prefix.pop()
+
+    def _next(self, state: State) -> tuple[tuple[Entry, State], ...]:
+        known = self._steps.get(state)
+        if known is None:
+            step = self.moves.step
+            offers = self.moves.offers(state)
+            known = tuple((entry, step(state, entry, askers)) for entry, askers in offers.items())
+            self._steps[state] = known
+        return known
+
+    def first(self) -> Traversal:
+        """The traversal with ID 0: ops in file order, everything on the first stream where that is allowed."""
+        return self.at(0)
+
+    def at(self, number: int) -> Traversal:
+        """The traversal with this ID. Raises UsageError where there is none."""
+        total = self.count()
+        if not 0 <= number < total:
+            raise UsageError(f"there is no traversal {number}", f"give an ID from 0 to {total - 1}")
+        entries: list[Entry] = []
+        state = self.moves.start()
+        while not self.moves.finished(state):
+            for entry, askers in self.moves.offers(state).items():
+                after = self.moves.step(state, entry, askers)
+                size = self.counter.count(after)
+                if number < size:
+                    break
+                number -= size
+            entries.append(entry)
+            state = after
+        return Traversal(tuple(entries))
+
+    def id_of(self, traversal: Traversal) -> int:
+        """The ID of a traversal. Raises UsageError where it is not in this space, naming the entry."""
+        number = 0
+        for _, state, entry, askers in self.replay(traversal):
+            offers = self.moves.offers(state)
+            for other, who in offers.items():
+                if other == entry:
+                    break
+                number += self.counter.count(self.moves.step(state, other, who))
+            del askers
+        return number
+
+    def replay(self, traversal: Traversal) -> Iterator[tuple[int, State, Entry, list[Asker]]]:
+        """(position, state before it, entry, who may have asked) along a traversal; UsageError where one is not offered."""
+        state = self.moves.start()
+        for position, entry in enumerate(traversal.entries):
+            offers = self.moves.offers(state)
+            if entry not in offers:
+                from dagc.text import entry_text
+
+                known = ", ".join(entry_text(e, self.graph) for e in offers) or "nothing: the traversal is complete"
+                raise UsageError(
+                    f"entry {position + 1} of the traversal, {entry_text(entry, self.graph)}, is not possible there",
+                    f"one of: {known}",
+                )
+            yield position, state, entry, offers[entry]
+            state = self.moves.step(state, entry, offers[entry])
+        if not self.moves.finished(state):
+            raise UsageError("the traversal stops before `end`", "give all of its entries, the last is end")
+
+    def sample(self, random: Random) -> Traversal:
+        """One traversal, every one equally likely."""
+        return self.at(random.randrange(self.count()))
