@@ -46,11 +46,17 @@ class Diagnostic:
         return "\n".join(out)
 
 
+_MARGIN = 100
+
+
 def _excerpt(source: Source, span: Span) -> list[str]:
     line, column = source.line_column(span.start)
     text = source.line(line)
     if not text.strip():
         return []
+    text = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in text)  # no control codes to a terminal
+    first = max(0, column - 1 - _MARGIN)  # of a very long line only what is near
+    text, column = text[first : first + 2 * _MARGIN], column - first
     width = max(1, min(span.end - span.start, len(text) - column + 1))
     # Tabs are kept in the caret line, so that the caret stands under its word however wide a tab is.
     pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])

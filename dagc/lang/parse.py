@@ -4,43 +4,116 @@ from __future__ import annotations
 
 import hashlib
 import marshal
+import re
 import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dagc.errors import Diagnostic, ProgramError
 from dagc.lang import ast, table_cache
+from dagc.lang.forms import FORMS
 from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
+from dagc.lang.syntax_errors import explain
+from dagc.lang.tokens import Kind, scan
 from dagc.resources import resource
-from dagc.source import Source, Span
+from dagc.source import Source
 
 if TYPE_CHECKING:
     from lark import Lark
+    from lark.exceptions import UnexpectedInput
+    from lark.lexer import TerminalDef
+
+_MOST_ERRORS = 20
+_TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
 
 
 def parse(source: Source) -> ast.Module:
     """The syntax tree of one file; names are not resolved and included files are not read.
 
-    Raises `ProgramError` (codes: `syntax` and its special cases, `number-too-large`, `too-deep`).
+    Raises `ProgramError` with all that was found: after a mistake, parsing goes on at the next item that starts
+    a line without indentation.
     """
     from lark.exceptions import UnexpectedInput
 
     # A byte order mark says nothing here; a blank in its place keeps every position.
     text = " " + source.text[1:] if source.text.startswith("\ufeff") else source.text
+    diagnostics: list[Diagnostic] = []
+    restart: int | None = 0
+    while restart is not None and len(diagnostics) < _MOST_ERRORS:
+        try:
+            tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
+        except UnexpectedInput as error:
+            position = _position(error, text)
+            diagnostics.append(explain(Source(source.path, text), position, _accepts(error)))
+            restart = _next_item(text, max(position, restart + 1), diagnostics[-1])
+            continue
+        if not diagnostics:
+            return _build(tree, source)
+        break
+    raise ProgramError(diagnostics, {source.path: source})
+
+
+def _build(tree: object, source: Source) -> ast.Module:
+    """The AST of a text that parsed as a whole."""
     sources = {source.path: source}
     try:
-        module, diagnostics = build(_parser().parse(text), source.path)
-    except UnexpectedInput as error:
-        at = error.pos_in_stream or 0
-        span = Span(max(0, at), max(0, at) + 1, source.path)
-        raise ProgramError([Diagnostic("syntax", "unexpected text", span)], sources) from None
+        module, diagnostics = build(tree, source.path)
     except TooDeep as error:
         message = f"nested deeper than {MAX_DEPTH} levels"
-        mend = "give inner expressions names with `let`, or put inner loops into a `dag` of their own"
+        mend = "name inner expressions with `let`, put inner loops into a `dag` of their own"
         raise ProgramError([Diagnostic("too-deep", message, error.span, mend)], sources) from None
     if diagnostics:
         raise ProgramError(diagnostics, sources)
     return module
+
+
+# ---- errors -----------------------------------------------------------------------------
+
+
+def _position(error: UnexpectedInput, text: str) -> int:
+    """Offset of what could not be taken; the length of the text at its end."""
+    from lark.exceptions import UnexpectedToken
+
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        return len(text)
+    at: int | None = getattr(error, "pos_in_stream", None)
+    return at or 0
+
+
+def _accepts(error: UnexpectedInput) -> frozenset[str]:
+    """What could have come instead, by its text; see `syntax_errors.Stop`."""
+    names = _terminal_texts()
+    state = getattr(error, "interactive_parser", None)
+    accepted = state.accepts() if state is not None else ()
+    return frozenset(names.get(str(name), str(name)) for name in accepted)
+
+
+@lru_cache(maxsize=1)
+def _terminal_texts() -> dict[str, str]:
+    """Lark's names of the terminals to their texts: COLON to `:`, PARAM to `param`, $END to END."""
+    out = {"$END": "END"}
+    for terminal in _parser().terminals:
+        if terminal.pattern.type == "str":
+            out[terminal.name] = terminal.pattern.value
+        elif terminal.pattern.value.endswith(_WORD_END) and terminal.pattern.value[0].isalpha():
+            out[terminal.name] = terminal.pattern.value.removesuffix(_WORD_END)
+    return out
+
+
+def _next_item(text: str, position: int, last: Diagnostic) -> int | None:
+    """Where to go on after a mistake at `position`: None where there is no such place."""
+    if last.code == "unterminated-text":  # what is code and what is not is unclear from here on
+        return None
+    for token in scan(text):
+        at_margin = token.start == 0 or text[token.start - 1] == "\n"
+        if token.start >= position and at_margin and token.kind is Kind.WORD and token.text in _TOP_ITEMS:
+            return token.start
+    return None
+
+
+# ---- the parser -------------------------------------------------------------------------
+
+_WORD_END = "(?![A-Za-z0-9_])"
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +123,7 @@ def _parser() -> Lark:
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
     # marshal's format belongs to a Python version, the tables' to a lark version.
-    stamp = f"{lark.__version__} {sys.version} {grammar}"
+    stamp = f"{lark.__version__} {sys.version} {_WORD_END} {grammar}"
     key = f"parser-{hashlib.sha256(stamp.encode()).hexdigest()[:24]}"
     stored = table_cache.load(key)
     if stored is not None:
@@ -68,6 +141,18 @@ def _build_parser(grammar: str, key: str) -> Lark:
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
-    parser = lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True)
+    parser = lark.Lark(
+        grammar, parser="lalr", lexer="contextual", propagate_positions=True, edit_terminals=_whole_words
+    )
+    # The callback did its work, and cannot be stored.
+    parser.options.options["edit_terminals"] = None
     table_cache.store(key, marshal.dumps(parser.memo_serialize([TerminalDef, Rule])))
     return parser
+
+
+def _whole_words(terminal: TerminalDef) -> None:
+    """A keyword is a whole word: `indim` is not `in dim`."""
+    from lark.lexer import PatternRE
+
+    if terminal.pattern.type == "str" and terminal.pattern.value.isalpha():
+        terminal.pattern = PatternRE(terminal.pattern.value + _WORD_END)

@@ -1,0 +1,340 @@
+"""Says what is wrong with the syntax, in words of the language, at the place where the mend belongs."""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_right
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from dagc.errors import Diagnostic
+from dagc.lang.expected import describe
+from dagc.lang.forms import FORMS, OPERATION, PLACES
+from dagc.lang.tokens import RESERVED, Kind, Token, scan
+from dagc.source import Source, Span
+
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_SMALL_SLIPS = {
+    "#": "comments start with `//`",
+    "'": 'strings stand in double quotes, `"..."`',
+    "`": 'strings stand in double quotes, `"..."`',
+    "&": "write `&&`",
+    "|": "write `||`",
+    "^": "there is no power operator; multiply",
+    "@": "remove it",
+    "$": "remove it",
+}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where the parser stopped: every rule below looks at this.
+
+    `accepts` holds the texts of what could have come (`param`, `:`, ...), with NAME, INT, FLOAT, STRING and TEXT
+    for the open classes and END for the end of the file.
+    """
+
+    source: Source
+    tokens: tuple[Token, ...]  # up to and with `found`, comments left out
+    found: Token
+    previous: Token | None
+    accepts: Set[str]
+
+    def span(self, start: Token, end: Token | None = None) -> Span:
+        return Span(start.start, (end or start).end, self.source.path)
+
+    def after(self, token: Token) -> Span:
+        """The empty place right behind a token."""
+        return Span(token.end, token.end, self.source.path)
+
+    def line(self, token: Token) -> int:
+        return self.source.line_column(token.start)[0]
+
+    def indent(self, token: Token) -> int:
+        text = self.source.line(self.line(token))
+        return len(text) - len(text.lstrip())
+
+    @property
+    def new_line(self) -> bool:
+        """Whether `found` starts a line of its own."""
+        if self.previous is None or self.found.kind is Kind.END:
+            return True
+        return self.source.line_column(self.previous.end)[0] < self.line(self.found)
+
+    @property
+    def between_items(self) -> bool:
+        """Whether what stands before `found` is complete."""
+        return "}" in self.accepts or "END" in self.accepts
+
+
+def explain(source: Source, position: int, accepts: Set[str]) -> Diagnostic:
+    """One diagnostic for the parser's stop at `position`, which is len(text) at the end of the file."""
+    tokens = [t for t in scan(source.text) if t.kind is not Kind.COMMENT]
+    index = bisect_right([t.start for t in tokens], position) - 1
+    if index >= 0 and tokens[index].end > position:
+        found, before = tokens[index], tokens[:index]
+    else:
+        found, before = Token(Kind.END, "", len(source.text), len(source.text)), tokens
+    stop = Stop(source, (*before, found), found, before[-1] if before else None, accepts)
+    for rule in _RULES:
+        diagnostic = rule(stop)
+        if diagnostic is not None:
+            return diagnostic
+    return _unexpected(stop)
+
+
+# ---- the rules: each a common mistake; the first that knows the case speaks --------------
+
+
+def _unterminated(stop: Stop) -> Diagnostic | None:
+    found = stop.found
+    opened = {Kind.OPEN_TEXT: '"""', Kind.OPEN_STRING: '"', Kind.OPEN_COMMENT: "/*"}
+    if found.kind not in opened:
+        return None
+    quote = opened[found.kind]
+    span = Span(found.start, found.start + len(quote), stop.source.path)
+    if found.kind is Kind.OPEN_STRING:
+        span = stop.span(found)
+        message, mend = 'string without its closing `"`', 'write `"` before the end of the line'
+    elif found.kind is Kind.OPEN_TEXT:
+        message, mend = 'code text without its closing `"""`', 'write `"""` after the code'
+    else:
+        message, mend = "comment without its closing `*/`", "write `*/` after the comment"
+    return Diagnostic("unterminated-text", message, span, mend)
+
+
+def _swallowed(stop: Stop) -> Diagnostic | None:
+    """A code text that lost its end runs on to the start of the next one."""
+    previous = stop.previous
+    if previous is None or previous.kind is not Kind.TEXT:
+        return None
+    words = previous.text[3:-3].split()
+    if not words or words[-1] not in ("cuda", "cpp"):
+        return None
+    span = Span(previous.start, previous.start + 3, stop.source.path)
+    message = 'code text without its closing `"""`: it runs on to the next code text'
+    closed = Span(previous.end - 3, previous.end, stop.source.path)
+    mend = 'write `"""` after the code'
+    return Diagnostic("unterminated-text", message, span, mend, related=((closed, "the next code text starts here"),))
+
+
+def _bad_character(stop: Stop) -> Diagnostic | None:
+    found = stop.found
+    if found.kind is not Kind.BAD:
+        return None
+    c = found.text
+    if c in "\u201c\u201d\u201e\u00ab\u00bb":
+        return Diagnostic("unexpected-character", f"typographic quote {c}", stop.span(found), 'write `"`')
+    if c.isalpha():
+        message = f"letter {c} (U+{ord(c):04X}) outside a comment, a string or code"
+        return Diagnostic("unexpected-character", message, stop.span(found), "use a to z, 0 to 9 and _ in names")
+    shown = f"`{c}`" if c.isprintable() and c.isascii() else f"U+{ord(c):04X}"
+    mend = _SMALL_SLIPS.get(c, "remove it")
+    return Diagnostic("unexpected-character", f"unexpected character {shown}", stop.span(found), mend)
+
+
+def _bad_number(stop: Stop) -> Diagnostic | None:
+    if stop.found.kind is not Kind.BAD_NUMBER:
+        return None
+    shown = stop.found.text if len(stop.found.text) <= 24 else stop.found.text[:20] + "..."
+    message = f"`{shown}` is neither a number nor a name"
+    mend = "write numbers in decimal digits (`1_000`, `0.5`, `1e-5`), and start names with a letter"
+    return Diagnostic("syntax", message, stop.span(stop.found), mend)
+
+
+def _wrong_closer(stop: Stop) -> Diagnostic | None:
+    """A `)`, `]` or `}` that does not fit what is open."""
+    found = stop.found
+    if found.text not in _CLOSERS.values() or found.kind is not Kind.PUNCT:
+        return None
+    opened = _open_brackets(stop.tokens[:-1])
+    if not opened:
+        message = f"`{found.text}` closes nothing"
+        return Diagnostic("unbalanced", message, stop.span(found), "remove it")
+    wanted = _CLOSERS[opened[-1].text]
+    if wanted == found.text or wanted not in stop.accepts:
+        return None
+    return _unclosed(stop, opened[-1])
+
+
+def _missing_closer(stop: Stop) -> Diagnostic | None:
+    """The file ends, or an item of an outer level starts, inside brackets."""
+    opened = _open_brackets(stop.tokens[:-1])
+    if not opened or not stop.new_line:
+        return None
+    innermost, found = opened[-1], stop.found
+    if innermost.text != "{":
+        # What stands no deeper than the line of the bracket does not belong into it.
+        outer = found.kind is Kind.WORD and stop.indent(found) <= stop.indent(innermost)
+        starts_item = found.kind is Kind.END or found.text in FORMS or outer
+        return _unclosed(stop, innermost) if starts_item and _CLOSERS[innermost.text] in stop.accepts else None
+    if not stop.between_items:
+        return None
+    if found.kind is Kind.END or (found.text in FORMS and stop.indent(found) <= stop.indent(innermost)):
+        return _unclosed(stop, _unclosed_brace(stop, opened))
+    return None
+
+
+def _misplaced(stop: Stop) -> Diagnostic | None:
+    """An item where another one could stand."""
+    word = stop.found.text
+    if stop.found.kind is not Kind.WORD or not stop.between_items:
+        return None
+    if word in PLACES:
+        message = f"`{word}` cannot stand here"
+        return Diagnostic("misplaced", message, stop.span(stop.found), f"it belongs {PLACES[word]}")
+    if word in FORMS and stop.new_line:
+        message = f"`{word}` cannot stand inside a kernel"
+        mend = f"move it out, or close the kernel with `}}` before it; the form is `{FORMS[word]}`"
+        return Diagnostic("misplaced", message, stop.span(stop.found), mend)
+    return None
+
+
+def _misspelt(stop: Stop) -> Diagnostic | None:
+    """`parm n : i64 = 4` reads like an operation named parm."""
+    previous = stop.previous
+    if previous is None or previous.kind is not Kind.WORD or previous.text in RESERVED or ":" not in stop.accepts:
+        return None
+    if stop.new_line or not _starts_item(stop, len(stop.tokens) - 2):
+        return None
+    if stop.found.text == "=":
+        mend = f"to name a value write `let {previous.text} = ...`"
+        return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.found), mend)
+    if stop.found.kind is not Kind.WORD or stop.found.text in ("gpu", "cpu", "any", "mpi", "dag"):
+        return None
+    close = difflib.get_close_matches(previous.text, FORMS, n=1, cutoff=0.7)
+    if not close:
+        return None
+    mend = f"did you mean `{close[0]}`? The form is `{FORMS[close[0]]}`"
+    return Diagnostic("syntax", f"`{previous.text}` starts no item", stop.span(previous), mend)
+
+
+def _unfinished_line(stop: Stop) -> Diagnostic | None:
+    """Line ends are free, so the parser sees an unfinished line only at the next one; the reader sees it here."""
+    if stop.previous is None or not stop.new_line or stop.between_items:
+        return None
+    end = "file" if stop.found.kind is Kind.END else "line"
+    message = f"unfinished: expected {describe(stop.accepts)} before the end of the {end}"
+    return Diagnostic("unfinished-line", message, stop.after(stop.previous), _form(stop))
+
+
+def _assignment(stop: Stop) -> Diagnostic | None:
+    if stop.found.text == "=" and "==" in stop.accepts:
+        return Diagnostic("syntax", "`=` names a value and does not compare", stop.span(stop.found), "write `==`")
+    return None
+
+
+def _chained(stop: Stop) -> Diagnostic | None:
+    """`a < b < c`: comparisons do not chain."""
+    operators = {"==", "!=", "<", "<=", ">", ">="}
+    if stop.found.text in operators and "&&" in stop.accepts:
+        mend = "write `a < b && b < c`"
+        return Diagnostic("syntax", "comparisons do not chain", stop.span(stop.found), mend)
+    return None
+
+
+def _reserved(stop: Stop) -> Diagnostic | None:
+    word = stop.found.text
+    if stop.found.kind is not Kind.WORD or word not in RESERVED or "NAME" not in stop.accepts or stop.between_items:
+        return None
+    message = f"`{word}` is a reserved word, and {describe(stop.accepts)} is needed here"
+    return Diagnostic("reserved-word", message, stop.span(stop.found), f"choose another name, for example `{word}_`")
+
+
+def _missing_colon(stop: Stop) -> Diagnostic | None:
+    if ":" in stop.accepts and stop.found.kind is Kind.WORD and stop.previous is not None:
+        message = f"`:` is missing before `{stop.found.text}`"
+        return Diagnostic("syntax", message, stop.after(stop.previous), f"write `: {stop.found.text}`")
+    return None
+
+
+def _unexpected(stop: Stop) -> Diagnostic:
+    """No special case: what could have come, what came, and the form of the item."""
+    found = stop.found
+    if found.kind is Kind.END:
+        shown = "the end of the file"
+    elif found.kind in (Kind.TEXT, Kind.STRING):
+        shown = "code" if found.kind is Kind.TEXT else "a string"
+    else:
+        shown = f"`{found.text}`" if len(found.text) <= 40 else f"`{found.text[:36]}...`"
+    message = f"expected {describe(stop.accepts)}, found {shown}"
+    return Diagnostic("syntax", message, stop.span(found), _form(stop))
+
+
+_RULES: tuple[Callable[[Stop], Diagnostic | None], ...] = (
+    _unterminated,
+    _swallowed,
+    _bad_character,
+    _bad_number,
+    _wrong_closer,
+    _missing_closer,
+    _misplaced,
+    _misspelt,
+    _unfinished_line,
+    _assignment,
+    _chained,
+    _reserved,
+    _missing_colon,
+)
+
+# ---- helpers ------------------------------------------------------------------------------
+
+
+def _open_brackets(tokens: tuple[Token, ...]) -> list[Token]:
+    """The brackets that are still open after `tokens`, outermost first."""
+    out: list[Token] = []
+    for t in tokens:
+        if t.kind is Kind.PUNCT and t.text in _CLOSERS:
+            out.append(t)
+        elif t.kind is Kind.PUNCT and out and t.text == _CLOSERS[out[-1].text]:
+            out.pop()
+    return out
+
+
+def _unclosed(stop: Stop, opened: Token) -> Diagnostic:
+    closer = _CLOSERS[opened.text]
+    message = f"`{opened.text}` without its closing `{closer}`"
+    if stop.found.kind is Kind.END:
+        related: tuple[tuple[Span, str], ...] = ()
+    else:
+        related = ((stop.span(stop.found), f"`{closer}` is missing before this"),)
+    mend = f"write `{closer}`"
+    if opened.text != "{" and stop.previous is not None:
+        mend += f" after `{stop.previous.text}`" if len(stop.previous.text) <= 40 else ""
+    return Diagnostic("unbalanced", message, stop.span(opened), mend, related=related)
+
+
+def _unclosed_brace(stop: Stop, opened: list[Token]) -> Token:
+    """The brace that the writer most likely forgot to close: the indentation tells."""
+    stack: list[Token] = []
+    for i, t in enumerate(stop.tokens[:-1]):
+        if t.text == "{":
+            stack.append(t)
+        elif t.text == "}" and stack:
+            last = stack.pop()
+            first = i == 0 or stop.line(stop.tokens[i - 1]) < stop.line(t)
+            if first and stop.indent(t) < stop.indent(last):
+                return last
+    return opened[-1]
+
+
+def _starts_item(stop: Stop, index: int) -> bool:
+    """Whether token `index` is the first of its line, of a block, or after a semicolon."""
+    if index == 0:
+        return True
+    before, this = stop.tokens[index - 1], stop.tokens[index]
+    return before.text in ("{", "}", ";") or stop.source.line_column(before.end)[0] < stop.line(this)
+
+
+def _form(stop: Stop) -> str:
+    """The form of the item that `found` stands in or ends."""
+    depth = 0
+    for index in range(len(stop.tokens) - 2, -1, -1):
+        t = stop.tokens[index]
+        if t.text in (")", "]"):
+            depth += 1
+        elif t.text in ("(", "["):
+            depth = max(0, depth - 1)
+        elif depth == 0 and t.kind is Kind.WORD and _starts_item(stop, index):
+            return f"the form is `{FORMS.get(t.text, OPERATION)}`"
+    return ""

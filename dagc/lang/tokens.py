@@ -1,0 +1,71 @@
+"""The words of a `.dag` text, comments and broken ones included: for messages about syntax and for the formatter.
+
+The parser has its own lexer, which knows more (it asks the grammar what may come). On a text that parses, both
+cut the text at the same places.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    WORD = "word"
+    NUMBER = "number"
+    STRING = "string"
+    TEXT = "text"  # code between triple quotes
+    PUNCT = "punct"
+    COMMENT = "comment"
+    OPEN_TEXT = "open_text"
+    OPEN_STRING = "open_string"
+    OPEN_COMMENT = "open_comment"
+    BAD_NUMBER = "bad_number"  # digits glued to letters
+    BAD = "bad"  # a character that means nothing here
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`text` is text[start:end] of what was scanned."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+
+# The words that cannot be names. grammar/dag.lark says the same; a test compares them.
+_RESERVED = (
+    "program param over let enum scalar array on const in out inout part of tune require feature cost select with "
+    "kernel gpu cpu any mpi dag link launch cuda cpp from repeat until exchange stream send recv to counts before "
+    "edges for if else setup verify rtol include true false"
+)
+RESERVED = frozenset(_RESERVED.split())
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n\f]+)
+    |(?P<comment>//[^\n]*|/\*[\s\S]*?\*/)
+    |(?P<open_comment>/\*[\s\S]*)
+    |(?P<text>\"\"\"[\s\S]*?\"\"\")
+    |(?P<open_text>\"\"\"[\s\S]*)
+    |(?P<string>"[^"\n]*")
+    |(?P<open_string>"[^"\n]*)
+    |(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_]))
+    |(?P<bad_number>[0-9][A-Za-z0-9_]*)
+    |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<punct>->|\.\.|\|\||&&|[=!<>]=|[{}()\[\],:;=~?<>+\-*/%!.])
+    |(?P<bad>[\s\S])""",
+    re.VERBOSE,
+)
+
+
+def scan(text: str) -> list[Token]:
+    """Every token of any text at all, in order, without white space and without an end token."""
+    out = []
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup != "space":
+            assert match.lastgroup is not None  # every alternative has a name
+            out.append(Token(Kind(match.lastgroup), match.group(), match.start(), match.end()))
+    return out
