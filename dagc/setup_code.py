@@ -1,0 +1,128 @@
+"""The user's Python of a `setup` line: loading it and calling its functions, with errors that point into it.
+
+This is the one place where dagc runs code that came with a `.dag`; only commands that run programs come here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dagc.errors import Diagnostic, ProgramError, UsageError
+from dagc.ir import Program, Setup
+from dagc.source import Span
+
+
+def refuse(program: Program, code: str, message: str, span: Span, mend: str) -> ProgramError:
+    """One diagnostic, as an exception."""
+    return ProgramError([Diagnostic(code, message, span, mend)], dict(program.sources))
+
+
+class SetupCode:
+    """The loaded set-up file of a program."""
+
+    def __init__(self, program: Program, setup: Setup, base_dir: Path) -> None:
+        """Run the file at `base_dir / setup.file`. Raises ProgramError (no such file), UsageError (it failed)."""
+        self._program = program
+        self._setup = setup
+        self._path = base_dir / setup.file
+        try:
+            text = self._path.read_bytes()
+        except OSError as error:
+            raise refuse(
+                program,
+                "setup-file",
+                f"cannot read the set-up file {self._path}: {error.strerror}",
+                setup.span,
+                f"write it; it defines `{setup.function}(rank, size, seed, ...)`",
+            ) from None
+        self._module = types.ModuleType(f"_dagc_setup_{self._path.stem}")
+        self._module.__file__ = str(self._path)
+        with self._running("loading"):
+            # Compiled here rather than imported: no name in sys.modules to clash with, no __pycache__ beside the file.
+            exec(compile(text, str(self._path), "exec"), self._module.__dict__)
+
+    def function(self, name: str, span: Span) -> Callable[..., Any]:
+        """A function of the file. Raises ProgramError, pointing at `span`, where there is none of that name."""
+        found = getattr(self._module, name, None)
+        if not callable(found):
+            own = sorted(n for n, v in vars(self._module).items() if inspect.isfunction(v) and not n.startswith("_"))
+            raise refuse(
+                self._program,
+                "setup-function",
+                f"{self._setup.file} has no function `{name}`",
+                span,
+                f"its functions are {', '.join(own)}" if own else f"define `{name}` in it",
+            )
+        return found  # type: ignore[no-any-return]
+
+    def call(self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int) -> dict[str, Any]:
+        """Call a function that must give a dict with names as keys. Raises ProgramError or UsageError."""
+        function = self.function(name, span)
+        try:
+            inspect.signature(function).bind(*args, **named)
+        except TypeError as error:
+            raise refuse(
+                self._program,
+                "setup-arguments",
+                f"`{name}` of {self._setup.file} cannot be called so: {error}",
+                span,
+                f"it is called as {name}({_call_text(args, named)})",
+            ) from None
+        with self._running(f"{name}(rank={rank})"):
+            result = function(*args, **named)
+        if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
+            raise refuse(
+                self._program,
+                "setup-result",
+                f"`{name}` of {self._setup.file} returned {type(result).__name__}, not a dict by declared names",
+                span,
+                "return a dict such as {'n': n, 'x': x}",
+            )
+        return result
+
+    @contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        """The file's folder is importable, and what goes wrong in it is a UsageError that names its line."""
+        folder = str(self._path.parent.resolve())
+        sys.path.insert(0, folder)
+        sys.modules[self._module.__name__] = self._module  # dataclasses and pickling look there
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            raise UsageError(
+                f"{self._place(error)}: {_reason(error)}", f"this is in {self._path.name}, {what}"
+            ) from None
+        finally:
+            sys.modules.pop(self._module.__name__, None)
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+    def _place(self, error: BaseException) -> str:
+        """`file:line` of the innermost frame in the set-up's folder."""
+        if isinstance(error, SyntaxError) and error.filename:
+            return f"{error.filename}:{error.lineno or 1}:{error.offset or 1}"
+        place = f"{self._path}:1"
+        folder = self._path.parent.resolve()
+        trace = error.__traceback__
+        while trace is not None:
+            file = trace.tb_frame.f_code.co_filename
+            if file == str(self._path) or Path(file).resolve().parent == folder:
+                place = f"{file}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        return place
+
+
+def _reason(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _call_text(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
+    shown = ["data" if isinstance(a, dict) else str(a) for a in args]
+    return ", ".join(shown + [f"{k}={v!r}" for k, v in named.items()])
