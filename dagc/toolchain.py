@@ -166,7 +166,7 @@ def _find_mpi(wrapper: str, mpiexec: str, path: str) -> MPI | None:
     if wrapper:
         chosen = _override("DAGC_MPICXX")
         assert chosen is not None
-        mpi = _from_wrapper(chosen, "DAGC_MPICXX")
+        mpi = mpi_of_wrapper(chosen, "DAGC_MPICXX")
         if mpi is None:
             raise UsageError(f"DAGC_MPICXX={wrapper} is not the compiler wrapper of an MPI with headers", NO_MPI_MEND)
         return mpi
@@ -204,7 +204,7 @@ def _candidates(path: str) -> Iterator[MPI]:
             if not os.access(wrapper, os.X_OK) or wrapper.resolve() in seen:
                 continue
             seen.add(wrapper.resolve())
-            mpi = _from_wrapper(wrapper, f"{wrapper} on the PATH")
+            mpi = mpi_of_wrapper(wrapper, f"{wrapper} on the PATH")
             if mpi is not None:
                 yield mpi
     mpi = _from_prefix(Path(sys.prefix), "this Python's environment")
@@ -212,8 +212,11 @@ def _candidates(path: str) -> Iterator[MPI]:
         yield mpi
 
 
-def _from_wrapper(wrapper: Path, origin: str) -> MPI | None:
-    """The MPI of a compiler wrapper: by the flags it shows, and where these lead nowhere, by the place it stands at."""
+def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
+    """The MPI of a compiler wrapper (mpicc, mpicxx): by the flags it shows, else by the place it stands at.
+
+    None where that leads to no mpi.h and library.
+    """
     include: list[Path] = []
     directories: list[Path] = []
     libraries: list[str] = []
