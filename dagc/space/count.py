@@ -110,9 +110,7 @@ class Counter:
     def _renamings(self, state: State, labels: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Renamings that sort the streams by what they hold; all orders of those that hold the same kind of thing."""
         streams = state[1]
-        held = {
-            s: tuple((len(bits(g[0])), g[1]) for g in streams[s][0]) + ((len(bits(streams[s][1])),),) for s in labels
-        }
+        held = {s: (tuple((len(bits(g[0])), g[1]) for g in streams[s][0]), len(bits(streams[s][1]))) for s in labels}
         out = []
         ordered = sorted(labels, key=lambda s: held[s])
         for choice in permutations(ordered):

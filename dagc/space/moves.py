@@ -185,12 +185,12 @@ class Moves:
                 used = self._used(used, t)
                 if self._wanted(v, issued, t, 0, 0):
                     groups, tail = streams[t]
-                    streams = streams[:t] + ((groups, tail | 1 << v),) + streams[t + 1 :]
+                    streams = (*streams[:t], (groups, tail | 1 << v), *streams[t + 1 :])
         elif isinstance(entry, Record):
             s = int(entry.stream)
             groups, tail = streams[s]
             new: StreamState = ((*groups, (tail, 0, 0, int(entry.event))), 0)
-            streams = streams[:s] + (new,) + streams[s + 1 :]
+            streams = (*streams[:s], new, *streams[s + 1 :])
             events += 1
         else:
             t = int(entry.stream) if isinstance(entry, Wait) else -1

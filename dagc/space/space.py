@@ -82,17 +82,15 @@ class Space:
     def id_of(self, traversal: Traversal) -> int:
         """The ID of a traversal. Raises UsageError where it is not in this space, naming the entry."""
         number = 0
-        for _, state, entry, askers in self.replay(traversal):
-            offers = self.moves.offers(state)
-            for other, who in offers.items():
+        for _, state, entry, _ in self.replay(traversal):
+            for other, askers in self.moves.offers(state).items():
                 if other == entry:
                     break
-                number += self.counter.count(self.moves.step(state, other, who))
-            del askers
+                number += self.counter.count(self.moves.step(state, other, askers))
         return number
 
     def replay(self, traversal: Traversal) -> Iterator[tuple[int, State, Entry, list[Asker]]]:
-        """(position, state before it, entry, who may have asked) along a traversal; UsageError where one is not offered."""
+        """(position, state, entry, who may have asked) along a traversal; UsageError where it leaves the space."""
         state = self.moves.start()
         for position, entry in enumerate(traversal.entries):
             offers = self.moves.offers(state)
