@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -175,11 +175,12 @@ def _find_mpi(wrapper: str, mpiexec: str, path: str) -> MPI | None:
     if linked is not None:
         kind, library = linked
         for mpi in candidates:
-            if mpi.kind is kind and mpi.library_dir.resolve() == library.parent.resolve():
-                return _renamed(mpi, "the one mpi4py uses")
+            if mpi.kind is kind and _is_library_of(mpi, library):
+                return replace(mpi, origin="the one mpi4py uses")
         mpi_of_prefix = _from_prefix(library.parent.parent, "the one mpi4py uses")
         if mpi_of_prefix is not None and mpi_of_prefix.kind is kind:
             return mpi_of_prefix
+        candidates.sort(key=lambda mpi: mpi.kind is not kind)
     return candidates[0] if candidates else None
 
 
@@ -191,8 +192,11 @@ def require_mpi() -> MPI:
     return mpi
 
 
-def _renamed(mpi: MPI, origin: str) -> MPI:
-    return MPI(mpi.kind, mpi.version, mpi.include, mpi.library_dir, mpi.libraries, mpi.mpiexec, origin)
+def _is_library_of(mpi: MPI, library: Path) -> bool:
+    """Whether programs linked with `mpi` load `library`; links lead to it, or it stands beside what they lead to."""
+    linked = [mpi.library_dir / f"lib{name}.so" for name in mpi.libraries]
+    directories = {mpi.library_dir.resolve(), *(path.resolve().parent for path in linked)}
+    return library.resolve().parent in directories
 
 
 def _candidates(path: str) -> Iterator[MPI]:
