@@ -10,16 +10,13 @@ One rank is held in memory at a time. This runs Python code that belongs to the 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dagc.errors import DagcError, Diagnostic, ProgramError, UsageError
+from dagc.errors import Diagnostic, ProgramError, UsageError
+from dagc.files import output_directory
 from dagc.ir import Program, Setup, Verify
 from dagc.setup_checks import Checker, environment, wanted
 from dagc.setup_code import SetupCode
@@ -45,7 +42,7 @@ def run_setup(program: Program, base_dir: Path, ranks: int, seed: int, out: Path
     code.function(program.setup.function, program.setup.span)
     for verify in program.verifies:
         code.function(verify.function, verify.span)
-    with _output(out) as folder:
+    with output_directory(out) as folder:
         matching = Matching(program, ranks, program.setup.span)
         for rank in range(ranks):
             _write_rank(program, program.setup, code, rank, ranks, seed, folder / f"rank-{rank:04d}", matching)
@@ -171,26 +168,3 @@ def _description(program: Program, ranks: int, seed: int) -> dict[str, Any]:
         "seed": seed,
         "names": {name: file_name(name) for name in names},
     }
-
-
-@contextmanager
-def _output(out: Path) -> Iterator[Path]:
-    """A new folder that takes the place of `out` at the end, if all goes well; else nothing is left of it."""
-    if out.exists() and not (out / "setup.json").is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} is not an output of `dagc setup`", "name another folder, or remove it")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    except OSError as error:
-        raise DagcError(f"{out}: {error.strerror}") from None
-    try:
-        new = folder / "new"
-        new.mkdir()
-        yield new
-        if out.exists():
-            os.rename(out, folder / "old")
-        os.rename(new, out)
-    except OSError as error:
-        raise DagcError(f"{error.filename or out}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
