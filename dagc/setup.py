@@ -2,7 +2,7 @@
 
     DIR/setup.json                     program, path, params, ranks, seed, names (display name -> file name)
     DIR/rank-0000/NAME.npy             what the set-up returned; per-rank scalars are 0-d arrays
-    DIR/rank-0000/expected/NAME.npy    each `verify` target after one run of the dag
+    DIR/rank-0000/expected/NAME.npy    each `verify` target (of a slice, the slice) after one run of the dag
 
 One rank is held in memory at a time. This runs Python code that belongs to the program.
 """
@@ -135,7 +135,18 @@ def _expected(
         message = f"`{verify.function}` returns NaN in `{name}` (rank {rank}), which nothing can equal"
         mend = "give the cells that the program leaves alone a finite value"
         _raise(program, [Diagnostic("setup-nan", message, verify.span, mend)])
-    return value
+    return _part(program, verify, checker, value)
+
+
+def _part(program: Program, verify: Verify, checker: Checker, value: Any) -> Any:
+    """The verified slice of the array that a reference returned."""
+    region = verify.region
+    if region.stop is None:
+        return value
+    start = checker.size(region.start, f"the start of `{region.array}`") if region.start is not None else 0
+    stop = checker.size(region.stop, f"the end of `{region.array}`")
+    _raise(program, checker.diagnostics)
+    return value[start:stop]
 
 
 def _read_only(value: Any) -> Any:

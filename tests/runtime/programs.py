@@ -1,0 +1,30 @@
+"""Builds the C++ programs of tests/runtime/cpp against the runtime headers, as they stand in the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dagc.build import build
+from dagc.resources import resource
+from dagc.toolchain import MPI
+
+SOURCES = Path(__file__).parent / "cpp"
+
+
+def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "", target: str = "host") -> Path:
+    """The program of cpp/NAME.cpp. Without `mpi` it is built with DAGC_NO_MPI. Warnings are errors."""
+    source = SOURCES / f"{name}.cpp"
+    if target == "cuda":
+        source = folder / f"{name}.cu"
+        source.write_text((SOURCES / f"{name}.cpp").read_text())
+    return build(
+        [source],
+        folder / name,
+        target=target,
+        directory=folder,
+        include=[resource("templates/runtime")],
+        mpi=mpi,
+        sanitize=sanitize,
+        defines=() if mpi else ("DAGC_NO_MPI",),
+        flags=() if target == "cuda" else ("-pthread",),
+    )
