@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import marshal
+import io
+import pickle
 import re
-import sys
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagc.errors import Diagnostic, ProgramError
 from dagc.lang import ast, table_cache
 from dagc.lang.forms import FORMS
 from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
 from dagc.lang.syntax_errors import explain
-from dagc.lang.tokens import Kind, scan
+from dagc.lang.tokens import RESERVED, Kind, scan
 from dagc.resources import resource
 from dagc.source import Source
 
 if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
-    from lark.lexer import TerminalDef
+    from lark.lexer import Token
 
 _MOST_ERRORS = 20
 _TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
@@ -91,13 +92,8 @@ def _accepts(error: UnexpectedInput) -> frozenset[str]:
 @lru_cache(maxsize=1)
 def _terminal_texts() -> dict[str, str]:
     """Lark's names of the terminals to their texts: COLON to `:`, PARAM to `param`, $END to END."""
-    out = {"$END": "END"}
-    for terminal in _parser().terminals:
-        if terminal.pattern.type == "str":
-            out[terminal.name] = terminal.pattern.value
-        elif terminal.pattern.value.endswith(_WORD_END) and terminal.pattern.value[0].isalpha():
-            out[terminal.name] = terminal.pattern.value.removesuffix(_WORD_END)
-    return out
+    out = {t.name: t.pattern.value for t in _parser().terminals if t.pattern.type == "str"}
+    return {"$END": "END"} | out
 
 
 def _next_item(text: str, position: int, last: Diagnostic) -> int | None:
@@ -113,46 +109,58 @@ def _next_item(text: str, position: int, last: Diagnostic) -> int | None:
 
 # ---- the parser -------------------------------------------------------------------------
 
-_WORD_END = "(?![A-Za-z0-9_])"
+
+class _WholeWords:
+    """Makes the lexer take whole words everywhere, so that `indim` is never `in dim`.
+
+    Lark asks a `postlex` which terminals it must look for in every state of the parser.
+    """
+
+    always_accept = ("NAME",)
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        return stream
+
+
+def _refuse_reserved(token: Token) -> Token:
+    """A reserved word where no keyword fits is not a name."""
+    return token.update(type="RESERVED") if token in RESERVED else token
+
+
+class _PlainData(pickle.Unpickler):
+    """Reads lists, dicts, strings and numbers only, and so runs no code."""
+
+    def find_class(self, module: str, name: str) -> object:
+        raise pickle.UnpicklingError(f"{module}.{name} in a cache of plain data")
 
 
 @lru_cache(maxsize=1)
 def _parser() -> Lark:
-    """The parser, from cached tables where there are any: building them takes 100 ms, loading them 15."""
+    """The parser, from cached tables where there are any: building them takes 100 ms, loading them 10."""
     import lark
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
-    # marshal's format belongs to a Python version, the tables' to a lark version.
-    stamp = f"{lark.__version__} {sys.version} {_WORD_END} {grammar}"
-    key = f"parser-{hashlib.sha256(stamp.encode()).hexdigest()[:24]}"
+    key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
     stored = table_cache.load(key)
+    hooks = {"postlex": _WholeWords(), "lexer_callbacks": {"NAME": _refuse_reserved}}
     if stored is not None:
         try:
-            # What lark's own generated stand-alone parsers call; marshal holds plain data and runs no code.
-            return lark.Lark._load_from_dict(*marshal.loads(stored))  # type: ignore[no-untyped-call,no-any-return]
+            data, memo = _PlainData(io.BytesIO(stored)).load()
+            # What lark's own generated stand-alone parsers call.
+            return lark.Lark._load_from_dict(data, memo, **hooks)  # type: ignore[no-untyped-call,no-any-return]
         except Exception:  # whatever is wrong with a cache, the grammar is at hand
             pass
-    return _build_parser(grammar, key)
+    return _build_parser(grammar, key, hooks)
 
 
-def _build_parser(grammar: str, key: str) -> Lark:
+def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
     """Build the tables from the grammar, and cache them."""
     import lark
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
-    parser = lark.Lark(
-        grammar, parser="lalr", lexer="contextual", propagate_positions=True, edit_terminals=_whole_words
-    )
-    # The callback did its work, and cannot be stored.
-    parser.options.options["edit_terminals"] = None
-    table_cache.store(key, marshal.dumps(parser.memo_serialize([TerminalDef, Rule])))
+    parser = lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, **hooks)
+    data, memo = parser.memo_serialize([TerminalDef, Rule])
+    data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
+    table_cache.store(key, pickle.dumps((data, memo)))
     return parser
-
-
-def _whole_words(terminal: TerminalDef) -> None:
-    """A keyword is a whole word: `indim` is not `in dim`."""
-    from lark.lexer import PatternRE
-
-    if terminal.pattern.type == "str" and terminal.pattern.value.isalpha():
-        terminal.pattern = PatternRE(terminal.pattern.value + _WORD_END)

@@ -36,7 +36,8 @@ class Token:
     end: int
 
 
-# The words that cannot be names. grammar/dag.lark says the same; a test compares them.
+# The words that cannot be names: all keywords of grammar/dag.lark but those in FREE (a test compares them).
+FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit"))
 _RESERVED = (
     "program param over let enum scalar array on const in out inout part of tune require feature cost select with "
     "kernel gpu cpu any mpi dag link launch cuda cpp from repeat until exchange stream send recv to counts before "
