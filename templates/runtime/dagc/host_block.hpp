@@ -1,0 +1,408 @@
+// Host target: the threads of one block, on one thread of the CPU.
+//
+// They run one after another as plain calls until one must wait (a barrier, a warp's exchange); only then it keeps its
+// stack, and the next goes on with another. A kernel without barriers costs a call per thread and makes no stack.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "host_fiber.hpp"
+#include "host_types.hpp"
+
+inline thread_local uint3 threadIdx{0, 0, 0};
+inline thread_local uint3 blockIdx{0, 0, 0};
+inline thread_local dim3 blockDim{1, 1, 1};
+inline thread_local dim3 gridDim{1, 1, 1};
+inline constexpr int warpSize = 32;
+
+namespace dagc::host {
+
+inline constexpr unsigned int kMaxThreads = 1024;
+inline constexpr std::size_t kMaxShared = 227 * 1024;
+
+// Where a launch stands, for messages.
+struct Site {
+  const void* kernel;
+  const char* file;
+  int line;
+};
+
+enum class Wait : std::uint8_t { none, barrier, sync, shuffle, ballot, match, fold };
+
+inline const char* name(Wait wait) {
+  switch (wait) {
+    case Wait::none: return "nothing";
+    case Wait::barrier: return "__syncthreads";
+    case Wait::sync: return "__syncwarp";
+    case Wait::shuffle: return "__shfl_sync";
+    case Wait::ballot: return "__ballot_sync, __all_sync or __any_sync";
+    case Wait::match: return "__match_any_sync";
+    case Wait::fold: return "__reduce_sync";
+  }
+  return "";
+}
+
+// One thread of the block.
+struct Lane {
+  Fiber* fiber = nullptr;  // where it is suspended
+  uint3 index{0, 0, 0};
+  Wait wait = Wait::none;
+  std::uint8_t source = 0;  // shuffle: the lane whose value is wanted
+  std::uint32_t mask = 0;   // of the warp's exchange it waits for
+  std::uint64_t value = 0, result = 0;
+  std::uint64_t (*fold)(std::uint64_t, std::uint64_t) = nullptr;
+};
+
+struct Warp {
+  std::uint32_t live = 0;     // not yet exited
+  std::uint32_t waiting = 0;  // in an exchange of the warp
+};
+
+struct Votes {
+  int any = 0, all = 1, count = 0;
+};
+
+// Runs blocks on the calling thread; one per thread.
+class Block {
+ public:
+  // The one of this thread; null outside of kernels' threads.
+  static Block*& here() {
+    static thread_local Block* block = nullptr;
+    return block;
+  }
+
+  template <class Kernel>
+  void run(const Kernel& kernel, const Site& site) {
+    site_ = &site;
+    total_ = blockDim.x * blockDim.y * blockDim.z;
+    next_ = exited_ = at_barrier_ = 0;
+    engaged_ = false;
+    start_index_ = {0, 0, 0};
+    work_ = [](Block& block, const void* k) { block.start_lanes(*static_cast<const Kernel*>(k)); };
+    kernel_ = &kernel;
+    start_lanes(kernel);
+    if (exited_ < total_) {
+      joining_ = true;
+      leave(main_);
+      joining_ = false;
+    }
+  }
+
+  Votes barrier(int vote) {
+    engage();
+    votes_.any |= vote != 0;
+    votes_.all &= vote != 0;
+    votes_.count += vote != 0;
+    ++at_barrier_;
+    lanes_[current_].wait = Wait::barrier;
+    if (!release_barrier()) suspend();
+    return passed_;
+  }
+
+  std::uint64_t exchange(Wait kind, std::uint32_t mask, std::uint64_t value, unsigned int source = 0,
+                         std::uint64_t (*fold)(std::uint64_t, std::uint64_t) = nullptr) {
+    engage();
+    Lane& me = lanes_[current_];
+    Warp& warp = warps_[current_ / 32];
+    const std::uint32_t bit = 1u << (current_ % 32);
+    if ((mask & bit) == 0) report("the mask of %s (%#x) does not name the calling lane %u", name(kind), mask, current_ % 32);
+    me.wait = kind;
+    me.mask = mask;
+    me.value = value;
+    me.source = static_cast<std::uint8_t>(source);
+    me.fold = fold;
+    warp.waiting |= bit;
+    if (!release_warp(current_)) suspend();
+    return me.result;
+  }
+
+  std::uint32_t live_mask() {
+    engage();
+    return warps_[current_ / 32].live;
+  }
+  unsigned int lane() const { return current_ % 32; }
+
+  void* shared() { return shared_.get(); }
+  void set_shared(std::size_t bytes) {
+    if (bytes <= shared_bytes_) return;
+    shared_.reset(static_cast<std::byte*>(std::aligned_alloc(1024, (bytes + 1023) / 1024 * 1024)));
+    if (shared_ == nullptr) fatal("no memory for a block's shared memory");
+    shared_bytes_ = bytes;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  // Runs lanes that have not started, until none is left. Called again, on another stack, when one of them waits.
+  template <class Kernel>
+  void start_lanes(const Kernel& kernel) {
+    while (next_ < total_) {
+      current_ = next_++;
+      threadIdx = start_index_;
+      if (++start_index_.x == blockDim.x) {
+        start_index_.x = 0;
+        if (++start_index_.y == blockDim.y) {
+          start_index_.y = 0;
+          ++start_index_.z;
+        }
+      }
+      kernel();
+      ++exited_;
+      if (engaged_) lane_exited();
+    }
+  }
+
+  // From the first wait of a block on, lanes are kept account of.
+  void engage() {
+    if (engaged_) return;
+    engaged_ = true;
+    votes_ = Votes{};
+    if (lanes_.empty()) {
+      lanes_.resize(kMaxThreads);
+      queue_.resize(kMaxThreads);
+    }
+    queue_first_ = queue_count_ = 0;
+    for (unsigned int first = 0; first < total_; first += 32) {
+      const unsigned int count = total_ - first < 32 ? total_ - first : 32;
+      const std::uint32_t all = count == 32 ? ~0u : (1u << count) - 1;
+      const std::uint32_t gone = first + count <= current_ ? all : first >= current_ ? 0 : (1u << (current_ - first)) - 1;
+      warps_[first / 32] = Warp{all & ~gone, 0};
+      for (unsigned int i = 0; i < count; ++i) lanes_[first + i].wait = Wait::none;
+    }
+  }
+
+  void lane_exited() {
+    Warp& warp = warps_[current_ / 32];
+    warp.live &= ~(1u << (current_ % 32));
+    if (at_barrier_ > 0) release_barrier();
+    const unsigned int first = current_ / 32 * 32;
+    for (unsigned int i = 0; i < 32; ++i)  // those who waited for the one that left
+      if ((warp.waiting >> i & 1) != 0) release_warp(first + i);
+  }
+
+  // Opens the barrier if all lanes that have not exited are there. The current lane goes on, the others are queued.
+  bool release_barrier() {
+    if (at_barrier_ != total_ - exited_) return false;
+    passed_ = votes_;
+    votes_ = Votes{};
+    at_barrier_ = 0;
+    for (unsigned int i = 0; i < total_; ++i) {
+      if (lanes_[i].wait != Wait::barrier) continue;
+      lanes_[i].wait = Wait::none;
+      if (i != current_) enqueue(i);
+    }
+    return true;
+  }
+
+  // Completes the exchange that lane `number` waits in, if all lanes of its mask that have not exited are in it.
+  bool release_warp(unsigned int number) {
+    Warp& warp = warps_[number / 32];
+    Lane* lanes = &lanes_[number / 32 * 32];
+    const Lane& one = lanes_[number];
+    const std::uint32_t group = one.mask & warp.live;
+    if ((warp.waiting & group) != group) return false;
+    for (std::uint32_t left = group; left != 0; left &= left - 1) {
+      const Lane& other = lanes[__builtin_ctz(left)];
+      if (other.mask != one.mask) return false;
+      if (other.wait != one.wait) report("lanes of a warp meet in %s and in %s", name(one.wait), name(other.wait));
+    }
+    resolve(lanes, group, one.wait);
+    warp.waiting &= ~group;
+    for (std::uint32_t left = group; left != 0; left &= left - 1) {
+      const unsigned int i = number / 32 * 32 + static_cast<unsigned int>(__builtin_ctz(left));
+      lanes_[i].wait = Wait::none;
+      if (i != current_) enqueue(i);
+    }
+    return true;
+  }
+
+  static void resolve(Lane* lanes, std::uint32_t group, Wait kind) {
+    constexpr std::uint64_t undefined = ~std::uint64_t{0};  // what a shuffle reads of a lane that is not there: NaN
+    std::uint64_t common = 0;
+    bool first = true;
+    for (std::uint32_t left = group; left != 0 && kind != Wait::sync; left &= left - 1) {
+      const int i = __builtin_ctz(left);
+      Lane& lane = lanes[i];
+      switch (kind) {
+        case Wait::shuffle: lane.result = (group >> lane.source & 1) != 0 ? lanes[lane.source].value : undefined; break;
+        case Wait::ballot: common |= static_cast<std::uint64_t>(lane.value != 0) << i; break;
+        case Wait::fold: common = first ? lane.value : lane.fold(common, lane.value); break;
+        case Wait::match:
+          lane.result = 0;
+          for (std::uint32_t rest = group; rest != 0; rest &= rest - 1) {
+            const int k = __builtin_ctz(rest);
+            lane.result |= static_cast<std::uint64_t>(lanes[k].value == lane.value) << k;
+          }
+          break;
+        default: break;
+      }
+      first = false;
+    }
+    if (kind != Wait::ballot && kind != Wait::fold) return;
+    for (std::uint32_t left = group; left != 0; left &= left - 1) lanes[__builtin_ctz(left)].result = common;
+  }
+
+  void enqueue(unsigned int lane) {
+    unsigned int at = queue_first_ + queue_count_++;
+    if (at >= kMaxThreads) at -= kMaxThreads;
+    queue_[at] = static_cast<std::uint16_t>(lane);
+  }
+
+  // The current lane waits: its stack is kept, and something else runs until it is queued and its turn comes.
+  void suspend() {
+    const unsigned int me = current_;
+    lanes_[me].fiber = running_;
+    lanes_[me].index = threadIdx;
+    Fiber& mine = *running_;
+    if (queue_count_ == 0 && next_ < total_) {
+      go(mine, *idle_fiber());
+    } else {
+      leave(mine);
+    }
+    current_ = me;
+    threadIdx = lanes_[me].index;
+  }
+
+  // Goes to whatever can run, from a stack that has nothing to do before it is come back to.
+  void leave(Fiber& from) {
+    if (queue_count_ > 0) {
+      const unsigned int lane = queue_[queue_first_];
+      if (++queue_first_ == kMaxThreads) queue_first_ = 0;
+      --queue_count_;
+      go(from, *lanes_[lane].fiber);
+    } else if (exited_ == total_ && joining_) {
+      go(from, main_);
+    } else {
+      deadlock();
+    }
+  }
+
+  void go(Fiber& from, Fiber& to) {
+    if (&from == &to) return;
+    running_ = &to;
+    Fiber::change(from, to);
+  }
+
+  Fiber* idle_fiber() {
+    if (idle_.empty()) {
+      fibers_.push_back(std::make_unique<Fiber>(serve, static_cast<unsigned int>(fibers_.size())));
+      return fibers_.back().get();
+    }
+    Fiber* fiber = idle_.back();
+    idle_.pop_back();
+    return fiber;
+  }
+
+  // What a fiber does for ever: start lanes, then lie idle.
+  static void serve() {
+    Block& block = *here();
+    for (;;) {
+      block.work_(block, block.kernel_);
+      Fiber* me = block.running_;
+      block.idle_.push_back(me);
+      block.leave(*me);
+    }
+  }
+
+  template <class... Values>
+  [[noreturn]] void report(const char* format, Values... values) {
+    char what[512], where[512], message[1536];
+    std::snprintf(what, sizeof what, format, values...);
+    Dl_info symbol{};
+    if (site_->kernel != nullptr && dladdr(site_->kernel, &symbol) != 0 && symbol.dli_sname != nullptr)
+      std::snprintf(where, sizeof where, "kernel %s, launched at %s:%d", symbol.dli_sname, site_->file, site_->line);
+    else
+      std::snprintf(where, sizeof where, "kernel launched at %s:%d", site_->file, site_->line);
+    std::snprintf(message, sizeof message, "%s: block (%u, %u, %u): %s", where, blockIdx.x, blockIdx.y, blockIdx.z, what);
+    fatal(message);
+  }
+
+  [[noreturn]] void deadlock() {
+    unsigned int in_exchange = 0, missing = 0;
+    const Lane* one = nullptr;
+    for (unsigned int i = 0; i < total_; ++i) {
+      const Lane& lane = lanes_[i];
+      if (lane.wait == Wait::none || lane.wait == Wait::barrier) continue;
+      ++in_exchange;
+      if (one == nullptr) {
+        one = &lane;
+        for (std::uint32_t left = lane.mask & warps_[i / 32].live; left != 0; left &= left - 1) {
+          const unsigned int other = static_cast<unsigned int>(__builtin_ctz(left));
+          const Lane& peer = lanes_[i / 32 * 32 + other];
+          if (peer.wait != lane.wait || peer.mask != lane.mask) missing |= 1u << other;
+        }
+      }
+    }
+    if (one == nullptr) report("%u threads wait in __syncthreads for ever", at_barrier_);
+    report("deadlock: %u threads wait in __syncthreads, %u in warp functions, the first of them in %s with mask %#x, "
+           "where the lanes %#x do not come",
+           at_barrier_, in_exchange, name(one->wait), one->mask, missing);
+  }
+
+  const Site* site_ = nullptr;
+  void (*work_)(Block&, const void*) = nullptr;
+  const void* kernel_ = nullptr;
+  unsigned int total_ = 0, next_ = 0, exited_ = 0, current_ = 0, at_barrier_ = 0;
+  unsigned int queue_first_ = 0, queue_count_ = 0;
+  bool engaged_ = false, joining_ = false;
+  uint3 start_index_{0, 0, 0};
+  Votes votes_, passed_;
+  Warp warps_[kMaxThreads / 32];
+  std::vector<Lane> lanes_;
+  std::vector<std::uint16_t> queue_;  // lanes that may go on
+  Fiber main_;
+  Fiber* running_ = &main_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+  std::unique_ptr<std::byte, Free> shared_;
+  std::size_t shared_bytes_ = 0;
+};
+
+// Runs all blocks of a launch on the calling thread.
+template <class Kernel>
+void run_grid(const Site& site, dim3 grid, dim3 block, std::size_t shared, const Kernel& kernel) {
+  Block*& here = Block::here();
+  if (here == nullptr) here = new Block;  // as long as the thread, which is as long as the process
+  Block& runner = *here;
+  runner.set_shared(shared);
+  gridDim = grid;
+  blockDim = block;
+  for (unsigned int z = 0; z < grid.z; ++z)
+    for (unsigned int y = 0; y < grid.y; ++y)
+      for (unsigned int x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        runner.run(kernel, site);
+      }
+}
+
+// The block whose thread calls; ends the process where none does.
+inline Block& block_here(const char* function) {
+  Block* block = Block::here();
+  if (block != nullptr) return *block;
+  char message[128];
+  std::snprintf(message, sizeof message, "%s called outside of a kernel", function);
+  fatal(message);
+}
+
+}  // namespace dagc::host
+
+namespace dagc {
+
+// The launch's dynamic shared memory.
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(host::block_here("dynamic shared memory").shared());
+}
+
+}  // namespace dagc
+
+// What `extern __shared__ T name[];` says in CUDA, for both targets.
+#define DAGC_DYNAMIC_SHARED(type, name) type* const name = dagc::dynamic_shared<type>()

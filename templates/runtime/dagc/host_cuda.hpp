@@ -1,0 +1,412 @@
+// Host target: the part of the CUDA runtime API that dagc's code uses, for machines without a GPU.
+//
+// The same emitted text, compiled by g++: streams are threads (host_stream.hpp), blocks run on them (host_block.hpp).
+// docs/host-target.md says what is supported and where it differs.
+#pragma once
+
+#if !defined(__linux__)
+#error "dagc's host target needs Linux (futexes)"
+#endif
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "host_block.hpp"
+#include "host_device.hpp"
+#include "host_stream.hpp"
+#include "host_types.hpp"
+
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+using cudaHostFn_t = void (*)(void*);
+
+inline constexpr cudaStream_t cudaStreamLegacy = nullptr;
+
+namespace dagc::host {
+
+inline thread_local cudaError_t last_error = cudaSuccess;
+
+inline cudaError_t remember(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+// All streams and events of the process, touched by issuing threads only. Never destroyed: streams' threads may still
+// sleep in them when the process ends.
+class Runtime {
+ public:
+  static Runtime& get() {
+    static Runtime& runtime = *new Runtime;
+    return runtime;
+  }
+
+  CUstream_st* make_stream(unsigned int flags) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if ((flags & cudaStreamNonBlocking) == 0) any_blocking_.store(true, std::memory_order_relaxed);
+    for (const auto& stream : streams_)
+      if (!stream->open()) {
+        stream->set_open(true, flags);
+        return stream.get();
+      }
+    streams_.push_back(std::make_unique<CUstream_st>(flags));
+    return streams_.back().get();
+  }
+  CUevent_st* make_event(unsigned int flags) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& event : events_)
+      if (!event->open()) {
+        event->set_open(true, flags);
+        return event.get();
+      }
+    events_.push_back(std::make_unique<CUevent_st>(flags));
+    return events_.back().get();
+  }
+
+  // The stream that a handle names, ready for the next operation; null for one that was destroyed.
+  CUstream_st* resolve(cudaStream_t handle) {
+    CUstream_st* stream = handle == nullptr ? null_stream() : handle;
+    if (!stream->open()) return nullptr;
+    if (any_blocking_.load(std::memory_order_relaxed)) order_with_null(*stream);
+    return stream;
+  }
+
+  void synchronize(CUstream_st& stream) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (stream.idle()) return;
+      pause();
+    }
+    Record* record = marks_.record_held(stream);
+    record->wait();
+    record->drop();
+  }
+  void synchronize_null() {
+    if (CUstream_st* stream = null_.load(std::memory_order_acquire)) synchronize(*stream);
+  }
+  void synchronize_all() {
+    std::vector<CUstream_st*> all;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (const auto& stream : streams_) all.push_back(stream.get());
+    }
+    for (CUstream_st* stream : all) synchronize(*stream);
+  }
+
+ private:
+  CUstream_st* null_stream() {
+    if (CUstream_st* stream = null_.load(std::memory_order_acquire)) return stream;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (null_.load(std::memory_order_relaxed) == nullptr) {
+      streams_.push_back(std::make_unique<CUstream_st>(cudaStreamDefault));
+      null_.store(streams_.back().get(), std::memory_order_release);
+    }
+    return null_.load(std::memory_order_relaxed);
+  }
+
+  // CUDA's legacy rule: the null stream and streams that were not created non-blocking wait for one another.
+  void order_with_null(CUstream_st& stream) {
+    CUstream_st* const null = null_.load(std::memory_order_acquire);
+    if (null == nullptr || !stream.blocking()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (&stream != null) {
+      after(stream, *null);
+      return;
+    }
+    for (const auto& other : streams_)
+      if (other.get() != null && other->blocking()) after(stream, *other);
+  }
+  void after(CUstream_st& later, CUstream_st& earlier) {
+    if (!earlier.used()) return;
+    Record* record = marks_.record_held(earlier);
+    later.push([record] {
+      record->wait();
+      record->drop();
+    });
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CUstream_st>> streams_;
+  std::vector<std::unique_ptr<CUevent_st>> events_;
+  std::atomic<CUstream_st*> null_{nullptr};
+  std::atomic<bool> any_blocking_{false};
+  CUevent_st marks_{cudaEventDisableTiming};  // for marks of one use: only its records matter
+};
+
+// Issues `work` on a stream.
+template <class F>
+cudaError_t issue(cudaStream_t handle, F work) {
+  CUstream_st* stream = Runtime::get().resolve(handle);
+  if (stream == nullptr) return remember(cudaErrorInvalidResourceHandle);
+  stream->push(std::move(work));
+  return cudaSuccess;
+}
+
+inline cudaError_t allocate(void** pointer, std::size_t bytes) {
+  *pointer = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  *pointer = bytes < SIZE_MAX - 255 ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
+  return remember(*pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+
+inline bool valid_launch(const dim3& grid, const dim3& block, std::size_t shared) {
+  const bool grid_fits = grid.x - 1 < 0x7fffffffu && grid.y - 1 < 65535 && grid.z - 1 < 65535;
+  const bool block_fits = block.x - 1 < kMaxThreads && block.y - 1 < kMaxThreads && block.z - 1 < 64;
+  return grid_fits && block_fits && block.x * block.y * block.z <= kMaxThreads && shared <= kMaxShared;
+}
+
+template <class T>
+struct Same {
+  using type = T;
+};
+
+}  // namespace dagc::host
+
+namespace dagc {
+
+// The grid of a launch; remembers where the launch stands, for messages.
+struct LaunchGrid {
+  LaunchGrid(dim3 grid, const char* from = __builtin_FILE(), int at = __builtin_LINE()) : size(grid), file(from), line(at) {}
+  LaunchGrid(unsigned int blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
+      : size(blocks), file(from), line(at) {}
+  LaunchGrid(int blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
+      : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
+  LaunchGrid(long long blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
+      : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
+  LaunchGrid(long blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
+      : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
+  LaunchGrid(unsigned long blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
+      : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
+  dim3 size;
+  const char* file;
+  int line;
+};
+
+// kernel<<<grid, block, shared, stream>>>(arguments...). A launch that CUDA refuses is told by cudaGetLastError.
+template <class... Parameters>
+void launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::size_t shared, cudaStream_t stream,
+            typename host::Same<Parameters>::type... arguments) {
+  if (!host::valid_launch(grid.size, block, shared)) {
+    host::remember(cudaErrorInvalidConfiguration);
+    return;
+  }
+  const host::Site site{reinterpret_cast<const void*>(kernel), grid.file, grid.line};
+  const dim3 size = grid.size;
+  host::issue(stream, [=] { host::run_grid(site, size, block, shared, [&] { kernel(arguments...); }); });
+}
+
+}  // namespace dagc
+
+// ---- errors, device -------------------------------------------------------------------------------------------------
+
+inline cudaError_t cudaGetLastError() {
+  const cudaError_t error = dagc::host::last_error;
+  dagc::host::last_error = cudaSuccess;
+  return error;
+}
+inline cudaError_t cudaPeekAtLastError() { return dagc::host::last_error; }
+
+inline cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device) {
+  return dagc::host::remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceSynchronize() {
+  dagc::host::Runtime::get().synchronize_all();
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
+
+struct cudaDeviceProp {
+  char name[256];
+  std::size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
+  int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
+  int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor;
+};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return dagc::host::remember(cudaErrorInvalidDevice);
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  *properties = {"host", static_cast<std::size_t>(pages) * static_cast<std::size_t>(page), 48 * 1024, dagc::host::kMaxShared,
+                 65536, 32, 1024, {1024, 1024, 64}, {0x7fffffff, 65535, 65535}, 0, 0, cores, 2048};
+  return cudaSuccess;
+}
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+template <class F>
+cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute attribute, int value) {
+  const bool fits = attribute != cudaFuncAttributeMaxDynamicSharedMemorySize ||
+                    (value >= 0 && static_cast<std::size_t>(value) <= dagc::host::kMaxShared);
+  return dagc::host::remember(fits ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+template <class T>
+cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = dagc::host::allocate(&memory, bytes);
+  *pointer = static_cast<T*>(memory);
+  return error;
+}
+template <class T>
+cudaError_t cudaMallocHost(T** pointer, std::size_t bytes, unsigned int = cudaHostAllocDefault) {
+  return cudaMalloc(pointer, bytes);
+}
+template <class T>
+cudaError_t cudaHostAlloc(T** pointer, std::size_t bytes, unsigned int) {
+  return cudaMalloc(pointer, bytes);
+}
+template <class T>
+cudaError_t cudaMallocManaged(T** pointer, std::size_t bytes, unsigned int = cudaMemAttachGlobal) {
+  return cudaMalloc(pointer, bytes);
+}
+// Waits for all streams first, as CUDA does.
+inline cudaError_t cudaFree(void* pointer) {
+  if (pointer != nullptr) cudaDeviceSynchronize();
+  std::free(pointer);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
+
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return dagc::host::remember(cudaErrorInvalidMemcpyDirection);
+  if (bytes != 0 && (to == nullptr || from == nullptr)) return dagc::host::remember(cudaErrorInvalidValue);
+  return dagc::host::issue(stream, [=] {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  });
+}
+// Returns when done, but for device to device: that copy the host does not wait for, as in CUDA.
+inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  if (error == cudaSuccess && kind != cudaMemcpyDeviceToDevice) dagc::host::Runtime::get().synchronize_null();
+  return error;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream = nullptr) {
+  if (bytes != 0 && to == nullptr) return dagc::host::remember(cudaErrorInvalidValue);
+  return dagc::host::issue(stream, [=] {
+    if (bytes != 0) std::memset(to, value, bytes);
+  });
+}
+// The host does not wait for it, as in CUDA: a non-blocking stream must be made to.
+inline cudaError_t cudaMemset(void* to, int value, std::size_t bytes) { return cudaMemsetAsync(to, value, bytes, nullptr); }
+
+inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                                     std::size_t height, cudaMemcpyKind, cudaStream_t stream = nullptr) {
+  if (width > to_pitch || width > from_pitch) return dagc::host::remember(cudaErrorInvalidValue);
+  return dagc::host::issue(stream, [=] {
+    for (std::size_t row = 0; row < height; ++row)
+      std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+  });
+}
+template <class T>
+cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, std::size_t bytes, std::size_t offset, cudaMemcpyKind kind,
+                                    cudaStream_t stream = nullptr) {
+  return cudaMemcpyAsync(reinterpret_cast<char*>(&symbol) + offset, from, bytes, kind, stream);
+}
+template <class T>
+cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, std::size_t bytes, std::size_t offset = 0,
+                               cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
+  return cudaMemcpy(reinterpret_cast<char*>(&symbol) + offset, from, bytes, kind);
+}
+
+// ---- streams --------------------------------------------------------------------------------------------------------
+
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+  *stream = dagc::host::Runtime::get().make_stream(flags);
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+// Returns at once, as in CUDA: what was issued still runs.
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (stream == nullptr || !stream->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  stream->set_open(false, cudaStreamNonBlocking);
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
+  if (stream == nullptr) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  dagc::host::Runtime::get().synchronize(*stream);
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
+  if (stream == nullptr) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  return stream->idle() ? cudaSuccess : cudaErrorNotReady;
+}
+inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return dagc::host::issue(stream, [=] { function(data); });
+}
+// Later work of the stream waits for the event's latest recording so far; recording it again changes nothing in that.
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned int = cudaEventWaitDefault) {
+  CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
+  if (stream == nullptr || event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (dagc::host::Record* record = event->held())
+    stream->push([record] {
+      record->wait();
+      record->drop();
+    });
+  return cudaSuccess;
+}
+
+// ---- events ---------------------------------------------------------------------------------------------------------
+
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
+  *event = dagc::host::Runtime::get().make_event(flags);
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned int flags = cudaEventDefault) {
+  return cudaEventCreateWithFlags(event, flags);
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  event->set_open(false, 0);
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle = nullptr) {
+  CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
+  if (stream == nullptr || event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  event->record(*stream);
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (dagc::host::Record* record = event->held()) {
+    record->wait();
+    record->drop();
+  }
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  dagc::host::Record* record = event->held();
+  if (record == nullptr) return cudaSuccess;
+  const bool reached = record->reached();
+  if (reached) record->acquire();
+  record->drop();
+  return reached ? cudaSuccess : cudaErrorNotReady;
+}
+inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
+  if (first == nullptr || last == nullptr || !first->timed() || !last->timed())
+    return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  dagc::host::Record* const from = first->held();
+  dagc::host::Record* const to = last->held();
+  const bool recorded = from != nullptr && to != nullptr, reached = recorded && from->reached() && to->reached();
+  if (reached) *milliseconds = static_cast<float>(static_cast<double>(to->time() - from->time()) * 1e-6);
+  if (from != nullptr) from->drop();
+  if (to != nullptr) to->drop();
+  if (!recorded) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  return reached ? cudaSuccess : cudaErrorNotReady;
+}

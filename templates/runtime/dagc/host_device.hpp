@@ -1,0 +1,291 @@
+// Host target: what device code calls - barriers, warp functions, atomics, intrinsics.
+#pragma once
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "host_block.hpp"
+#include "host_types.hpp"
+
+// ---- barriers -------------------------------------------------------------------------------------------------------
+
+inline void __syncthreads() { dagc::host::block_here("__syncthreads").barrier(0); }
+inline int __syncthreads_or(int vote) { return dagc::host::block_here("__syncthreads_or").barrier(vote).any; }
+inline int __syncthreads_and(int vote) { return dagc::host::block_here("__syncthreads_and").barrier(vote).all; }
+inline int __syncthreads_count(int vote) { return dagc::host::block_here("__syncthreads_count").barrier(vote).count; }
+
+// All threads of a launch run on one thread of the CPU, so what they write is in order for one another already; for
+// others, as in CUDA, only an event or a synchronise makes it visible.
+inline void __threadfence_block() {}
+inline void __threadfence() {}
+inline void __threadfence_system() {}
+
+// ---- functions of a warp --------------------------------------------------------------------------------------------
+
+namespace dagc::host {
+
+template <class T>
+std::uint64_t to_bits(T value) {
+  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8 && sizeof(T) >= 4, "a warp exchanges 4 or 8 byte numbers");
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+template <class T>
+T from_bits(std::uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// `source` in 0..31, or anything else: the caller's own value.
+template <class T>
+T shuffle(std::uint32_t mask, T value, int source) {
+  Block& block = block_here("__shfl_sync");
+  const unsigned int from = source >= 0 && source < 32 ? static_cast<unsigned int>(source) : block.lane();
+  return from_bits<T>(block.exchange(Wait::shuffle, mask, to_bits(value), from));
+}
+inline int lane() { return static_cast<int>(block_here("a warp function").lane()); }
+
+template <class T, class F>
+T fold(std::uint32_t mask, T value, F) {
+  return from_bits<T>(block_here("__reduce_sync").exchange(Wait::fold, mask, to_bits(value), 0, [](std::uint64_t a, std::uint64_t b) {
+    return to_bits(F{}(from_bits<T>(a), from_bits<T>(b)));
+  }));
+}
+
+}  // namespace dagc::host
+
+#define DAGC_SHUFFLES(T)                                                                                             \
+  inline T __shfl_sync(unsigned int mask, T value, int source, int width = 32) {                                     \
+    return dagc::host::shuffle(mask, value, (dagc::host::lane() & -width) | (source & (width - 1)));                 \
+  }                                                                                                                  \
+  inline T __shfl_up_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {                          \
+    const int lane = dagc::host::lane(), from = lane - static_cast<int>(delta);                                      \
+    return dagc::host::shuffle(mask, value, from < (lane & -width) ? -1 : from);                                     \
+  }                                                                                                                  \
+  inline T __shfl_down_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {                        \
+    const int lane = dagc::host::lane(), from = lane + static_cast<int>(delta);                                      \
+    return dagc::host::shuffle(mask, value, from > (lane | (width - 1)) ? -1 : from);                                \
+  }                                                                                                                  \
+  inline T __shfl_xor_sync(unsigned int mask, T value, int bits, int width = 32) {                                   \
+    const int lane = dagc::host::lane(), from = lane ^ bits;                                                         \
+    return dagc::host::shuffle(mask, value, from > (lane | (width - 1)) ? -1 : from);                                \
+  }                                                                                                                  \
+  inline unsigned int __match_any_sync(unsigned int mask, T value) {                                                 \
+    return static_cast<unsigned int>(                                                                                \
+        dagc::host::block_here("__match_any_sync")                                                                   \
+            .exchange(dagc::host::Wait::match, mask, dagc::host::to_bits(value)));                                   \
+  }
+DAGC_SHUFFLES(int)
+DAGC_SHUFFLES(unsigned int)
+DAGC_SHUFFLES(long)
+DAGC_SHUFFLES(unsigned long)
+DAGC_SHUFFLES(long long)
+DAGC_SHUFFLES(unsigned long long)
+DAGC_SHUFFLES(float)
+DAGC_SHUFFLES(double)
+#undef DAGC_SHUFFLES
+
+inline void __syncwarp(unsigned int mask = 0xffffffffu) {
+  dagc::host::block_here("__syncwarp").exchange(dagc::host::Wait::sync, mask, 0);
+}
+inline unsigned int __ballot_sync(unsigned int mask, int vote) {
+  return static_cast<unsigned int>(
+      dagc::host::block_here("__ballot_sync").exchange(dagc::host::Wait::ballot, mask, vote != 0));
+}
+inline int __any_sync(unsigned int mask, int vote) { return __ballot_sync(mask, vote) != 0; }
+inline int __all_sync(unsigned int mask, int vote) { return __ballot_sync(mask, vote == 0) == 0; }
+// All lanes that have not exited: nothing runs in step here, so there is no narrower answer.
+inline unsigned int __activemask() { return dagc::host::block_here("__activemask").live_mask(); }
+
+#define DAGC_REDUCE(function, T, expression)                                            \
+  inline T function(unsigned int mask, T value) {                                       \
+    struct Fold {                                                                       \
+      T operator()(T a, T b) const { return expression; }                               \
+    };                                                                                  \
+    return dagc::host::fold(mask, value, Fold{});                                       \
+  }
+DAGC_REDUCE(__reduce_add_sync, unsigned int, a + b)
+DAGC_REDUCE(__reduce_add_sync, int, static_cast<int>(static_cast<unsigned int>(a) + static_cast<unsigned int>(b)))
+DAGC_REDUCE(__reduce_min_sync, unsigned int, a < b ? a : b)
+DAGC_REDUCE(__reduce_min_sync, int, a < b ? a : b)
+DAGC_REDUCE(__reduce_max_sync, unsigned int, a < b ? b : a)
+DAGC_REDUCE(__reduce_max_sync, int, a < b ? b : a)
+DAGC_REDUCE(__reduce_and_sync, unsigned int, a& b)
+DAGC_REDUCE(__reduce_or_sync, unsigned int, a | b)
+DAGC_REDUCE(__reduce_xor_sync, unsigned int, a ^ b)
+#undef DAGC_REDUCE
+
+// ---- atomics: relaxed, as CUDA's ------------------------------------------------------------------------------------
+
+namespace dagc::host {
+
+// Replaces *address by change(*address) in one step; the value before.
+template <class T, class F>
+T atomic_change(T* address, F change) {
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  static_assert(sizeof(T) == sizeof(Bits));
+  auto* const bits = reinterpret_cast<Bits*>(address);
+  Bits seen = __atomic_load_n(bits, __ATOMIC_RELAXED);
+  for (;;) {
+    T old, now;
+    std::memcpy(&old, &seen, sizeof old);
+    now = change(old);
+    Bits wanted;
+    std::memcpy(&wanted, &now, sizeof wanted);
+    if (__atomic_compare_exchange_n(bits, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return old;
+  }
+}
+
+}  // namespace dagc::host
+
+#define DAGC_ATOMICS_INTEGER(T)                                                                                      \
+  inline T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }           \
+  inline T atomicExch(T* address, T value) { return __atomic_exchange_n(address, value, __ATOMIC_RELAXED); }         \
+  inline T atomicAnd(T* address, T value) { return __atomic_fetch_and(address, value, __ATOMIC_RELAXED); }           \
+  inline T atomicOr(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_RELAXED); }             \
+  inline T atomicXor(T* address, T value) { return __atomic_fetch_xor(address, value, __ATOMIC_RELAXED); }           \
+  inline T atomicCAS(T* address, T expected, T value) {                                                              \
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);               \
+    return expected;                                                                                                 \
+  }                                                                                                                  \
+  DAGC_ATOMICS_EXTREME(T)
+#define DAGC_ATOMICS_EXTREME(T)                                                                                      \
+  inline T atomicMin(T* address, T value) {                                                                          \
+    return dagc::host::atomic_change(address, [value](T old) { return value < old ? value : old; });                 \
+  }                                                                                                                  \
+  inline T atomicMax(T* address, T value) {                                                                          \
+    return dagc::host::atomic_change(address, [value](T old) { return old < value ? value : old; });                 \
+  }
+#define DAGC_ATOMICS_FLOAT(T)                                                                                        \
+  inline T atomicAdd(T* address, T value) {                                                                          \
+    return dagc::host::atomic_change(address, [value](T old) { return old + value; });                               \
+  }
+DAGC_ATOMICS_INTEGER(int)
+DAGC_ATOMICS_INTEGER(unsigned int)
+DAGC_ATOMICS_INTEGER(unsigned long long)
+DAGC_ATOMICS_EXTREME(long long)
+DAGC_ATOMICS_FLOAT(float)
+DAGC_ATOMICS_FLOAT(double)
+#undef DAGC_ATOMICS_INTEGER
+#undef DAGC_ATOMICS_EXTREME
+#undef DAGC_ATOMICS_FLOAT
+
+inline float atomicExch(float* address, float value) {
+  return dagc::host::atomic_change(address, [value](float) { return value; });
+}
+inline int atomicSub(int* address, int value) { return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED); }
+inline unsigned int atomicSub(unsigned int* address, unsigned int value) {
+  return __atomic_fetch_sub(address, value, __ATOMIC_RELAXED);
+}
+inline unsigned int atomicInc(unsigned int* address, unsigned int last) {
+  return dagc::host::atomic_change(address, [last](unsigned int old) { return old >= last ? 0u : old + 1; });
+}
+inline unsigned int atomicDec(unsigned int* address, unsigned int last) {
+  return dagc::host::atomic_change(address, [last](unsigned int old) { return old == 0 || old > last ? last : old - 1; });
+}
+
+// ---- memory, bits, time ---------------------------------------------------------------------------------------------
+
+template <class T>
+T __ldg(const T* address) {
+  return *address;
+}
+template <class T>
+T __ldcg(const T* address) {
+  return *address;
+}
+template <class T>
+T __ldcs(const T* address) {
+  return *address;
+}
+
+inline int __popc(unsigned int x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned int>(x)); }
+inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
+inline unsigned int __brev(unsigned int x) {
+  unsigned int reversed = 0;
+  for (int i = 0; i < 32; ++i) reversed |= (x >> i & 1u) << (31 - i);
+  return reversed;
+}
+inline int __mul24(int a, int b) { return static_cast<int>((static_cast<long long>(a << 8 >> 8)) * (b << 8 >> 8)); }
+inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
+inline unsigned int __umulhi(unsigned int a, unsigned int b) {
+  return static_cast<unsigned int>(static_cast<unsigned long long>(a) * b >> 32);
+}
+
+inline int __float_as_int(float x) { return dagc::host::from_bits<int>(dagc::host::to_bits(x)); }
+inline unsigned int __float_as_uint(float x) { return dagc::host::from_bits<unsigned int>(dagc::host::to_bits(x)); }
+inline float __int_as_float(int x) { return dagc::host::from_bits<float>(dagc::host::to_bits(x)); }
+inline float __uint_as_float(unsigned int x) { return dagc::host::from_bits<float>(dagc::host::to_bits(x)); }
+inline long long __double_as_longlong(double x) { return dagc::host::from_bits<long long>(dagc::host::to_bits(x)); }
+inline double __longlong_as_double(long long x) { return dagc::host::from_bits<double>(dagc::host::to_bits(x)); }
+
+// Nanoseconds: the host has no GPU clock.
+inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+inline void __nanosleep(unsigned int) {}
+[[noreturn]] inline void __trap() { dagc::host::fatal("__trap called in a kernel"); }
+
+// ---- arithmetic that CUDA has and <math.h> has not ------------------------------------------------------------------
+
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
+inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
+inline double rcbrt(double x) { return 1.0 / ::cbrt(x); }
+inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float x) { return sqrtf(x); }
+inline float __frcp_rn(float x) { return 1.0f / x; }
+inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __dsqrt_rn(double x) { return ::sqrt(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float x) { return expf(x); }
+inline float __exp10f(float x) { return powf(10.0f, x); }
+inline float __logf(float x) { return logf(x); }
+inline float __log2f(float x) { return log2f(x); }
+inline float __log10f(float x) { return log10f(x); }
+inline float __powf(float x, float y) { return powf(x, y); }
+inline float __sinf(float x) { return sinf(x); }
+inline float __cosf(float x) { return cosf(x); }
+inline float __tanf(float x) { return tanf(x); }
+inline int __float2int_rn(float x) { return static_cast<int>(lrintf(x)); }
+inline int __float2int_rz(float x) { return static_cast<int>(x); }
+inline int __double2int_rn(double x) { return static_cast<int>(lrint(x)); }
+inline int __double2int_rz(double x) { return static_cast<int>(x); }
+inline float __int2float_rn(int x) { return static_cast<float>(x); }
+inline float __double2float_rn(double x) { return static_cast<float>(x); }
+
+#define DAGC_MIN_MAX(T)                                  \
+  constexpr T min(T a, T b) { return b < a ? b : a; }    \
+  constexpr T max(T a, T b) { return a < b ? b : a; }
+DAGC_MIN_MAX(int)
+DAGC_MIN_MAX(unsigned int)
+DAGC_MIN_MAX(long)
+DAGC_MIN_MAX(unsigned long)
+DAGC_MIN_MAX(long long)
+DAGC_MIN_MAX(unsigned long long)
+#undef DAGC_MIN_MAX
+// As in CUDA, and unlike std::min: a number wins over NaN.
+inline float min(float a, float b) { return fminf(a, b); }
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return ::fmin(a, b); }
+inline double max(double a, double b) { return ::fmax(a, b); }

@@ -1,0 +1,143 @@
+// Host target: stacks to switch between, for the threads of a block that wait for one another.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#if !defined(__x86_64__) || defined(DAGC_HOST_UCONTEXT)
+#include <ucontext.h>
+#define DAGC_HOST_SWITCH 0
+#else
+#define DAGC_HOST_SWITCH 1
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define DAGC_ASAN 1
+#else
+#define DAGC_ASAN 0
+#endif
+
+namespace dagc::host {
+
+// A kernel that cannot go on: one line, then the process ends with code 5, as for a failed call.
+[[noreturn]] inline void fatal(const char* message) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "dagc: %s\n", message);
+  std::_Exit(5);
+}
+
+#if DAGC_HOST_SWITCH
+// Saves the callee-saved registers on this stack, its pointer in *save, and goes on where `load` was saved.
+// (swapcontext would do, at two system calls a switch.)
+__attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) inline void switch_stack(void** /*save*/,
+                                                                                                         void* /*load*/) {
+  __asm__(
+      "pushq %rbp\n\tpushq %rbx\n\tpushq %r12\n\tpushq %r13\n\tpushq %r14\n\tpushq %r15\n\t"
+      "movq %rsp, (%rdi)\n\tmovq %rsi, %rsp\n\t"
+      "popq %r15\n\tpopq %r14\n\tpopq %r13\n\tpopq %r12\n\tpopq %rbx\n\tpopq %rbp\n\tret");
+}
+#endif
+
+// A stack with what is suspended on it. A default one stands for the stack that its thread came with.
+//
+// ThreadSanitizer is not told of the switches: it would take 0.9 MB and 2 ms for each fiber, which a block of 1024
+// threads on each of several streams does not bear. To it, all fibers of a stream are one thread (which they are), whose
+// call stack is deeper than it looks; a report's first line is right, the callers under it may be those of a sibling.
+class Fiber {
+ public:
+  Fiber() = default;
+  // `entry` runs on the new stack when it is first switched to, and must not return. `number` colours the stack: without
+  // it, all stacks would lie at the same place of the cache's sets.
+  Fiber(void (*entry)(), unsigned int number) : entry_(entry) {
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    void* memory = mmap(nullptr, kBytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) fatal("no memory for the stacks of a block's threads");
+    bottom_ = static_cast<char*>(memory) + page;
+    bytes_ = kBytes;
+    prepare(bottom_ + bytes_ - (number % 16) * 256);
+  }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Suspends the running fiber, which is `from`, and goes on where `to` was suspended.
+  static void change(Fiber& from, Fiber& to) {
+#if DAGC_ASAN
+    current() = &to;
+    previous() = &from;
+    void* shadow = nullptr;
+    __sanitizer_start_switch_fiber(&shadow, to.bottom_, to.bytes_);
+#endif
+#if DAGC_HOST_SWITCH
+    switch_stack(&from.pointer_, to.pointer_);
+#else
+    swapcontext(&from.context_, &to.context_);
+#endif
+#if DAGC_ASAN
+    arrived(shadow);
+#endif
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 256 * 1024;
+
+
+#if DAGC_HOST_SWITCH
+  void prepare(char* top) {
+    auto** slot = reinterpret_cast<void**>(top);
+    *--slot = nullptr;  // keeps the alignment that a call gives
+    *--slot = nullptr;  // where `start` would return to: it does not
+    *--slot = reinterpret_cast<void*>(entry_point());
+    for (int i = 0; i < 6; ++i) *--slot = nullptr;
+    pointer_ = slot;
+  }
+  void* pointer_ = nullptr;
+#else
+  void prepare(char* top) {
+    getcontext(&context_);
+    context_.uc_stack.ss_sp = bottom_;
+    context_.uc_stack.ss_size = static_cast<std::size_t>(top - bottom_);
+    context_.uc_link = nullptr;
+    makecontext(&context_, entry_point(), 0);
+  }
+  ucontext_t context_{};
+#endif
+
+#if DAGC_ASAN
+  static Fiber*& current() {
+    static thread_local Fiber* fiber = nullptr;
+    return fiber;
+  }
+  static Fiber*& previous() {
+    static thread_local Fiber* fiber = nullptr;
+    return fiber;
+  }
+  // AddressSanitizer tells where the stack that was left lies: how a thread's own stack becomes known.
+  static void arrived(void* shadow) {
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(shadow, &bottom, &bytes);
+    Fiber& left = *previous();
+    left.bottom_ = static_cast<char*>(const_cast<void*>(bottom));
+    left.bytes_ = bytes;
+  }
+  static void start() {
+    arrived(nullptr);
+    current()->entry_();
+  }
+  void (*entry_point())() { return start; }
+#else
+  void (*entry_point())() { return entry_; }
+#endif
+
+  void (*entry_)() = nullptr;
+  char* bottom_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace dagc::host

@@ -1,0 +1,32 @@
+// Integer arithmetic as the language defines it, for host and device code.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define DAGC_HOST_DEVICE __host__ __device__
+#else
+#define DAGC_HOST_DEVICE
+#endif
+
+namespace dagc {
+
+// floor(a / b), rounding to minus infinity whatever the signs. b must not be 0.
+DAGC_HOST_DEVICE constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  const std::int64_t quotient = a / b;
+  return a % b != 0 && (a % b < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+// ceil(a / b), rounding to plus infinity whatever the signs. b must not be 0.
+DAGC_HOST_DEVICE constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  const std::int64_t quotient = a / b;
+  return a % b != 0 && (a % b < 0) == (b < 0) ? quotient + 1 : quotient;
+}
+
+// a - b * floor(a / b): has the sign of b.
+DAGC_HOST_DEVICE constexpr std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
+  const std::int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+}  // namespace dagc

@@ -1,0 +1,32 @@
+// What the emitted code runs on: CUDA where nvcc compiles it, this machine's CPU where g++ does.
+#pragma once
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#define DAGC_TARGET_CUDA 1
+#define DAGC_TARGET_HOST 0
+#define DAGC_TARGET_NAME "cuda"
+#define DAGC_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#define DAGC_KERNELS_BEGIN
+#define DAGC_KERNELS_END
+
+#else
+
+#include "host_cuda.hpp"
+
+#define DAGC_TARGET_CUDA 0
+#define DAGC_TARGET_HOST 1
+#define DAGC_TARGET_NAME "host"
+// Around kernels: nvcc does not show device code to the host compiler, so it never sees these warnings either
+// (`threadIdx.x < d` with an int d is usual and right).
+#define DAGC_KERNELS_BEGIN                                                                         \
+  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wsign-compare\"")              \
+      _Pragma("GCC diagnostic ignored \"-Wunused-variable\"") _Pragma("GCC diagnostic ignored \"-Wunused-parameter\"") \
+          _Pragma("GCC diagnostic ignored \"-Wunused-but-set-variable\"")
+#define DAGC_KERNELS_END _Pragma("GCC diagnostic pop")
+
+#endif
