@@ -12,11 +12,19 @@ from dagc.traversal import Issue
 _UNISSUED, _SETTLED = -2, -1
 
 
-class Counter:
-    """Counts completions of states of one graph. The memo grows with the states met, and is kept."""
+class TooManyStates(Exception):
+    """The count would need more states than it was allowed."""
 
-    def __init__(self, moves: Moves) -> None:
+
+class Counter:
+    """Counts completions of states of one graph. The memo grows with the states met, and is kept.
+
+    `limit`: states after which it gives up and raises TooManyStates (default: none).
+    """
+
+    def __init__(self, moves: Moves, limit: int | None = None) -> None:
         self.moves = moves
+        self.limit = limit
         self._orbits: tuple[Orbit, ...] = orbits(moves)
         in_orbit = {op for orbit in self._orbits for unit in orbit.units for op in unit}
         self._singles = tuple(v for v in range(moves.size) if v not in in_orbit)
@@ -45,6 +53,8 @@ class Counter:
         known = self._memo.get(key)
         if known is not None:
             return known
+        if self.limit is not None and len(self._memo) >= self.limit:
+            raise TooManyStates
         total = 0
         alike = self._alike(state, codes)
         for entry, askers in self.moves.offers(state).items():
