@@ -67,8 +67,8 @@ export PYTHONPATH="$prefix/site-mpi:\$PYTHONPATH"
 export DAGC_MPICXX="$prefix/mpi/bin/mpicxx"
 export DAGC_MPIEXEC="$prefix/mpiexec"
 export MPI4PY_LIBMPI="$prefix/mpi/lib/libmpi.so.12"
-# MPIX_Query_cuda_support answers 0, since MPICH itself was built without CUDA; UCX takes the pointers all the same.
-export DAGC_BENCH_OPTIONS=--mpi-takes-device-pointers
+# MPIX_Query_cuda_support answers 0, since MPICH itself was built without CUDA; UCX takes the pointers all the same:
+# give programs with --transport mpi_cuda the option --mpi-takes-device-pointers.
 END
 fi
 

@@ -1,0 +1,186 @@
+"""`dagc doctor`: what is there, what each absence costs, and how to mend it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from dagc import __version__
+from dagc.build import cache_directory
+from dagc.devices import default_target, gpus
+from dagc.errors import MissingTool, UsageError
+from dagc.run.mpi_env import cores
+from dagc.run.mpi_query import takes_device_pointers
+from dagc.toolchain import (
+    NO_CXX_MEND,
+    NO_MPI_MEND,
+    NO_NVCC_MEND,
+    Compiler,
+    find_cmake,
+    find_cxx,
+    find_mpi,
+    find_nvcc,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that was looked for.
+
+    `detail` is what was found. Where it was not: `cost` says what does not work without it, `mend` how to get it.
+    `needed` marks what the host target cannot do without.
+    """
+
+    name: str
+    found: bool
+    detail: str
+    cost: str = ""
+    mend: str = ""
+    needed: bool = False
+
+
+_PACKAGES = (
+    # distribution, needed, what it costs, how to get it
+    ("lark", True, "no .dag file can be read", "pip install lark"),
+    ("jinja2", True, "no code can be emitted", "pip install jinja2"),
+    ("numpy", True, "no data can be made, and no result checked", "pip install numpy"),
+    ("mpi4py", False, "the Python drivers do not run (C++ programs do)", "pip install mpi4py"),
+    (
+        "pycuda",
+        False,
+        "the Python drivers do not run on a GPU (C++ programs do)",
+        "pip install pycuda (needs the CUDA toolkit)",
+    ),
+    ("scikit-learn", False, "no rules and no selectors are learned", "pip install scikit-learn"),
+    ("sympy", False, "no rational programs", "pip install sympy"),
+)
+
+
+def examine() -> tuple[Fact, ...]:
+    """Look at everything. A tool that cannot be asked is reported, never an exception."""
+    return (*_system(), *_compilers(), *_mpi(), *_devices(), *_packages(), _cache(), _target())
+
+
+def host_can_run(facts: Iterable[Fact]) -> bool:
+    """Whether programs can be built and run on the host target."""
+    return all(fact.found for fact in facts if fact.needed)
+
+
+def exit_code(facts: Iterable[Fact]) -> int:
+    """0 where the host target can run, else that of a missing tool."""
+    return 0 if host_can_run(facts) else MissingTool.exit_code
+
+
+def render_text(facts: tuple[Fact, ...]) -> str:
+    """An aligned line for each fact; under each absence its cost and its mend; at the end the sum of it."""
+    width = max(len(fact.name) for fact in facts)
+    lines = []
+    for fact in facts:
+        mark = "ok" if fact.found else "MISSING" if fact.needed else "none"
+        lines.append(f"{fact.name:<{width}}  {mark:<7}  {fact.detail}".rstrip())
+        if not fact.found:
+            pad = " " * (width + 11)
+            lines += [f"{pad}{label}: {text}" for label, text in (("cost", fact.cost), ("mend", fact.mend)) if text]
+    able = host_can_run(facts)
+    lines += ["", "The host target can run here." if able else "The host target cannot run here: see what is MISSING."]
+    return "\n".join(lines)
+
+
+def render_json(facts: tuple[Fact, ...]) -> str:
+    """{"dagc": version, "host_can_run": bool, "facts": [...]}."""
+    content = {"dagc": __version__, "host_can_run": host_can_run(facts), "facts": [asdict(fact) for fact in facts]}
+    return json.dumps(content, indent=2)
+
+
+# --- what is looked for -----------------------------------------------------------------------------------------------
+
+
+def _system() -> list[Fact]:
+    python = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores()} cores"
+    return [Fact("dagc", True, f"{__version__}, {python}")]
+
+
+def _compiler(name: str, found: Compiler | None, cost: str, mend: str, needed: bool = False) -> Fact:
+    detail = "" if found is None else f"{found.version} ({found.path})"
+    return Fact(name, found is not None, detail, cost, mend, needed)
+
+
+def _compilers() -> list[Fact]:
+    facts = []
+    rows = (
+        ("C++ compiler", find_cxx, "nothing can be built for the host target", NO_CXX_MEND, True),
+        ("nvcc", find_nvcc, "nothing can be built for GPUs", NO_NVCC_MEND, False),
+        ("CMake", find_cmake, "emitted directories cannot be built without dagc", "apt-get install cmake", False),
+    )
+    for name, find, cost, mend, needed in rows:
+        try:
+            facts.append(_compiler(name, find(), cost, mend, needed))
+        except UsageError as error:  # a DAGC_... variable that names no program
+            facts.append(Fact(name, False, error.message, cost, error.mend, needed))
+    return facts
+
+
+def _mpi() -> list[Fact]:
+    cost = "no program can be built or run, since each is an MPI program"
+    try:
+        mpi = find_mpi()
+    except UsageError as error:
+        return [Fact("MPI", False, error.message, cost, error.mend, needed=True)]
+    if mpi is None:
+        return [Fact("MPI", False, "", cost, NO_MPI_MEND, needed=True)]
+    starter = "" if mpi.mpiexec is None else str(mpi.mpiexec)
+    takes = takes_device_pointers(mpi)
+    answers = {True: "MPIX_Query_cuda_support says yes", False: "MPIX_Query_cuda_support says no"}
+    return [
+        Fact("MPI", True, mpi.describe(), needed=True),
+        Fact("mpiexec", bool(starter), starter, "ranks cannot be started", "name one in DAGC_MPIEXEC", needed=True),
+        Fact(
+            "MPI takes device pointers",
+            takes is True,
+            "it could not be asked" if takes is None else answers[takes],
+            "on GPUs --transport mpi_cuda is refused; mpi_host works",
+            "use an MPI built with CUDA, or give --mpi-takes-device-pointers where you know that yours takes them",
+        ),
+    ]
+
+
+def _devices() -> list[Fact]:
+    found = gpus()
+    cost = "programs run on the host target only"
+    if not found:
+        return [Fact("GPU", False, "", cost, "a CUDA device and its driver; --target cuda --no-build needs neither")]
+    return [
+        Fact(f"GPU {i}", True, f"{gpu.name}, {gpu.arch}, {gpu.memory >> 30} GiB, driver {gpu.driver}")
+        for i, gpu in enumerate(found)
+    ]
+
+
+def _packages() -> list[Fact]:
+    facts = []
+    for name, needed, cost, mend in _PACKAGES:
+        try:
+            facts.append(Fact(name, True, version(name), needed=needed))
+        except PackageNotFoundError:
+            facts.append(Fact(name, False, "", cost, mend, needed))
+    return facts
+
+
+def _cache() -> Fact:
+    path = cache_directory()
+    cost = "the same text is compiled anew each time"
+    detail = "" if path is None else str(path)
+    return Fact("build cache", path is not None, detail, cost, "name a directory that can be written in DAGC_CACHE")
+
+
+def _target() -> Fact:
+    try:
+        target, why = default_target()
+    except UsageError as error:
+        target, why = "host", error.message
+    overrides = [name for name in ("DAGC_CXX", "DAGC_NVCC", "DAGC_MPICXX", "DAGC_MPIEXEC") if os.environ.get(name)]
+    also = f"; set here: {', '.join(overrides)}" if overrides else ""
+    return Fact("default target", True, f"{target}: {why}{also}")
