@@ -1,0 +1,32 @@
+// failures HOW: ends as HOW says. `ranks` does nothing wrong.
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "dagc/message.hpp"
+
+// A stand-in for a CUDA that fails: DAGC_CUDA needs these names and no more.
+enum Status { cudaSuccess, broken };
+const char* cudaGetErrorString(Status) { return "out of memory"; }
+Status call(Status s) { return s; }
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  if (how == "before") dagc::fail(2, "before MPI");
+  {
+    dagc::Mpi mpi(&argc, &argv);
+    const bool last = mpi.rank() == mpi.ranks() - 1;
+    DAGC_CUDA(call(cudaSuccess));
+    if (how == "mpi" && last) {
+      int value = 0;
+      DAGC_MPI(MPI_Send(&value, 1, MPI_INT, mpi.ranks(), 0, MPI_COMM_WORLD));
+    }
+    if (how == "cuda" && last) DAGC_CUDA(call(broken));
+    if (how == "wrong" && last) dagc::fail(dagc::exit_wrong_result, "y is wrong");
+    if (how == "thread" && last) std::thread([] { dagc::fail(dagc::exit_missing, "no GPU"); }).join();
+    // The others wait for the last one: they must be ended too.
+    DAGC_MPI(MPI_Barrier(MPI_COMM_WORLD));
+    if (how == "ranks") std::printf("%d %d %d\n", mpi.rank(), dagc::local_rank(), dagc::local_ranks());
+  }
+  if (how == "after") dagc::fail(5, "after MPI");
+}
