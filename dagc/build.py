@@ -108,13 +108,13 @@ def run(order: Build, out: Path) -> Path:
     command = command_line(order, compiler)
     cache = cache_directory()
     if cache is None:
-        _compile_to(order, command, out)
+        _compile_to(order, command, out, wanted=out)
         return out
     name = key(order, compiler, command)
     entry = cache / name[:2] / name
     with _locked(entry.parent / "lock"):
         if not entry.is_file():
-            _compile_to(order, command, entry)
+            _compile_to(order, command, entry, wanted=out)
             _prune(cache, keep=entry)
         else:
             os.utime(entry)
@@ -214,8 +214,8 @@ def _relative(path: Path, directory: Path) -> str:
     return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
 
 
-def _compile_to(order: Build, command: tuple[str, ...], out: Path) -> None:
-    """Run the compiler; `out` is replaced only by a finished file."""
+def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path) -> None:
+    """Run the compiler; `out` is replaced only by a finished file. `wanted` is what the user asked for."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
@@ -225,13 +225,13 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path) -> None:
                 words, cwd=order.directory, capture_output=True, text=True, errors="replace", check=False
             )
             if done.returncode != 0 or not made.is_file():
-                raise BuildFailed(_failure(order, words, out, done.stderr + done.stdout))
+                raise BuildFailed(_failure(order, words, wanted, done.stderr + done.stdout))
             made.replace(out)
     except OSError as error:
-        raise BuildFailed(f"{out} could not be built: {error.strerror or error}") from error
+        raise BuildFailed(f"{wanted} could not be built: {error.strerror or error}") from error
 
 
-def _failure(order: Build, words: list[str], out: Path, output: str) -> str:
+def _failure(order: Build, words: list[str], wanted: Path, output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip()]
     first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
     # The lines before the first error say through which headers it was reached.
@@ -239,7 +239,7 @@ def _failure(order: Build, words: list[str], out: Path, output: str) -> str:
     shown = lines[start : start + _ERROR_LINES]
     left = len(lines) - start - len(shown)
     more = [f"... and {left} more lines"] if left > 0 else []
-    repeat = shlex.join([*words[:-1], str(out)])
+    repeat = shlex.join([*words[:-1], str(wanted)])
     head = f"{Path(words[0]).name} refused {', '.join(order.sources)}:"
     return "\n".join([head, *shown, *more, "to repeat:", f"  cd {shlex.quote(str(order.directory))} && {repeat}"])
 

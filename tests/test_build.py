@@ -1,0 +1,218 @@
+"""Builds with the real compilers, in a cache of each test's own."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagc import build as build_module
+from dagc.build import build, cache_directory
+from dagc.errors import BuildFailed, DagcError, MissingTool, UsageError
+from dagc.toolchain import find_cxx, find_mpi, find_nvcc, mpi_of_wrapper
+
+pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
+
+MAIN = '#include "answer.hpp"\n#include <cstdio>\nint main() { std::printf("%d\\n", answer()); }\n'
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DAGC_CACHE", str(tmp_path / "cache"))
+    for name in ("DAGC_CXXFLAGS", "DAGC_NVCCFLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+def _project(folder: Path, answer: str = "42") -> Path:
+    (folder / "include").mkdir(parents=True)
+    (folder / "main.cpp").write_text(MAIN)
+    (folder / "include" / "answer.hpp").write_text(f"inline int answer() {{ return {answer}; }}\n")
+    return folder
+
+
+def _said(program: Path) -> str:
+    return subprocess.run([program], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def _entries(cache: Path) -> list[Path]:
+    return [path for path in cache.glob("build/??/*") if path.name != "lock"]
+
+
+def test_a_program_is_built_once_for_equal_content(tmp_path: Path, cache: Path) -> None:
+    one, two = _project(tmp_path / "one"), _project(tmp_path / "two")
+    assert _said(build(["main.cpp"], tmp_path / "out" / "a", directory=one)) == "42\n"
+    entry = _entries(cache)
+    assert len(entry) == 1
+    made = entry[0].stat().st_ino
+    assert _said(build([two / "main.cpp"], tmp_path / "b")) == "42\n"
+    assert [path.stat().st_ino for path in _entries(cache)] == [made]
+    assert not list(tmp_path.rglob(".dagc-build-*"))
+
+
+def test_a_header_and_a_flag_are_content(tmp_path: Path, cache: Path) -> None:
+    folder = _project(tmp_path / "p")
+    build(["main.cpp"], tmp_path / "a", directory=folder)
+    (folder / "include" / "answer.hpp").write_text("inline int answer() { return 43; }\n")
+    assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == "43\n"
+    build(["main.cpp"], tmp_path / "a", directory=folder, defines=["X=1"])
+    assert len(_entries(cache)) == 3
+
+
+def test_errors_are_shown_with_the_place_and_the_command(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    text = '#line 7 "spmv.dag"\nint f() { return undeclared_name; }\n' + MAIN
+    (folder / "main.cpp").write_text(text)
+    with pytest.raises(BuildFailed) as caught:
+        build(["main.cpp"], tmp_path / "a", directory=folder)
+    message = caught.value.message
+    assert "spmv.dag:7:18: error: " in message
+    assert message.splitlines()[-1].startswith(f"  cd {folder} && ")
+    assert message.endswith(f"-o {tmp_path / 'a'}")
+    assert caught.value.exit_code == 4
+    assert not (tmp_path / "a").exists()
+    # The command that is shown repeats the failure as it stands.
+    repeat = subprocess.run(message.splitlines()[-1], shell=True, capture_output=True, text=True)
+    assert "spmv.dag:7:18" in repeat.stderr
+
+
+def test_warnings_are_errors(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    (folder / "main.cpp").write_text("int main() { int unused; }\n")
+    with pytest.raises(BuildFailed, match="unused"):
+        build(["main.cpp"], tmp_path / "a", directory=folder)
+
+
+def test_a_long_failure_is_cut(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    (folder / "main.cpp").write_text("".join(f"int f{i}() {{ return missing_{i}; }}\n" for i in range(60)))
+    with pytest.raises(BuildFailed, match=r"\.\.\. and \d+ more lines") as caught:
+        build(["main.cpp"], tmp_path / "a", directory=folder)
+    assert len(caught.value.message.splitlines()) < 40
+
+
+def test_a_cu_source_on_the_host_target_and_a_shared_library(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    (folder / "lib.cu").write_text('extern "C" int add(int a, int b) { return a + b; }\n')
+    library = ctypes.CDLL(str(build(["lib.cu"], tmp_path / "lib.so", directory=folder, shared=True)))
+    assert library.add(2, 3) == 5
+
+
+def test_thread_sanitizer_speaks(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    (folder / "race.cpp").write_text(
+        "#include <thread>\nint x;\nint main() { std::thread t([] { x = 1; }); x = 2; t.join(); return x < 0; }\n"
+    )
+    program = build(["race.cpp"], tmp_path / "race", directory=folder, sanitize="thread")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    assert "ThreadSanitizer: data race" in done.stderr
+    assert "race.cpp:3" in done.stderr
+
+
+def test_a_source_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DagcError, match=r"none\.cpp is to be compiled"):
+        build(["none.cpp"], tmp_path / "a", directory=tmp_path)
+
+
+def test_missing_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _project(tmp_path / "p")
+    monkeypatch.setenv("DAGC_CXX", "/nowhere/g++")
+    with pytest.raises(UsageError, match="DAGC_CXX=/nowhere/g"):
+        build(["main.cpp"], tmp_path / "a", directory=folder)
+    monkeypatch.delenv("DAGC_CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingTool, match=r"no C\+\+ compiler") as caught:
+        build(["main.cpp"], tmp_path / "a", directory=folder)
+    assert caught.value.exit_code == 3
+    assert "DAGC_CXX" in caught.value.mend
+
+
+def test_without_a_cache_everything_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DAGC_CACHE", str(tmp_path / "file"))
+    assert cache_directory() is None
+    folder = _project(tmp_path / "p")
+    assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == "42\n"
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DagcError, match=r"file/a could not be written"):
+        build(["main.cpp"], tmp_path / "file" / "a", directory=folder)
+
+
+def test_several_processes_build_the_same_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _project(tmp_path / "p")
+    compiler = find_cxx()
+    assert compiler is not None
+    counting = tmp_path / "counting-g++"
+    counting.write_text(f'#!/bin/sh\n[ "$1" = --version ] || echo run >>{tmp_path}/runs\nexec {compiler.path} "$@"\n')
+    counting.chmod(0o755)
+    monkeypatch.setenv("DAGC_CXX", str(counting))
+    code = (
+        "import sys; from pathlib import Path; from dagc.build import build\n"
+        f"build(['main.cpp'], Path(sys.argv[1]), directory=Path({str(folder)!r}))\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / f"a{i}")]) for i in range(4)]
+    assert [child.wait(timeout=120) for child in children] == [0] * 4
+    assert {_said(tmp_path / f"a{i}") for i in range(4)} == {"42\n"}
+    assert len(_entries(cache)) == 1
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_the_cache_is_bounded(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _project(tmp_path / "p")
+    monkeypatch.setattr(build_module, "CACHE_LIMIT_BYTES", 0)
+    for value in range(3):
+        build(["main.cpp"], tmp_path / "a", directory=folder, defines=[f"X={value}"])
+    assert len(_entries(cache)) == 1
+
+
+def test_flags_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _project(tmp_path / "p", answer="ANSWER")
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-DANSWER=7")
+    assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == "7\n"
+
+
+@pytest.mark.nvcc
+@needs_nvcc
+def test_cuda_with_mpi(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    (folder / "main.cu").write_text(
+        "#include <mpi.h>\n__global__ void k(int* x) { *x = 1; }\n"
+        "int main(int c, char** v) { MPI_Init(&c, &v); k<<<1, 1>>>(nullptr); return MPI_Finalize(); }\n"
+    )
+    mpi = find_mpi()
+    if mpi is None:
+        pytest.skip("needs an MPI")
+    program = build(["main.cu"], tmp_path / "a", directory=folder, target="cuda", mpi=mpi)
+    needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    assert "libmpi" in needed
+    assert "not found" not in needed
+    (folder / "main.cu").write_text(
+        '#line 3 "x.dag"\n__global__ void k(int* x) { int unused; *x = 1; }\nint main() {}\n'
+    )
+    with pytest.raises(BuildFailed, match=r"x\.dag"):
+        build(["main.cu"], tmp_path / "b", directory=folder, target="cuda")
+
+
+def test_a_wrapper_that_shows_a_prefix_it_was_built_for(tmp_path: Path) -> None:
+    # As in some wheels: the flags lead nowhere, the files stand around the wrapper.
+    for name in ("bin", "include", "lib"):
+        (tmp_path / name).mkdir()
+    wrapper = tmp_path / "bin" / "mpicc"
+    wrapper.write_text("#!/bin/sh\necho gcc -I/build/prefix/include -L/build/prefix/lib -lmpi\n")
+    wrapper.chmod(0o755)
+    (tmp_path / "include" / "mpi.h").write_text('#define MPICH_VERSION "4.3.2"\n')
+    (tmp_path / "lib" / "libmpi.so").write_text("")
+    mpi = mpi_of_wrapper(wrapper, "test")
+    assert mpi is not None
+    assert (mpi.kind.value, mpi.version, mpi.mpiexec) == ("MPICH", "4.3.2", None)
+    assert mpi.include == (tmp_path / "include",)
+    assert f"-Wl,-rpath,{tmp_path / 'lib'}" in mpi.link_flags()
+    assert mpi.link_flags(nvcc=True)[-2:] == ("-Xlinker", str(tmp_path / "lib"))
