@@ -71,7 +71,15 @@ def test_errors_say_what_to_write(program: Path, args: list[str], error: str) ->
 def test_help_names_every_option_and_wins_over_what_is_missing(program: Path) -> None:
     done = run(program, "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("usage: bench", "--data DIR", "(required)", "--seconds S", "--repeats N", "--check-only", "-h, --help"):
+    for words in (
+        "usage: bench",
+        "--data DIR",
+        "(required)",
+        "--seconds S",
+        "--repeats N",
+        "--check-only",
+        "-h, --help",
+    ):
         assert words in done.stdout
 
 
