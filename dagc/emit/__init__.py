@@ -1,0 +1,109 @@
+"""Plan -> views -> text. `emit` is the recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dagc.emit.iteration import iteration_view, table_ops
+from dagc.emit.kernels import Functions
+from dagc.emit.layout import Layout
+from dagc.emit.program import program_view
+from dagc.emit.render import number_lines, render, tidy
+from dagc.emit.steps import Steps
+from dagc.emit.table import row_views, rows, table_line
+from dagc.graph import Transport
+from dagc.lang.ast import Place, Role
+from dagc.plan import Plan, Target, plan_to_json, program_hash
+from dagc.resources import resource
+from dagc.text import traversal_text
+
+__all__ = ["emit", "rows", "runtime_headers", "sources", "table_line"]
+
+
+def sources(target: Target) -> tuple[str, str]:
+    """File names of the bench and the runner."""
+    end = "cu" if target is Target.CUDA else "cpp"
+    return f"bench.{end}", f"runner.{end}"
+
+
+def emit(plan: Plan) -> dict[str, str]:
+    """File name -> text of everything but the runtime headers. Raises DagcError for what cannot be emitted yet."""
+    functions = Functions(plan.graph, plan.target)  # which kernels, under which names
+    layout = Layout(plan.graph)  # C++ names of all data
+    steps = Steps(layout, functions)  # what each op does
+    program = program_view(layout, steps)
+    common = {
+        "program": plan.program.name,
+        "path": plan.program.path,
+        "hash": program_hash(plan.program),
+        "traversal": traversal_text(plan.traversal, plan.graph),
+        "launch": _launch_macro(plan.target),
+        "step": _step_macro(),
+        "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
+        "device_messages": _device_messages(plan),
+    }
+    bench, runner = sources(plan.target)
+    out = {
+        "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
+        "program.hpp": tidy(render("bench/program.hpp.j2", view=program, **common)),
+        "iteration.hpp": tidy(
+            render("bench/iteration.hpp.j2", iteration=iteration_view(plan.graph, plan.traversal, steps), **common)
+        ),
+        bench: tidy(render("bench/bench.cpp.j2", repeat=_repeat(plan, layout), verified=_verified(plan), **common)),
+        runner: tidy(
+            render(
+                "bench/runner.cpp.j2",
+                ops=table_ops(plan.graph, steps),
+                rows=row_views(plan.traversal),
+                arrays=program.arrays,
+                **{**common, **{k: "true" if common[k] else "false" for k in ("carried", "device_messages")}},
+            )
+        ),
+        "CMakeLists.txt": tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", arch=plan.arch.removeprefix("sm_"), **common)),
+        "plan.json": plan_to_json(plan),
+        "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
+    }
+    return out
+
+
+def runtime_headers() -> dict[str, Path]:
+    """Name under `include/` -> file, for every runtime header."""
+    root = resource("templates/runtime")
+    return {str(path.relative_to(root)): path for path in sorted(root.rglob("*.hpp"))}
+
+
+def _launch_macro(target: Target) -> object:
+    from dagc.emit.render import environment
+
+    return environment().get_template(f"{target.value}/launch.j2").module.launch  # type: ignore[attr-defined]
+
+
+def _step_macro() -> object:
+    from dagc.emit.render import environment
+
+    return environment().get_template("bench/step.j2").module.step  # type: ignore[attr-defined]
+
+
+def _device_messages(plan: Plan) -> bool:
+    """Does MPI get device pointers?"""
+    from dagc.ir import CollectiveOp, ExchangeOp, Region
+
+    if plan.graph.transport is not Transport.MPI_CUDA:
+        return False
+    places = {a.name: a.place for a in plan.program.arrays}
+    regions: list[Region] = []
+    for op in plan.program.ops:
+        if isinstance(op, ExchangeOp):
+            regions += [r for m in op.messages for r in (m.send, m.recv)]
+        elif isinstance(op, CollectiveOp):
+            regions += [a for a in op.args if isinstance(a, Region)]
+    return any(places[r.array] in (Place.DEVICE, Place.ANY) for r in regions)
+
+
+def _repeat(plan: Plan, layout: Layout) -> str:
+    return layout.text(plan.program.repeat) if plan.program.repeat is not None else ""
+
+
+def _verified(plan: Plan) -> str:
+    names = ", ".join(v.region.array for v in plan.program.verifies)
+    return f"{names} agree{'s' if len(plan.program.verifies) == 1 else ''} with the reference" if names else "nothing to verify"

@@ -1,0 +1,65 @@
+"""C++ spelling of types, values and symbolic expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dagc import sym
+from dagc.ir import ElementType, Value
+from dagc.sym import Sym
+
+_TYPES = {
+    ElementType.I8: "std::int8_t",
+    ElementType.I16: "std::int16_t",
+    ElementType.I32: "int",
+    ElementType.I64: "std::int64_t",
+    ElementType.U8: "std::uint8_t",
+    ElementType.U16: "std::uint16_t",
+    ElementType.U32: "unsigned",
+    ElementType.U64: "std::uint64_t",
+    ElementType.F32: "float",
+    ElementType.F64: "double",
+    ElementType.BOOL: "bool",
+}
+
+
+def cxx_type(type_: ElementType) -> str:
+    """`f32` -> `float`, `i64` -> `std::int64_t`."""
+    return _TYPES[type_]
+
+
+def is_float(type_: ElementType) -> bool:
+    return type_ in (ElementType.F32, ElementType.F64)
+
+
+def cxx_string(text: str) -> str:
+    """A string literal."""
+    escaped = "".join(_ESCAPES.get(c, c) for c in text)
+    return f'"{escaped}"'
+
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "?": "\\?"}
+
+
+def cxx_value(value: Value) -> str:
+    """A literal."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return cxx_string(value)
+    return repr(value)
+
+
+def value_type(value: Value) -> str:
+    """Type of a compile-time value in code: `int` where it fits, so that index arithmetic stays 32 bits wide."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if -(2**31) < value < 2**31 else "std::int64_t"
+    return "double" if isinstance(value, float) else "const char*"
+
+
+def expression(expr: Sym, name: Callable[[str], str]) -> str:
+    """C++ text of an expression whose integer variables are 64 bits wide, so that literals need no type."""
+    return re.sub(r"std::int64_t\{(-?\d+)\}", r"\1", sym.to_c(expr, name))

@@ -1,0 +1,147 @@
+"""Views of `iteration.hpp` and of the runner's ops: each entry of a traversal with a comment and its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagc.emit.program import dag_text
+from dagc.emit.steps import Step, Steps
+from dagc.graph import Action, Graph, GraphOp
+from dagc.ir import CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region
+from dagc.sym import Sym
+from dagc.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class CudaCall:
+    """A call of the CUDA runtime whose status is checked."""
+
+    function: str
+    args: str
+    kind: str = "cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryView:
+    comment: str
+    steps: tuple[Step | CudaCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IterationView:
+    streams: int
+    events: int
+    entries: tuple[EntryView, ...]
+    uses_program: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableOpView:
+    name: str
+    gpu: str
+    comment: str
+    steps: tuple[Step, ...]
+    uses_stream: bool
+    uses_program: bool
+
+
+def iteration_view(graph: Graph, traversal: Traversal, steps: Steps) -> IterationView:
+    """Raises DagcError for ops that cannot be emitted yet."""
+    recorded = _what_events_mean(graph, traversal)
+    entries = tuple(_entry(graph, entry, steps, recorded) for entry in traversal.entries)
+    streams = [e.stream for e in traversal.entries if not isinstance(e, Sync) and e.stream is not None]
+    events = [e.event for e in traversal.entries if isinstance(e, Record)]
+    return IterationView(
+        streams=max(streams, default=-1) + 1,
+        events=max(events, default=-1) + 1,
+        entries=entries,
+        uses_program=any(e.steps for e in entries),
+    )
+
+
+def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
+    """One view per op, in the order of the graph."""
+    out = []
+    for op in graph.ops:
+        work = steps.of(op, "stream")
+        out.append(
+            TableOpView(
+                name=op.name,
+                gpu="true" if op.gpu else "false",
+                comment=describe(op),
+                steps=work,
+                uses_stream=op.gpu,
+                uses_program=bool(work),
+            )
+        )
+    return tuple(out)
+
+
+def _what_events_mean(graph: Graph, traversal: Traversal) -> dict[int, str]:
+    """Per event, the op that was last in its stream when it was recorded."""
+    last: dict[int, str] = {}
+    out: dict[int, str] = {}
+    for entry in traversal.entries:
+        if isinstance(entry, Issue) and entry.stream is not None:
+            last[entry.stream] = graph.ops[entry.op].name
+        elif isinstance(entry, Record):
+            out[entry.event] = last.get(entry.stream, "nothing")
+    return out
+
+
+def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -> EntryView:
+    match entry:
+        case Issue(op, stream):
+            where = "" if stream is None else f" on stream {stream}"
+            work = steps.of(graph.ops[op], f"p.stream[{stream}]")
+            return EntryView(describe(graph.ops[op], where), work)
+        case Record(event, stream):
+            call = CudaCall("cudaEventRecord", f"p.event[{event}], p.stream[{stream}]")
+            return EntryView(f"event {event}: after {recorded[event]} on stream {stream}", (call,))
+        case Wait(event, stream):
+            call = CudaCall("cudaStreamWaitEvent", f"p.stream[{stream}], p.event[{event}], 0")
+            return EntryView(f"stream {stream} waits for event {event}: {recorded.get(event, '')}", (call,))
+        case Sync(event):
+            call = CudaCall("cudaEventSynchronize", f"p.event[{event}]")
+            return EntryView(f"the CPU waits for event {event}: {recorded.get(event, '')}", (call,))
+
+
+def describe(op: GraphOp, where: str = "") -> str:
+    """`pack on stream 0: gather(x_send, x_l, send_index, n_send)`."""
+    what = _what(op)
+    staged = [f"{a} from its mirror" for a in op.copy_in] + [f"{a} to its mirror" for a in op.copy_out]
+    tail = "".join(f"; copies {s}" for s in staged)
+    return f"{op.name}{where}{': ' if what else ''}{what}{tail}"
+
+
+def _what(op: GraphOp) -> str:
+    match op.op:
+        case KernelOp() as k:
+            variant = "" if k.variant == "default" else f".{k.variant}"
+            return f"{k.kernel}{variant}({', '.join(_arg(a) for a in k.args)})"
+        case CopyOp() as c:
+            return f"copy({_arg(c.dst)}, {_arg(c.src)})"
+        case ExchangeOp() as x if op.message is not None:
+            return _message(op, x)
+        case ExchangeOp():
+            return f"all sends of {op.op.name}"
+        case CollectiveOp() as c:
+            return f"{c.collective.value}({', '.join([*(_arg(a) for a in c.args), *([c.reduce] if c.reduce else [])])})"
+        case _:
+            return "all is done" if op.action is Action.END else ""
+
+
+def _message(op: GraphOp, exchange: ExchangeOp) -> str:
+    assert op.message is not None
+    message = exchange.messages[op.message]
+    sending = op.action in (Action.POST_SEND, Action.STAGE_OUT)
+    region, peer = (message.send, message.to) if sending else (message.recv, message.source)
+    return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else dag_text(peer)}"
+
+
+def _arg(arg: Region | Sym) -> str:
+    if not isinstance(arg, Region):
+        return dag_text(arg)
+    if arg.part is not None:
+        return arg.part
+    return arg.array if arg.start is None else f"{arg.array}[{dag_text(arg.start)} .. {dag_text(arg.stop)}]"

@@ -1,0 +1,159 @@
+"""The functions of `kernels.cu`: one for each implementation and choice of tunables that the graph uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dagc.emit.code import CodeView, code_view, names_used, place
+from dagc.emit.constants import ConstantView, file_constants, local_constants
+from dagc.emit.cxx import cxx_type
+from dagc.emit.names import Names, mangle
+from dagc.errors import DagcError
+from dagc.graph import Graph
+from dagc.ir import CodeText, Device, Formal, Impl, Kernel, KernelOp, Program, Value
+from dagc.lang.ast import CodeLang, Mode
+from dagc.plan import Target
+from dagc.sym import free
+
+# What emitted files define themselves; a kernel of that name gets another.
+_OURS = frozenset("Program iteration ops stream p dagc program".split())
+
+Key = tuple[str, str, tuple[tuple[str, Value], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionView:
+    """`kernel` functions are launched, others called; `streamed` ones get the stream as their last argument."""
+
+    name: str
+    signature: str
+    comment: str
+    constants: tuple[ConstantView, ...]
+    code: CodeView
+    kernel: bool
+    streamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelsView:
+    constants: tuple[ConstantView, ...]
+    code: tuple[CodeView, ...]
+    functions: tuple[FunctionView, ...]
+
+
+def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
+    """The kernel and the implementation that an op uses. Raises DagcError where there is none on its device."""
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    for impl in kernel.impls:
+        if impl.name == op.variant and impl.device is op.device:
+            return kernel, impl
+    raise DagcError(
+        f"{place(program, op)}op `{op.name}`: kernel `{op.kernel}` has no {op.device.value} implementation "
+        f"`{op.variant}`"
+    )
+
+
+class Functions:
+    """Finds the function of each kernel op; names are short where they are unique."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.program, self.target = graph.program, target
+        self._ops: dict[Key, KernelOp] = {}
+        for op in graph.ops:
+            if isinstance(op.op, KernelOp):
+                self._ops.setdefault(self._key(op.op), op.op)
+        self._names = self._name_all()
+
+    def name(self, op: KernelOp) -> str:
+        return self._names[self._key(op)]
+
+    def view(self) -> KernelsView:
+        functions = tuple(self._function(op) for op in self._ops.values())
+        return KernelsView(self._constants, tuple(self._code(c) for c in self.program.code), functions)
+
+    def _key(self, op: KernelOp) -> Key:
+        """Two ops share a function where kernel, implementation and the tunables that its code sees are equal."""
+        kernel, impl = implementation(self.program, op)
+        text = impl.code.text if impl.code is not None else None
+        if text is None:
+            return op.kernel, f"{op.device.value} {op.variant}", op.tunables
+        seen = set(names_used(text)) | {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
+        return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in op.tunables if n in seen)
+
+    @cached_property
+    def _constants(self) -> tuple[ConstantView, ...]:
+        used = frozenset[str]().union(*(names_used(c.text) for c in self.program.code if c.text is not None))
+        for op in self._ops.values():
+            kernel, impl = implementation(self.program, op)
+            if impl.code is not None and impl.code.text is not None:
+                own = {f.name for f in kernel.formals} | {n for n, _ in op.tunables}
+                used |= names_used(impl.code.text) - own
+        return file_constants(self.program, used)
+
+    def _name_all(self) -> dict[Key, str]:
+        names = Names({c.name for c in self._constants} | _OURS, library=True)
+        out: dict[Key, str] = {}
+        for key in self._ops:
+            same = [k for k in self._ops if k[0] == key[0]]
+            parts = [key[0]]
+            if len({k[1] for k in same}) > 1:
+                device, variant = key[1].split(" ", 1)
+                parts.append(variant if len({k[1].split(" ", 1)[1] for k in same}) > 1 else device)
+            for tunable, value in key[2]:
+                if len({dict(k[2]).get(tunable) for k in same if k[1] == key[1]}) > 1:
+                    parts.append(mangle(f"{tunable}{value}").replace("-", "m").replace("+", ""))
+            out[key] = names.new("_".join(parts))
+        return out
+
+    def _code(self, code: CodeText) -> CodeView:
+        """On the host target `k<<<...>>>(...)` in the user's own host code becomes a call that g++ can parse."""
+        view = code_view(code, self.program)
+        if self.target is Target.CUDA or "<<<" not in view.text:
+            return view
+        from dagc.emit.launch_syntax import rewrite_launches
+
+        return CodeView(rewrite_launches(view.text), view.line, view.file)
+
+    def _function(self, op: KernelOp) -> FunctionView:
+        kernel, impl = implementation(self.program, op)
+        if impl.code is None:
+            raise DagcError(
+                f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code",
+                "give it a `cuda` or a `cpp` text",
+            )
+        view = self._code(impl.code)
+        is_kernel = impl.code.lang is CodeLang.CUDA
+        if is_kernel and impl.device is Device.CPU:
+            raise DagcError(f"{place(self.program, impl)}a cpu implementation needs `cpp` code")
+        streamed = impl.device is Device.GPU and not is_kernel
+        name = self.name(op)
+        used = names_used(view.text)
+        formals = [_formal(f, used) for f in kernel.formals]
+        formals += [f"{_unused(s.name, used)}{cxx_type(s.type)}* {s.name}" for s in impl.scratch]
+        formals += [f"{_unused('stream', used)}cudaStream_t stream"] if streamed else []
+        head = 'extern "C" __global__ void' if is_kernel else "inline void"
+        lets = (*kernel.lets, *impl.lets)
+        what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
+        tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables)
+        return FunctionView(
+            name=name,
+            signature=f"{head} {name}({', '.join(formals)})",
+            comment=f"{what}({tunables})" if tunables else what,
+            constants=local_constants(op.tunables, lets, used),
+            code=view,
+            kernel=is_kernel,
+            streamed=streamed,
+        )
+
+
+def _unused(name: str, used: frozenset[str]) -> str:
+    """A formal that one implementation does not need is no reason for a warning."""
+    return "" if name in used else "[[maybe_unused]] "
+
+
+def _formal(formal: Formal, used: frozenset[str]) -> str:
+    type_ = cxx_type(formal.type)
+    if formal.mode is not None:
+        type_ = f"const {type_}*" if formal.mode is Mode.IN else f"{type_}*"
+    return f"{_unused(formal.name, used)}{type_} {formal.name}"

@@ -1,0 +1,206 @@
+"""`Layout`: the C++ names and texts of everything a program keeps: values of a rank, arrays, scratch, requests.
+
+Integer values of a rank are 64 bits wide in the emitted program, whatever their declared type, so that products of
+sizes do not overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dagc.emit.cxx import cxx_type, expression, is_float
+from dagc.emit.kernels import implementation
+from dagc.emit.names import Names, mangle
+from dagc.errors import DagcError
+from dagc.graph import Action, Graph, GraphOp
+from dagc.ir import Array, Device, ElementType, KernelOp, Region, Scalar
+from dagc.lang.ast import Place
+from dagc.sym import Apply, Const, Fn, Sym, Var, substitute
+
+_MEMBERS = "comm rank ranks stream event store hardware load allocate check reset verify Program".split()
+HARDWARE = "max_threads_per_block shared_per_block warp_size multiprocessors".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Elements of a region: where it starts in its array, and how many there are. Texts of C++."""
+
+    start: str
+    count: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpScratch:
+    """A scratch array of an implementation, as one op has it."""
+
+    member: str
+    type: ElementType
+    dims: tuple[Sym, ...]
+    place: Place
+    label: str
+
+
+class Layout:
+    """Names are those of members of `Program`; expressions reach them through `p.`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.program = graph, graph.program
+        names = Names(_MEMBERS)
+        self.arrays = {a.name: a for a in self.program.arrays}
+        self.member = {v.name: names.new(v.name) for v in (*self.program.scalars, *self.program.arrays)}
+        self._value_names = {s.name for s in self.program.scalars}
+        self._requests = {
+            op.name: names.new(f"{mangle(op.name)}_requests")
+            for op in graph.ops
+            if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
+        }
+        self.scratch: dict[str, tuple[OpScratch, ...]] = {
+            op.name: tuple(self._scratch(op, names)) for op in self.program.ops if isinstance(op, KernelOp)
+        }
+
+    # ---- expressions ----------------------------------------------------------------------
+
+    def variable(self, name: str) -> str:
+        """C++ text of a variable of an expression."""
+        if name in ("rank", "ranks"):
+            return f"p.{name}"
+        if name in self._value_names:
+            return f"p.{self.member[name]}"
+        if name.startswith("hw.") and name[3:] in HARDWARE:
+            return f"p.hardware.{name[3:]}"
+        raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")
+
+    def text(self, expr: Sym) -> str:
+        return expression(expr, self.variable)
+
+    # ---- arrays ---------------------------------------------------------------------------
+
+    def array(self, name: str) -> str:
+        return f"p.{self.member[name]}"
+
+    def extent(self, region: Region) -> Extent:
+        """Raises DagcError for a part without bounds: nobody knows where it is."""
+        array = self.arrays[region.array]
+        if region.part is not None and region.start is None:
+            raise DagcError(
+                f"part `{region.part}` of `{region.array}` has no bounds, so it cannot be sent or copied",
+                "give the part bounds, or use the whole array",
+            )
+        if region.start is None or region.stop is None:
+            return Extent("0", f"{self.array(region.array)}.size")
+        inner = self._product(array.dims[1:], array)
+        start = _times(region.start, inner)
+        count = _times(Apply(Fn.SUB, (region.stop, region.start)), inner)
+        return Extent(self.text(_fold(start)), self.text(_fold(count)))
+
+    def is_whole(self, region: Region) -> bool:
+        return region.start is None
+
+    def pointer(self, region: Region, side: str = "data") -> str:
+        """Start of a region; `side` is `data` or `mirror`. A part without bounds is the whole array to a kernel."""
+        base = f"{self.array(region.array)}.{side}"
+        if region.start is None:
+            return base
+        start = self.extent(region).start
+        return base if start == "0" else f"{base} + {_operand(start)}"
+
+    def kernel_side(self, region: Region, device: Device) -> str:
+        """`any` arrays have a side on either device."""
+        on_host = self.arrays[region.array].place is Place.ANY and device is Device.CPU
+        return "mirror" if on_host else "data"
+
+    def message_side(self, region: Region) -> str:
+        """Which memory a message uses: the mirror where the transport goes through the host."""
+        return "mirror" if region.array in self.graph.mirrors else "data"
+
+    def _product(self, dims: Iterable[Sym | None], array: Array) -> Sym:
+        out: Sym = Const(1)
+        for dim in dims:
+            if dim is None:
+                raise DagcError(f"a slice of `{array.name}` needs its inner dimensions, and one of them is `*`")
+            out = _times(out, dim)
+        return out
+
+    # ---- requests, scratch ----------------------------------------------------------------
+
+    def requests(self, op: GraphOp) -> str:
+        """The requests that a post adds to, and that its wait completes. `op` is either."""
+        return f"p.{self._requests[self.wait_of(op).name]}"
+
+    def request_members(self) -> tuple[tuple[str, str], ...]:
+        """(member, name of the op that waits)."""
+        return tuple((member, op) for op, member in self._requests.items())
+
+    def wait_of(self, op: GraphOp) -> GraphOp:
+        action = _WAITS.get(op.action, op.action)
+        for other in self.graph.ops:
+            if (
+                other.action is action
+                and other.op is op.op
+                and (action is not Action.WAIT_RECV or other.message == op.message)
+            ):
+                return other
+        raise DagcError(f"op `{op.name}` has no wait")
+
+    def _scratch(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
+        kernel, impl = implementation(self.program, op)
+        env = self.formals(op)
+        for scratch in impl.scratch:
+            dims = tuple(substitute(d, env) for d in scratch.dims if d is not None)
+            if len(dims) != len(scratch.dims):
+                raise DagcError(f"scratch array `{scratch.name}` of kernel `{kernel.name}` needs a size, not `*`")
+            place = Place.DEVICE if op.device is Device.GPU else Place.HOST
+            member = names.new(f"{mangle(op.name)}_{scratch.name}")
+            yield OpScratch(member, scratch.type, dims, place, f"{op.name}: {scratch.name}")
+
+    def formals(self, op: KernelOp) -> dict[str, Sym]:
+        """What the names in a kernel's expressions stand for in one op: arguments, tunables, `let`s, decisions."""
+        kernel, impl = implementation(self.program, op)
+        env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
+        env |= {n: Const(v) for n, v in op.tunables}
+        for formal, arg in zip(kernel.formals, op.args, strict=True):
+            if not isinstance(arg, Region):
+                env[formal.name] = arg
+        for name, expr in (*kernel.lets, *impl.lets):
+            env[name] = substitute(expr, env)
+        return env
+
+
+_WAITS = {
+    Action.POST_SEND: Action.WAIT_SEND,
+    Action.POST_RECV: Action.WAIT_RECV,
+    Action.POST_COLLECTIVE: Action.WAIT_COLLECTIVE,
+}
+
+
+def value_type(scalar: Scalar) -> str:
+    """Type of the member that holds a value of the rank."""
+    if scalar.type is ElementType.BOOL or is_float(scalar.type):
+        return cxx_type(scalar.type)
+    return "std::int64_t"
+
+
+def _fold(expr: Sym) -> Sym:
+    return substitute(expr, {})
+
+
+def _times(a: Sym, b: Sym) -> Sym:
+    if a == Const(1):
+        return b
+    return a if b == Const(1) else Apply(Fn.MUL, (a, b))
+
+
+def _operand(text: str) -> str:
+    return text if text.replace("_", "").replace(".", "").isalnum() else f"({text})"
+
+
+def product(dims: Iterable[Sym]) -> Sym:
+    """Number of elements of an array of these dimensions."""
+    out: Sym = Const(1)
+    for dim in dims:
+        out = _times(out, dim)
+    return _fold(out)
+
+
+__all__ = ["HARDWARE", "Extent", "Layout", "OpScratch", "Var", "product", "value_type"]

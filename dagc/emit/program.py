@@ -1,0 +1,242 @@
+"""Views of `program.hpp`: members, how they are loaded or made, checks of their sizes, and the comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dagc import sym
+from dagc.emit.cxx import cxx_string, cxx_type
+from dagc.emit.kernels import implementation
+from dagc.emit.layout import Layout, product, value_type
+from dagc.emit.names import mangle
+from dagc.emit.steps import Call, Steps
+from dagc.errors import DagcError
+from dagc.ir import Array, CopyOp, ExchangeOp, KernelOp, Region
+from dagc.lang.ast import Place, Role
+from dagc.sym import Apply, Const, Fn, Sym, substitute
+
+_ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
+
+
+@dataclass(frozen=True, slots=True)
+class ValueView:
+    member: str
+    type: str
+    file_type: str
+    file: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """`file` is "" for arrays that the program makes; texts are C++, quotes included."""
+
+    member: str
+    type: str
+    name: str
+    file: str
+    shape: str
+    place: str
+    role: str
+    mirror: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    member: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyView:
+    array: str
+    name: str
+    file: str
+    start: str
+    count: str
+    rtol: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramView:
+    hardware: bool
+    values: tuple[ValueView, ...]
+    arrays: tuple[ArrayView, ...]
+    scratch: tuple[ArrayView, ...]
+    requests: tuple[RequestView, ...]
+    checks: tuple[Call, ...]
+    verifies: tuple[VerifyView, ...]
+
+
+def program_view(layout: Layout, steps: Steps) -> ProgramView:
+    """Raises DagcError where an array's size cannot be known."""
+    program = layout.program
+    checks = tuple(dict.fromkeys(_checks(layout, steps)))
+    return ProgramView(
+        hardware=any("p.hardware." in c.args for c in checks),
+        values=tuple(
+            ValueView(layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}")
+            for s in program.scalars
+        ),
+        arrays=tuple(_array(layout, a) for a in program.arrays),
+        scratch=tuple(_scratch(layout)),
+        requests=tuple(RequestView(member, op) for member, op in layout.request_members()),
+        checks=checks,
+        verifies=tuple(_verifies(layout)),
+    )
+
+
+def _file(name: str) -> str:
+    return cxx_string(f"{mangle(name)}.npy")
+
+
+def dag_text(expr: Sym | None) -> str:
+    """An expression as a `.dag` has it, for comments and messages."""
+    if expr is None:
+        return "*"
+    return sym.to_c(expr).replace("std::int64_t{", "").replace("}", "").replace("dagc::", "")
+
+
+def _shape(layout: Layout, dims: tuple[Sym | None, ...]) -> str:
+    return "{" + ", ".join("-1" if d is None else layout.text(d) for d in dims) + "}"
+
+
+def _array(layout: Layout, array: Array) -> ArrayView:
+    loaded = array.role in (Role.CONST, Role.IN, Role.INOUT)
+    if not loaded and None in array.dims:
+        raise DagcError(f"array `{array.name}` is not in the set-up, so its size cannot be `*`", "declare its size")
+    what = f"{array.name} : {array.type.value}[{', '.join(dag_text(d) for d in array.dims)}]"
+    place = "" if array.place is Place.DEVICE else f" on {array.place.value}"
+    role = f" {array.role.value}" if array.role is not None else ""
+    mirrored = array.name in layout.graph.mirrors
+    return ArrayView(
+        member=layout.member[array.name],
+        type=cxx_type(array.type),
+        name=cxx_string(array.name),
+        file=_file(array.name) if loaded else "",
+        shape=_shape(layout, array.dims),
+        place=array.place.value,
+        role=_ROLES[array.role],
+        mirror=", Mirror::yes" if mirrored else "",
+        comment=f"{what}{place}{role}{'; messages go through its mirror' if mirrored else ''}",
+    )
+
+
+def _scratch(layout: Layout) -> Iterator[ArrayView]:
+    for op in layout.program.ops:
+        for s in layout.scratch.get(op.name, ()):
+            yield ArrayView(
+                s.member, cxx_type(s.type), cxx_string(s.label), "", _shape(layout, s.dims), s.place.value, "scratch", "",
+                f"of {s.label}",
+            )  # fmt: skip
+
+
+def _verifies(layout: Layout) -> Iterator[VerifyView]:
+    for v in layout.program.verifies:
+        extent = layout.extent(v.region)
+        name = v.region.array
+        file = cxx_string(f"expected/{mangle(name)}.npy")
+        yield VerifyView(layout.array(name), cxx_string(name), file, extent.start, extent.count, repr(float(v.rtol)))
+
+
+# ---- checks -----------------------------------------------------------------------------
+
+
+def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
+    program = layout.program
+    for require in program.requires:
+        yield from _require(layout, require, "require")
+    for op in program.ops:
+        for region in _regions(op):
+            yield from _slice(layout, region, op.name)
+        if isinstance(op, KernelOp):
+            yield from _arguments(layout, op)
+        elif isinstance(op, CopyOp):
+            yield from _same_size(layout, op.name, _size(layout, op.dst), _size(layout, op.src))
+        elif isinstance(op, ExchangeOp):
+            yield from _messages(layout, steps, op)
+
+
+def _regions(op: object) -> Iterator[Region]:
+    if isinstance(op, KernelOp):
+        yield from (a for a in op.args if isinstance(a, Region))
+    elif isinstance(op, CopyOp):
+        yield from (op.dst, op.src)
+    elif isinstance(op, ExchangeOp):
+        for message in op.messages:
+            yield from (message.send, message.recv)
+
+
+def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
+    if condition == Const(True):
+        return
+    text = f"{what} {dag_text(condition)}"
+    try:
+        yield Call("dagc::check_require", f"{layout.text(condition)}, {cxx_string(text)}")
+    except DagcError as error:
+        raise DagcError(f"`{text}`: {error.message}", error.mend) from None
+
+
+def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:
+    """start .. stop must lie in the first dimension; constants are checked here and now."""
+    length = layout.arrays[region.array].dims[0] if layout.arrays[region.array].dims else None
+    if region.start is None or region.stop is None:
+        return
+    texts = [layout.text(region.start), layout.text(region.stop)]
+    if length is not None and sym.equal(region.start, Const(0)) and sym.equal(region.stop, length):
+        return
+    whole = layout.text(length) if length is not None else f"{layout.array(region.array)}.size"
+    what = cxx_string(f"{region.array} in op {op}")
+    yield Call("dagc::check_slice", f"{texts[0]}, {texts[1]}, {whole}, {what}")
+
+
+def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
+    """Array arguments against the sizes that the kernel's header asks for, and the implementation's `require`s."""
+    kernel, impl = implementation(layout.program, op)
+    env = layout.formals(op)
+    for condition in (*kernel.requires, *impl.requires):
+        yield from _require(layout, substitute(condition, env), f"op {op.name}: require")
+    for formal, arg in zip(kernel.formals, op.args, strict=True):
+        if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
+            continue
+        dims = [d for d in formal.dims if d is not None]
+        if len(dims) == len(formal.dims):
+            wanted = substitute(product(dims), env)
+            what = f"{op.name}, argument `{formal.name}` of {op.kernel}"
+            yield from _same_size(layout, what, _size(layout, arg), wanted)
+
+
+def _size(layout: Layout, region: Region) -> Sym | str:
+    """Number of elements: an expression, or C++ text where a dimension is `*`."""
+    array = layout.arrays[region.array]
+    known = [d for d in array.dims if d is not None]
+    if region.start is not None and region.stop is not None and len(array.dims) == len(known):
+        return product([Apply(Fn.SUB, (region.stop, region.start)), *known[1:]])
+    return product(known) if len(known) == len(array.dims) else f"{layout.array(region.array)}.size"
+
+
+def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> Iterator[Call]:
+    if not isinstance(has, str) and not isinstance(wants, str):
+        if sym.equal(has, wants):
+            return
+    left, right = (s if isinstance(s, str) else layout.text(s) for s in (has, wants))
+    yield Call("dagc::check_size", f"{left}, {right}, {cxx_string(what)}")
+
+
+def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
+    for message in op.messages:
+        what = cxx_string(f"{op.name}.{message.label}" if message.label else op.name)
+        for peer, counts, region in (
+            (message.to, message.send_counts, message.send),
+            (message.source, message.recv_counts, message.recv),
+        ):
+            if isinstance(peer, str):
+                assert counts is not None
+                yield Call("dagc::check_peers", f"{steps.peers(peer, counts)}, {layout.extent(region).count}, p.ranks, {what}")
+            elif not isinstance(peer, Const):
+                yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
+
+
+__all__ = ["ProgramView", "dag_text", "program_view"]

@@ -1,0 +1,67 @@
+// Checks of a program's data before its first run: sizes that only the data know, slices, `require`s.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "dagc/check.hpp"
+#include "dagc/message.hpp"
+#include "dagc/target.hpp"
+
+namespace dagc {
+
+// Limits of the GPU, for `require`s on `hw.*`. On the host target, those of its stand-in.
+struct Hardware {
+  std::int64_t max_threads_per_block = 1024;
+  std::int64_t shared_per_block = 48 * 1024;
+  std::int64_t warp_size = 32;
+  std::int64_t multiprocessors = 1;
+};
+
+inline Hardware query_hardware() {
+  Hardware out;
+#ifdef __CUDACC__
+  const auto ask = [](cudaDeviceAttr attribute) {
+    int device = 0, value = 0;
+    DAGC_CUDA(cudaGetDevice(&device));
+    DAGC_CUDA(cudaDeviceGetAttribute(&value, attribute, device));
+    return static_cast<std::int64_t>(value);
+  };
+  out.max_threads_per_block = ask(cudaDevAttrMaxThreadsPerBlock);
+  out.shared_per_block = ask(cudaDevAttrMaxSharedMemoryPerBlock);
+  out.warp_size = ask(cudaDevAttrWarpSize);
+  out.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
+#endif
+  return out;
+}
+
+inline void check_size(std::int64_t has, std::int64_t wants, const char* what) {
+  if (has != wants)
+    fail(exit_run_failed, std::string(what) + ": has " + std::to_string(has) + " elements, needs " + std::to_string(wants));
+}
+
+// A slice start .. stop of a dimension of length `length`.
+inline void check_slice(std::int64_t start, std::int64_t stop, std::int64_t length, const char* what) {
+  if (start < 0 || start > stop || stop > length)
+    fail(exit_run_failed, std::string(what) + ": the slice " + std::to_string(start) + " .. " + std::to_string(stop) +
+                              " is not within 0 .. " + std::to_string(length));
+}
+
+inline void check_peer(std::int64_t peer, int ranks, const char* what) {
+  if (peer >= ranks)
+    fail(exit_run_failed, std::string(what) + ": rank " + std::to_string(peer) + " does not exist, there are " + std::to_string(ranks));
+}
+
+inline void check_peers(const Peers& peers, std::int64_t buffer, int ranks, const char* what) {
+  for (std::int64_t i = 0; i < peers.n; ++i) {
+    check_peer(peers.ranks[i], ranks, what);
+    if (peers.counts[i] < 0) fail(exit_run_failed, std::string(what) + ": a count is negative: " + std::to_string(peers.counts[i]));
+  }
+  check_size(buffer, peers.total(), what);
+}
+
+inline void check_require(bool holds, const char* what) {
+  if (!holds) fail(exit_bad_input, std::string(what) + " does not hold for these data");
+}
+
+}  // namespace dagc
