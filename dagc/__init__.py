@@ -1,3 +1,43 @@
-"""dagc: a compiler-style code generator for CUDA + MPI programs."""
+"""dagc: a compiler-style code generator for CUDA + MPI programs.
+
+>>> import dagc
+>>> space = dagc.load_space("samples/spmv/spmv.dag", {"transport": "mpi_cuda"})
+>>> space.count()
+2036
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dagc.api import (
+        Checked,
+        Compiled,
+        check,
+        compile,
+        count,
+        format_source,
+        load,
+        load_graph,
+        load_space,
+        setup,
+        show,
+        traversals,
+    )
+
+__all__ = [
+    "Checked", "Compiled", "__version__", "check", "compile", "count", "format_source", "load", "load_graph",
+    "load_space", "setup", "show", "traversals",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily, so that `dagc --help` pays for nothing that it does not use (PEP 562).
+    if name in __all__:
+        from dagc import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'dagc' has no attribute {name!r}")

@@ -110,10 +110,14 @@ def as_svg(graph: Graph) -> str:
     kinds = {int(op.id): kind(op) for op in graph.ops} | {start: "end"}
     boxes, width, height = _layout(labels, edges)
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height + 30:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height + 30:.0f}" font-family="Helvetica, Arial, sans-serif">',
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height + 30:.0f}" '
+            f'viewBox="0 0 {width:.0f} {height + 30:.0f}" font-family="Helvetica, Arial, sans-serif">'
+        ),
+        (
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+            '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>'
+        ),
         f'<rect width="100%" height="100%" fill="white"/><title>{escape(graph.program.name)}</title>',
     ]
     for u, v, dashed in edges:

@@ -1,0 +1,5 @@
+"""`python -m dagc`."""
+
+from dagc.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,268 @@
+"""The stages, wired. Reads top to bottom like a recipe; the command line only calls what is here.
+
+Everything takes paths and plain values and returns frozen results; failures are `dagc.errors.DagcError`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.errors import DagcError, Diagnostic, ProgramError, Severity, UsageError
+from dagc.source import Source
+
+if TYPE_CHECKING:
+    from dagc.graph import Graph
+    from dagc.ir import Program, Value
+    from dagc.lang.ast import Module
+    from dagc.plan import Plan
+    from dagc.report.counting import CountReport
+    from dagc.run.bench import BenchResult
+    from dagc.space import Space
+    from dagc.traversal import Traversal
+
+Defines = Mapping[str, "str | Value"]
+
+
+# ---- text -> Program -> Graph -> Space ------------------------------------------------------
+
+
+def read(path: str | Path) -> tuple[Source, Module]:
+    """Read and parse a `.dag` file. Raises UsageError (no such file, not UTF-8), ProgramError (syntax)."""
+    from dagc.lang.parse import parse
+
+    source = _read_source(path)
+    return source, parse(source)
+
+
+def _read_source(path: str | Path) -> Source:
+    try:
+        return Source.read(path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", "give the path of a .dag file") from None
+
+
+def load(path: str | Path, defines: Defines | None = None) -> Program:
+    """Text -> Program: every structural choice made, loops expanded, names resolved.
+
+    `defines` override parameters and fix decisions, as `-D NAME=VALUE`. Raises ProgramError with all findings.
+    """
+    from dagc.lang.lower import lower
+
+    source, module = read(path)
+    return lower(module, source, dict(defines or {}))
+
+
+def load_graph(path: str | Path, defines: Defines | None = None) -> Graph:
+    """Text -> Graph: messages lowered, edges inferred, hazards checked."""
+    from dagc.passes import build_graph
+
+    return build_graph(load(path, defines))
+
+
+def load_space(path: str | Path, defines: Defines | None = None) -> Space:
+    """Text -> Space: all traversals of the graph."""
+    from dagc.space import Space
+
+    return Space(load_graph(path, defines))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What `check` found: every diagnostic of every stage."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    sources: Mapping[str, Source]
+
+    @property
+    def errors(self) -> int:
+        return sum(d.severity is Severity.ERROR for d in self.diagnostics)
+
+    def render(self) -> str:
+        return "\n".join(d.render(dict(self.sources)) for d in self.diagnostics)
+
+
+def check(path: str | Path, defines: Defines | None = None) -> Checked:
+    """Every diagnostic at once: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
+    from dagc.lang.lower import lower_with_diagnostics
+    from dagc.passes import graph_with_diagnostics
+
+    source = _read_source(path)
+    sources = {source.path: source}
+    try:
+        from dagc.lang.parse import parse
+
+        program, found = lower_with_diagnostics(parse(source), source, dict(defines or {}))
+    except ProgramError as error:
+        return Checked(error.diagnostics, {**sources, **error.sources})
+    if program is None:
+        return Checked(found, sources)
+    _, more = graph_with_diagnostics(program)
+    return Checked((*found, *more), program.sources)
+
+
+def count(path: str | Path, defines: Defines | None = None) -> CountReport:
+    """The exact number of implementations, of the program as asked for and of its variations."""
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+    from dagc.report.counting import count_report
+
+    source, module = read(path)
+    asked = dict(defines or {})
+
+    def build(choices: dict[str, Value]) -> Graph:
+        return build_graph(lower(module, source, {**asked, **choices}))
+
+    return count_report(lower(module, source, asked), build)
+
+
+def traversals(path: str | Path, defines: Defines | None = None, limit: int | None = None) -> Iterator[str]:
+    """Texts of the traversals in the order of their IDs, which count from 0."""
+    from dagc.text import traversal_text
+
+    space = load_space(path, defines)
+    return (traversal_text(t, space.graph) for t in islice(space, limit))
+
+
+def show(path: str | Path, defines: Defines | None = None, format: str = "text") -> str:
+    """The DAG as `text`, `dot` or `svg`."""
+    from dagc.report import picture
+
+    drawings = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}
+    if format not in drawings:
+        raise UsageError(f"there is no format {format}", f"one of: {', '.join(drawings)}")
+    return drawings[format](load_graph(path, defines))
+
+
+def setup(path: str | Path, ranks: int, out: str | Path, seed: int = 0, defines: Defines | None = None) -> None:
+    """Run the program's set-up and references for each rank and write the arrays. Runs the user's Python code."""
+    from dagc.setup import run_setup
+
+    run_setup(load(path, defines), Path(path).parent, ranks, seed, Path(out))
+
+
+# ---- compile --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What `compile` wrote. `binary` is None without a build, `result` without a run.
+
+    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it is not of the space.
+    """
+
+    directory: Path
+    plan: Plan
+    number: int | None
+    target_reason: str
+    files: tuple[str, ...]
+    binary: Path | None
+    result: BenchResult | None
+
+
+def compile(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    target: str | None = None,
+    arch: str | None = None,
+    defines: Defines | None = None,
+    traversal: str = "first",
+    build: bool = True,
+    run: bool = False,
+    ranks: int = 4,
+    seed: int = 0,
+    seconds: float = 0.01,
+    repeats: int = 20,
+    mpi_takes_device_pointers: bool = False,
+    force: bool = False,
+) -> Compiled:
+    """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
+
+    `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
+    `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`). `seconds` is the length of one
+    measurement, `repeats` their number. The set-up runs the user's Python code; nothing else here does.
+    """
+    from dagc.emit import emit, runtime_headers
+    from dagc.files import output_directory
+    from dagc.plan import Plan
+    from dagc.run.target import choose_target
+    from dagc.verify import Prover
+
+    chosen = choose_target(target, arch)
+    graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
+    picked, number = _traversal(graph, traversal)  # Graph -> Traversal
+    Prover(graph).prove(picked, "the traversal")  # nothing is emitted unproved
+    plan = Plan(graph, picked, chosen.target, chosen.arch)  # Traversal -> Plan
+    files = emit(plan)  # Plan -> source files
+    directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
+    with output_directory(directory, force=force) as scratch:
+        for name, text in files.items():
+            _write(scratch / name, text.encode())
+        for name, header in runtime_headers().items():
+            _write(scratch / name, header.read_bytes())
+    binary = _build(directory, plan) if build or run else None  # source files -> binary
+    result = None
+    if run and binary is not None:
+        from dagc.run.bench import run_bench
+
+        data = directory / f"data-{ranks}"
+        setup(path, ranks, data, seed, defines)
+        result = run_bench(binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)  # binary -> record
+    return Compiled(directory, plan, number, chosen.reason, tuple(sorted(files)), binary, result)
+
+
+def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
+    """The traversal that `first`, an ID or a file names, and its ID."""
+    from dagc.plan import plan_from_json
+    from dagc.space import Space
+    from dagc.text import parse_traversal
+
+    space = Space(graph)
+    if wanted == "first":
+        return space.first(), 0
+    if wanted.isdecimal():
+        return space.at(int(wanted)), int(wanted)
+    source = _read_source(wanted)
+    if source.text.lstrip().startswith("{"):
+        found = plan_from_json(source.text, graph, wanted).traversal
+    else:
+        found = parse_traversal(source.text, graph, wanted)
+    try:
+        return found, space.id_of(found)
+    except UsageError:
+        return found, None  # proved or refused by the caller; a pruned traversal is right, but not in the space
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _build(directory: Path, plan: Plan) -> Path:
+    from dagc.build import build
+    from dagc.plan import Target
+    from dagc.toolchain import require_mpi
+
+    cuda = plan.target is Target.CUDA
+    source = directory / ("bench.cu" if cuda else "bench.cpp")
+    return build([source], directory / "bench", target=plan.target.value, arch=plan.arch, mpi=require_mpi())
+
+
+def format_source(path: str | Path) -> tuple[str, str]:
+    """(text as it is, text as `dagc fmt` writes it)."""
+    from dagc.lang.fmt import format_source as formatted
+
+    source = _read_source(path)
+    return source.text, formatted(source)
+
+
+__all__ = [
+    "Checked", "Compiled", "DagcError", "check", "compile", "count", "format_source", "load", "load_graph",
+    "load_space", "read", "setup", "show", "traversals",
+]  # fmt: skip

@@ -1,0 +1,296 @@
+"""The command line. Thin: it reads arguments, calls `dagc.api`, prints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from dagc import __version__
+from dagc.errors import DagcError, UsageError
+
+DESCRIPTION = """\
+Compiles a .dag text (GPU kernels, MPI messages, host code, what must precede which, which choices are open)
+into a proved and verified CUDA + MPI program, and counts and lists all its implementations."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        print(f"dagc: error: {message}\n  mend: see {self.prog} --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+# ---- arguments that several commands share --------------------------------------------------
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the .dag text")
+
+
+def _defines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-D", dest="defines", action="append", default=[], metavar="NAME=VALUE",
+        help="override a parameter or fix a decision (rows=1000, transport=mpi_cuda, yl.block=128); may be repeated",
+    )  # fmt: skip
+
+
+def _space(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--streams", type=_positive, metavar="N", help="streams to use (default: the program's, else 2)"
+    )
+    _transport(parser)
+
+
+def _transport(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--transport", metavar="NAME", help="mpi_host, mpi_cuda or nccl (default: the first that the program allows)"
+    )
+
+
+def _given(args: argparse.Namespace) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for text in args.defines:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"-D {text}: not of the form NAME=VALUE", "write for example -D rows=1000")
+        out[name.strip()] = value.strip()
+    for name in ("streams", "transport"):
+        if getattr(args, name, None) is not None:
+            out[name] = str(getattr(args, name))
+    return out
+
+
+# ---- commands -------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> int:
+    from dagc import api
+
+    found = api.check(args.file, _given(args))
+    if found.diagnostics:
+        print(found.render(), file=sys.stderr)
+    if found.errors:
+        print(f"{found.errors} error{'s' if found.errors > 1 else ''}", file=sys.stderr)
+        return 2
+    print(f"{args.file}: no errors")
+    return 0
+
+
+def _count(args: argparse.Namespace) -> int:
+    from dagc import api
+    from dagc.report import counting
+
+    report = api.count(args.file, _given(args))
+    print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from dagc import api
+
+    lines = enumerate(api.traversals(args.file, _given(args), args.limit))
+    if args.json:
+        import json
+
+        for number, text in lines:
+            print(json.dumps({"id": number, "traversal": text}))
+    else:
+        for number, text in lines:
+            print(f"{number}: {text}" if not args.plain else text)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from dagc import api
+
+    text = api.show(args.file, _given(args), args.format)
+    if args.output is None:
+        print(text, end="")
+    else:
+        from dagc.files import write_text_atomic
+
+        write_text_atomic(args.output, text)
+    return 0
+
+
+def _fmt(args: argparse.Namespace) -> int:
+    from dagc import api
+    from dagc.files import write_text_atomic
+
+    different = 0
+    for path in args.files:
+        old, new = api.format_source(path)
+        different += old != new
+        if args.stdout:
+            print(new, end="")
+        elif old != new:
+            print(f"{'would format' if args.check else 'formatted'} {path}")
+            if not args.check:
+                write_text_atomic(path, new)
+    return 1 if args.check and different else 0
+
+
+def _setup(args: argparse.Namespace) -> int:
+    from dagc import api
+
+    api.setup(args.file, args.ranks, args.output, args.seed, _given(args))
+    print(f"arrays of {args.ranks} rank{'s' if args.ranks > 1 else ''} in {args.output}")
+    return 0
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from dagc import api
+    from dagc.report import compiled
+
+    done = api.compile(
+        args.file, args.output, target=args.target, arch=args.arch, defines=_given(args), traversal=args.traversal,
+        build=not args.no_build, run=args.run, ranks=args.ranks, seed=args.seed, seconds=args.seconds,
+        repeats=args.repeats, mpi_takes_device_pointers=args.mpi_takes_device_pointers, force=args.force,
+    )  # fmt: skip
+    print(compiled.as_text(done), end="")
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from dagc import doctor
+
+    facts = doctor.examine()
+    print((doctor.render_json if args.json else doctor.render_text)(facts).rstrip())
+    return doctor.exit_code(facts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="dagc", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"dagc {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        command.set_defaults(run_command=run)
+        return command
+
+    _add_compile(add("compile", _compile, "compile a .dag text into a CUDA + MPI program, and run it"))
+
+    count = add("count", _count, "print the exact number of implementations, without enumerating them")
+    _file(count)
+    _space(count)
+    _defines(count)
+    count.add_argument("--json", action="store_true", help="print JSON")
+
+    list_ = add("list", _list, "list the implementations, numbered stably")
+    _file(list_)
+    _space(list_)
+    _defines(list_)
+    list_.add_argument("--limit", type=_natural, metavar="N", help="the first N only (default: all)")
+    form = list_.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
+    form.add_argument("--plain", action="store_true", help="texts alone, without their IDs")
+
+    show = add("show", _show, "draw the DAG")
+    _file(show)
+    _space(show)
+    _defines(show)
+    show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
+    show.add_argument("-o", dest="output", metavar="PATH", help="write it there instead of printing it")
+
+    check = add("check", _check, "print every diagnostic at once; runs no code of the program")
+    _file(check)
+    _space(check)
+    _defines(check)
+
+    fmt = add("fmt", _fmt, "format .dag texts in place, comments kept")
+    fmt.add_argument("files", metavar="FILE", nargs="+", help=".dag texts")
+    fmt.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a file would change")
+    fmt.add_argument("--stdout", action="store_true", help="print the result, change nothing")
+
+    setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
+    _file(setup)
+    _defines(setup)
+    setup.add_argument("-n", dest="ranks", type=_positive, default=4, metavar="RANKS", help="(default: 4)")
+    setup.add_argument(
+        "-o", dest="output", required=True, metavar="DIR", help="where to write; `bench --data DIR` reads it"
+    )
+    setup.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+
+    doctor = add("doctor", _doctor, "say what is there (compilers, MPI, GPUs, packages) and what each absence costs")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_compile(compile_: argparse.ArgumentParser) -> None:
+    _file(compile_)
+    add = compile_.add_argument
+    add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM)")
+    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
+    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
+    _defines(compile_)
+    add("--traversal", default="first", metavar="first|ID|FILE", help="which implementation (default: first)")
+    _space(compile_)
+    add("--no-build", action="store_true", help="write sources only")
+    add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
+    add("-n", dest="ranks", type=_positive, default=4, metavar="RANKS", help="ranks for --run (default: 4)")
+    add("--seed", type=_natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+    add(
+        "--seconds",
+        type=_seconds,
+        default=0.01,
+        metavar="S",
+        help="length of one measurement in seconds (default: 0.01)",
+    )
+    add("--repeats", type=_positive, default=20, metavar="N", help="measurements (default: 20)")
+    add(
+        "--mpi-takes-device-pointers", action="store_true",
+        help="vouch for an MPI that takes device pointers and cannot say so",
+    )  # fmt: skip
+    add("--force", action="store_true", help="write into a directory that dagc did not make")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (docs/cli.md)."""
+    args = _parser().parse_args(argv)
+    try:
+        code: int = args.run_command(args)
+        sys.stdout.flush()
+        return code
+    except DagcError as error:
+        print(error.render(), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("dagc: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has left; what remains in the buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"dagc: error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        return 5
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

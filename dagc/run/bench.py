@@ -1,0 +1,77 @@
+"""Runs an emitted `bench` on its ranks and reads what it measured."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dagc.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
+from dagc.run.launch import launch
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """One run. Times in seconds per iteration, maximum over ranks; `record` is the JSON that bench wrote, whole."""
+
+    ranks: int
+    median: float
+    low: float
+    high: float
+    minimum: float
+    maximum: float
+    variation: float
+    repeats: int
+    record: dict[str, Any]
+
+    def table(self) -> list[str]:
+        """Two lines: names and figures, in microseconds."""
+        names = ("ranks", "median us", "95% interval", "min", "max", "variation", "measurements")
+        cells = (
+            str(self.ranks), f"{self.median * 1e6:.2f}", f"{self.low * 1e6:.2f} .. {self.high * 1e6:.2f}",
+            f"{self.minimum * 1e6:.2f}", f"{self.maximum * 1e6:.2f}", f"{self.variation:.1%}", str(self.repeats),
+        )  # fmt: skip
+        widths = [max(len(a), len(b)) for a, b in zip(names, cells, strict=True)]
+        rows = ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in (names, cells)]
+        return ["results agree with the reference; time per iteration, maximum over ranks:", *rows]
+
+
+def run_bench(
+    binary: Path, data: Path, ranks: int, seconds: float, repeats: int, mpi_takes_device_pointers: bool = False
+) -> BenchResult:
+    """Run `binary` on `ranks` ranks with the arrays of `data`.
+
+    Raises WrongResult, MissingTool (too few GPUs, an MPI that does not take device pointers) or RunFailed, each with
+    the line that the program printed.
+    """
+    with tempfile.TemporaryDirectory(prefix="dagc-run-") as scratch:
+        record = Path(scratch) / "bench.json"
+        argv = [str(binary.absolute()), "--data", str(data.absolute()), "--seconds", repr(seconds)]
+        argv += ["--repeats", str(repeats), "--json", str(record)]
+        if mpi_takes_device_pointers:
+            argv.append("--mpi-takes-device-pointers")
+        done = launch(argv, ranks)
+        if done.returncode:
+            raise _failure(done.returncode, done.stderr or done.stdout)
+        try:
+            found: dict[str, Any] = json.loads(record.read_text())
+        except (OSError, ValueError) as error:
+            raise RunFailed(f"{binary} wrote no record: {error}") from None
+    return _result(found, ranks)
+
+
+def _result(record: dict[str, Any], ranks: int) -> BenchResult:
+    stats = record["statistics"]
+    return BenchResult(
+        ranks, stats["median"], stats["median_low"], stats["median_high"], stats["min"], stats["max"],
+        stats["variation"], len(record["seconds"]), record,
+    )  # fmt: skip
+
+
+def _failure(code: int, said: str) -> DagcError:
+    lines = [line for line in said.splitlines() if line.startswith("dagc:")] or said.splitlines()[-5:]
+    message = "\n".join(line.removeprefix("dagc: ") for line in lines[:4]) or f"the program ended with exit code {code}"
+    kinds: dict[int, type[DagcError]] = {1: WrongResult, 2: UsageError, 3: MissingTool}
+    return kinds.get(code, RunFailed)(message)

@@ -1,0 +1,55 @@
+"""Which target to compile for: `cuda` where a GPU and nvcc are found, else `host`, and why."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from dagc.errors import UsageError
+from dagc.plan import Target
+from dagc.toolchain import find_nvcc
+
+DEFAULT_ARCH = "sm_90"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`reason` is a sentence for the user."""
+
+    target: Target
+    arch: str
+    reason: str
+
+
+def gpu_arch() -> str | None:
+    """nvcc's name of the first GPU's architecture, None where there is no GPU (or no nvidia-smi to ask)."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    try:
+        answer = subprocess.run(
+            [tool, "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = answer.stdout.split()
+    if answer.returncode or not lines or not lines[0].replace(".", "").isdigit():
+        return None
+    return "sm_" + lines[0].replace(".", "")
+
+
+def choose_target(target: str | None, arch: str | None) -> Choice:
+    """`target` as asked for, or by what is there. Raises UsageError for an unknown one."""
+    if target is not None:
+        if target not in ("cuda", "host"):
+            raise UsageError(f"there is no target {target}", "use cuda or host")
+        if target == "host":
+            return Choice(Target.HOST, arch or DEFAULT_ARCH, "as asked for")
+        return Choice(Target.CUDA, arch or gpu_arch() or DEFAULT_ARCH, "as asked for")
+    found = gpu_arch()
+    if found is None:
+        return Choice(Target.HOST, arch or DEFAULT_ARCH, "no GPU was found")
+    if find_nvcc() is None:
+        return Choice(Target.HOST, arch or DEFAULT_ARCH, "there is a GPU, but no nvcc")
+    return Choice(Target.CUDA, arch or found, f"a GPU ({found}) and nvcc were found")
