@@ -95,17 +95,10 @@ def mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def dims_create(size: int) -> tuple[int, int, int]:
     """Ranks along x, y, z: three factors of `size`, as equal as can be, the largest first."""
-    best = (size, 1, 1)
-    for c in range(1, size + 1):
-        if c * c * c > size:
-            break
-        if size % c:
-            continue
-        rest = size // c
-        b = max(f for f in range(c, int(rest**0.5) + 1) if rest % f == 0) if c * c <= rest else 0
-        if b and rest // b - c <= best[0] - best[2]:
-            best = (rest // b, b, c)
-    return best
+    factors = [f for f in range(1, size + 1) if size % f == 0]
+    pairs = [(b, c) for c in factors for b in factors if c <= b and size % (b * c) == 0]
+    grids = [(size // (b * c), b, c) for b, c in pairs if b <= size // (b * c)]
+    return min(grids, key=lambda grid: grid[0] - grid[2])
 
 
 def coordinates(rank: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:

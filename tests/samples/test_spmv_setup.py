@@ -1,0 +1,142 @@
+"""The SpMV's set-up: an exchange played in NumPy, by the ranks' own lists, must give the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+
+from tests.samples.load import sample
+
+spmv = sample("spmv/spmv.py")
+
+SHAPES = [(1, 1, 0), (7, 3, 2), (101, 10, 25), (100, 4, 100), (64, 5, 0), (3, 2, 1), (1000, 10, 250), (50, 0, 5)]
+"""(rows, nnz_per_row, bandwidth): odd, tiny, fewer rows than ranks, full band, diagonal, no entries at all."""
+
+
+def ranks_of(size: int, shape: tuple[int, int, int], seed: int = 1) -> list[dict[str, Any]]:
+    return [spmv.banded(rank, size, seed, *shape) for rank in range(size)]
+
+
+def exchanged(ranks: list[dict[str, Any]]) -> list[np.ndarray]:
+    """x_r of every rank: what the program packs, sends and receives."""
+    sent: dict[tuple[int, int], np.ndarray] = {}
+    for rank, data in enumerate(ranks):
+        x_send = data["x_l"][data["send_index"]]
+        ends = np.cumsum(data["send_counts"])
+        for to, start, stop in zip(data["send_ranks"], ends - data["send_counts"], ends, strict=True):
+            sent[rank, int(to)] = x_send[start:stop]
+    out = []
+    for rank, data in enumerate(ranks):
+        parts = [np.empty(0, np.float32)]
+        for source, count in zip(data["recv_ranks"], data["recv_counts"], strict=True):
+            part = sent.pop((int(source), rank))
+            assert part.size == count
+            parts.append(part)
+        out.append(np.concatenate(parts))
+    assert not sent, "a message was sent that nobody expects"
+    return out
+
+
+def local_product(data: dict[str, Any], x_r: np.ndarray) -> np.ndarray:
+    n = data["n"]
+    left = sparse.csr_matrix((data["val_l"], data["col_l"], data["row_ptr_l"]), (n, max(1, n)))
+    right = sparse.csr_matrix((data["val_r"], data["col_r"], data["row_ptr_r"]), (n, max(1, x_r.size)))
+    pad_l = np.zeros(max(1, n))
+    pad_l[:n] = data["x_l"]
+    pad_r = np.zeros(max(1, x_r.size))
+    pad_r[: x_r.size] = x_r
+    return left @ pad_l + right @ pad_r
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_exchange_gives_the_product(size: int, shape: tuple[int, int, int]) -> None:
+    rows, nnz_per_row, bandwidth = shape
+    ranks = ranks_of(size, shape)
+    for rank, (data, x_r) in enumerate(zip(ranks, exchanged(ranks), strict=True)):
+        want = spmv.product(
+            data, rank=rank, size=size, seed=1, rows=rows, nnz_per_row=nnz_per_row, bandwidth=bandwidth
+        )["y"]
+        assert want.dtype == np.float32
+        assert want.shape == (data["n"],)
+        np.testing.assert_allclose(local_product(data, x_r), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_the_matrix_does_not_depend_on_the_number_of_ranks(size: int) -> None:
+    def product(rank: int, size: int) -> np.ndarray:
+        return spmv.product({}, rank=rank, size=size, seed=5, rows=101, nnz_per_row=10, bandwidth=25)["y"]
+
+    assert np.array_equal(np.concatenate([product(r, size) for r in range(size)]), product(0, 1))
+    assert sum(d["val_l"].size + d["val_r"].size for d in ranks_of(size, (101, 10, 25))) == 1010
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ranks_of(3, (101, 10, 25))
+    monkeypatch.setattr(spmv, "CHUNK", 64)
+    for one, other in zip(whole, ranks_of(3, (101, 10, 25)), strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert np.array_equal(one[name], other[name]), name
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_types_shapes_and_ranges(size: int) -> None:
+    for rank, data in enumerate(ranks_of(size, (1000, 10, 250))):
+        n = data["n"]
+        for name in ("row_ptr_l", "row_ptr_r", "col_l", "col_r", "send_index", "send_ranks", "send_counts",
+                     "recv_ranks", "recv_counts"):  # fmt: skip
+            assert data[name].dtype == np.int32, name
+        for name in ("x_l", "val_l", "val_r"):
+            assert data[name].dtype == np.float32, name
+        for side in ("l", "r"):
+            pointers = data[f"row_ptr_{side}"]
+            assert pointers.shape == (n + 1,)
+            assert pointers[-1] == data[f"col_{side}"].size == data[f"val_{side}"].size
+        assert data["send_index"].shape == (data["n_send"],)
+        assert data["send_counts"].sum() == data["n_send"]
+        assert data["recv_counts"].sum() == data["n_recv"]
+        assert data["send_ranks"].shape == (data["n_to"],)
+        assert data["recv_ranks"].shape == (data["n_from"],)
+        for peers, counts in (("send_ranks", "send_counts"), ("recv_ranks", "recv_counts")):
+            assert (data[counts] > 0).all()
+            assert rank not in data[peers]
+            assert (np.diff(data[peers]) > 0).all()
+        # Nothing is sent that is not needed, nor twice to one rank.
+        assert np.unique(data["col_r"]).size == data["n_recv"]
+
+
+def test_columns_are_uniform_in_the_band() -> None:
+    matrix = spmv.Matrix(3, 10_000, 10, 500)
+    columns = matrix.columns(0, 10_000)
+    offset = columns - np.arange(10_000)[:, None]
+    assert offset.min() == -500
+    assert offset.max() == 500
+    assert (np.diff(columns, axis=1) >= 0).all()
+    assert columns.min() >= 0
+    assert columns.max() < 10_000
+    inner = offset[500:-500].ravel()
+    counts = np.bincount(inner + 500, minlength=1001)
+    # 90 000 draws from 1001 cells: chi-squared per cell is 1, give or take sqrt(2 / 1001).
+    chi_squared = ((counts - inner.size / 1001) ** 2).sum() / (inner.size / 1001) / 1000
+    assert abs(chi_squared - 1) < 6 * np.sqrt(2 / 1000)
+
+
+def test_the_published_size_balances_local_and_remote() -> None:
+    data = spmv.banded(1, 4, 1, 150_000, 10, 37_500)
+    assert data["val_l"].size / 375_000 == pytest.approx(0.5, abs=0.01)
+
+
+def test_seeds_give_different_matrices() -> None:
+    one, other = (spmv.banded(0, 2, seed, 100, 5, 20) for seed in (1, 2))
+    assert not np.array_equal(one["col_l"], other["col_l"])
+    assert not np.array_equal(one["x_l"], other["x_l"])
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 1), (10, -1, 1), (10, 1, -1), (2**31, 1, 1), (2**30, 10, 1)])
+def test_sizes_without_sense_are_refused(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="rows"):
+        spmv.banded(0, 1, 1, *shape)
