@@ -18,9 +18,9 @@ from typing import Any
 from dagc.errors import Diagnostic, ProgramError, UsageError
 from dagc.files import output_directory
 from dagc.ir import Program, Setup, Verify
-from dagc.setup_checks import Checker, environment, wanted
-from dagc.setup_code import SetupCode
-from dagc.setup_messages import Matching
+from dagc.setup.checks import Checker, environment, wanted
+from dagc.setup.code import SetupCode
+from dagc.setup.messages import Matching
 
 SCHEMA_VERSION = 1
 

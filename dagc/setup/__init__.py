@@ -1,0 +1,7 @@
+"""Set-up of a program's data: runs the program's NumPy code, checks what it gives, writes the arrays of each rank."""
+
+from __future__ import annotations
+
+from dagc.setup.write import file_name, run_setup
+
+__all__ = ["file_name", "run_setup"]
