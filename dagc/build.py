@@ -24,6 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dagc.errors import BuildFailed, DagcError
+from dagc.files import claim
 from dagc.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -99,7 +100,10 @@ def build(
         tuple(libraries),
         tuple(flags),
     )
-    return run(order, out.absolute())
+    made = run(order, out.absolute())
+    # A program in a directory that dagc wrote is replaced with its sources: an old one never stands beside new ones.
+    claim(made)
+    return made
 
 
 def run(order: Build, out: Path) -> Path:

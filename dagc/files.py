@@ -87,6 +87,21 @@ def output_directory(path: str | os.PathLike[str], *, force: bool = False) -> It
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def claim(path: str | os.PathLike[str]) -> None:
+    """Note that an entry added to an output directory later (a built program) is dagc's, to be replaced with the rest.
+
+    Does nothing outside of an output directory.
+    """
+    entry = Path(os.path.realpath(path))
+    mark = entry.parent / MARK
+    if not mark.is_file():
+        return
+    with _errors_name(mark):
+        names = mark.read_text().splitlines()
+    if entry.name not in names:
+        write_text_atomic(mark, "".join(f"{name}\n" for name in [*names, entry.name]))
+
+
 def is_output(path: str | os.PathLike[str]) -> bool:
     """Whether `path` is a directory that dagc wrote, whole."""
     return (Path(path) / MARK).is_file()

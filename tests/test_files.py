@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagc.errors import DagcError, UsageError
-from dagc.files import MARK, is_output, output_directory, write_bytes_atomic, write_text_atomic
+from dagc.files import MARK, claim, is_output, output_directory, write_bytes_atomic, write_text_atomic
 
 
 def _names(path: Path) -> set[str]:
@@ -106,6 +106,22 @@ def test_replacing_keeps_what_the_user_put_there(tmp_path: Path) -> None:
         (scratch / "include" / "new.hpp").write_text("new")
     assert _names(out) == {"bench.cpp", "include", "notes.txt", MARK}
     assert _names(out / "include") == {"new.hpp"}
+
+
+def test_what_was_claimed_goes_with_the_rest(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with output_directory(out) as scratch:
+        (scratch / "bench.cpp").write_text("")
+    for name in ("bench", "notes"):
+        (out / name).write_text("")
+    claim(out / "bench")
+    claim(out / "bench")
+    assert (out / MARK).read_text() == "bench.cpp\nbench\n"
+    with output_directory(out) as scratch:
+        (scratch / "bench.cu").write_text("")
+    assert _names(out) == {"bench.cu", "notes", MARK}
+    claim(tmp_path / "alone")
+    assert _names(tmp_path) == {"out"}
 
 
 def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
