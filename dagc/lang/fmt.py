@@ -15,7 +15,7 @@ from dagc.lang import ast
 from dagc.lang.lines import WIDTH, Layout, Line
 from dagc.lang.parse import parse
 from dagc.lang.spacing import Marks
-from dagc.lang.tokens import Kind, scan
+from dagc.lang.tokens import Kind, scan, unix_lines
 from dagc.source import Source
 
 _ITEMS = get_args(ast.Item)
@@ -27,7 +27,7 @@ def format_source(source: Source) -> str:
     Raises `ProgramError` where it does not parse, and `DagcError` where formatting would change what it says (a
     bug; the file should be left alone then).
     """
-    text = source.text.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = unix_lines(source.text.removeprefix("\ufeff"))
     module = parse(source)  # the writer's own text, so that messages point into it
     clean = module if text == source.text else parse(Source(source.path, text))
     layout = Layout(text, _marks(clean))

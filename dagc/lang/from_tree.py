@@ -8,6 +8,7 @@ from typing import Any
 
 from dagc.errors import Diagnostic
 from dagc.lang import ast
+from dagc.lang.tokens import unix_lines
 from dagc.source import Span
 
 MAX_DEPTH = 100  # of the tree; the passes recurse, and Python's stack is finite
@@ -96,7 +97,7 @@ def _string(token: str) -> str:
 
 def _text(token: str) -> str:
     """Code between its quotes; line ends of any system become one."""
-    return token[3:-3].replace("\r\n", "\n")
+    return unix_lines(token[3:-3])
 
 
 def _some(children: Sequence[Any]) -> tuple[Any, ...]:

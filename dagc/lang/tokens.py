@@ -62,6 +62,11 @@ _TOKEN = re.compile(
 )
 
 
+def unix_lines(text: str) -> str:
+    """Line ends of any system to those of one."""
+    return re.sub(r"\r+\n", "\n", text)
+
+
 def scan(text: str) -> list[Token]:
     """Every token of any text at all, in order, without white space and without an end token."""
     out = []

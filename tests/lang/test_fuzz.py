@@ -1,0 +1,98 @@
+"""Whatever the text, the parser gives a tree or diagnostics, and the formatter the same program again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dagc.errors import ProgramError
+from dagc.lang import ast
+from dagc.lang.fmt import format_source
+from dagc.lang.parse import parse
+from dagc.lang.printer import print_module
+from dagc.source import Source
+from tests.strategies.dag_text import MODULES, loosened, mutants, soups
+
+SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
+TEXTS = [path.read_text(encoding="utf-8") for path in SAMPLES]
+many = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+# Lark's own names of terminals, which are not words of the language.
+FOREIGN = ("__ANON", "LBRACE", "RPAR", "$END", "Token(", "RESERVED")
+
+
+def check(text: str) -> ast.Module | None:
+    """Parse; whatever is wrong must be a diagnostic with a place in the text, a code and words of the language."""
+    try:
+        return parse(Source("fuzz.dag", text))
+    except ProgramError as error:
+        found = error
+    assert found.diagnostics
+    for d in found.diagnostics:
+        assert 0 <= d.span.start <= d.span.end <= len(text)
+        assert d.code.replace("-", "").isalpha()
+        assert d.message
+        assert not any(word in d.message + d.mend for word in FOREIGN)
+    assert "fuzz.dag:" in found.render()
+    return None
+
+
+def test_there_are_texts() -> None:
+    assert len(TEXTS) >= 7
+
+
+@many
+@given(soups())
+def test_soup(text: str) -> None:
+    check(text)
+
+
+@many
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_characters(text: str) -> None:
+    check(text)
+
+
+@many
+@given(mutants(TEXTS))
+def test_mutants(text: str) -> None:
+    module = check(text)
+    if module is not None:
+        # A mutant may still be a program; then it goes through printer and formatter.
+        assert parse(Source("", print_module(module))) == module
+        assert format_source(Source("", formatted := format_source(Source("", text)))) == formatted
+
+
+@many
+@given(MODULES)
+def test_print_and_parse(module: ast.Module) -> None:
+    text = print_module(module)
+    assert parse(Source("", text)) == module
+    assert print_module(parse(Source("", text))) == text
+
+
+@many
+@given(MODULES)
+def test_format_what_was_printed(module: ast.Module) -> None:
+    formatted = format_source(Source("", print_module(module)))
+    assert parse(Source("", formatted)) == module
+    assert format_source(Source("", formatted)) == formatted
+
+
+@many
+@given(loosened(TEXTS))
+def test_layout_means_nothing(text: str) -> None:
+    formatted = format_source(Source("", text))
+    assert parse(Source("", formatted)) in [parse(Source("", t)) for t in TEXTS]
+    assert format_source(Source("", formatted)) == formatted
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_every_prefix(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for end in range(0, len(text), 97):
+        check(text[:end])
