@@ -5,8 +5,8 @@ Everything takes paths and plain values and returns frozen results; failures are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagc.plan import Plan
     from dagc.report.counting import CountReport
     from dagc.run.bench import BenchResult
+    from dagc.run.target import Choice as TargetChoice
     from dagc.space import Space
     from dagc.traversal import Traversal
 
@@ -153,7 +154,7 @@ def setup(path: str | Path, ranks: int, out: str | Path, seed: int = 0, defines:
 class Compiled:
     """What `compile` wrote. `binary` is None without a build, `result` without a run.
 
-    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it is not of the space.
+    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it is in no space.
     """
 
     directory: Path
@@ -188,33 +189,81 @@ def compile(
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`). `seconds` is the length of one
     measurement, `repeats` their number. The set-up runs the user's Python code; nothing else here does.
     """
-    from dagc.emit import emit, runtime_headers
-    from dagc.files import output_directory
-    from dagc.plan import Plan
+    from dagc.run.mpi_env import joined
     from dagc.run.target import choose_target
-    from dagc.verify import Prover
 
     chosen = choose_target(target, arch)
-    graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
-    picked, number = _traversal(graph, traversal)  # Graph -> Traversal
-    Prover(graph).prove(picked, "the traversal")  # nothing is emitted unproved
-    plan = Plan(graph, picked, chosen.target, chosen.arch)  # Traversal -> Plan
-    files = emit(plan)  # Plan -> source files
-    directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-    with output_directory(directory, force=force) as scratch:
-        for name, text in files.items():
-            _write(scratch / name, text.encode())
-        for name, header in runtime_headers().items():
-            _write(scratch / name, header.read_bytes())
-    binary = _build(directory, plan) if build or run else None  # source files -> binary
-    result = None
-    if run and binary is not None:
-        from dagc.run.bench import run_bench
 
-        data = directory / f"data-{ranks}"
-        setup(path, ranks, data, seed, defines)
-        result = run_bench(binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)  # binary -> record
-    return Compiled(directory, plan, number, chosen.reason, tuple(sorted(files)), binary, result)
+    def compile_here() -> Compiled:
+        graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
+        picked, number = _traversal(graph, traversal)  # Graph -> Traversal
+        plan = _plan(graph, picked, chosen)  # Traversal -> Plan, proved
+        directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
+        files = _write_sources(plan, directory, force)  # Plan -> source files
+        binary = _build(directory, plan, "bench") if build or run else None  # source files -> binary
+        return Compiled(directory, plan, number, chosen.reason, files, binary, None)
+
+    if run and joined() is not None:
+        return _run_as_rank(compile_here, path, seed, defines, seconds, repeats, mpi_takes_device_pointers)
+    done = compile_here()
+    if not run or done.binary is None:
+        return done
+    from dagc.run.bench import run_bench
+
+    data = done.directory / f"data-{ranks}"
+    setup(path, ranks, data, seed, defines)
+    return replace(done, result=run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers))
+
+
+def _run_as_rank(
+    compile_here: Callable[[], Compiled],
+    path: str | Path,
+    seed: int,
+    defines: Defines | None,
+    seconds: float,
+    repeats: int,
+    device_pointers: bool,
+) -> Compiled:
+    """This command was started as one rank of many: rank 0 compiles, all run."""
+    from dagc.emit import rows
+    from dagc.run.team import Team
+
+    team = Team()
+
+    def prepare() -> tuple[Compiled, Path, Path]:
+        done = compile_here()
+        data = done.directory / f"data-{team.size}"
+        setup(path, team.size, data, seed, defines)
+        return done, data.absolute(), _build(done.directory, done.plan, "runner")
+
+    done, data, library = team.first(prepare)
+    result = team.measure(library, data, rows(done.plan.traversal), seconds, repeats, device_pointers)
+    return replace(done, result=result if team.rank == 0 else None)
+
+
+def _plan(graph: Graph, traversal: Traversal, chosen: TargetChoice) -> Plan:
+    """Nothing is emitted unproved."""
+    from dagc.plan import Plan
+    from dagc.verify import Prover
+
+    Prover(graph).prove(traversal, "the traversal")
+    return Plan(graph, traversal, chosen.target, chosen.arch)
+
+
+def _write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
+    from dagc.emit import emit, runtime_headers
+    from dagc.files import output_directory
+
+    files = emit(plan)
+    headers = runtime_headers()
+    with output_directory(directory, force=force) as scratch:
+        for name, content in {
+            **{n: t.encode() for n, t in files.items()},
+            **{n: h.read_bytes() for n, h in headers.items()},
+        }.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_bytes(content)
+    return tuple(sorted(files))
 
 
 def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
@@ -239,19 +288,17 @@ def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
         return found, None  # proved or refused by the caller; a pruned traversal is right, but not in the space
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-def _build(directory: Path, plan: Plan) -> Path:
+def _build(directory: Path, plan: Plan, what: str) -> Path:
+    """Build `bench` (a program) or `runner` (a shared library)."""
     from dagc.build import build
     from dagc.plan import Target
     from dagc.toolchain import require_mpi
 
-    cuda = plan.target is Target.CUDA
-    source = directory / ("bench.cu" if cuda else "bench.cpp")
-    return build([source], directory / "bench", target=plan.target.value, arch=plan.arch, mpi=require_mpi())
+    cuda, library = plan.target is Target.CUDA, what == "runner"
+    return build(
+        [directory / f"{what}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
+        target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=library,
+    )  # fmt: skip
 
 
 def format_source(path: str | Path) -> tuple[str, str]:

@@ -172,7 +172,8 @@ def _compile(args: argparse.Namespace) -> int:
         build=not args.no_build, run=args.run, ranks=args.ranks, seed=args.seed, seconds=args.seconds,
         repeats=args.repeats, mpi_takes_device_pointers=args.mpi_takes_device_pointers, force=args.force,
     )  # fmt: skip
-    print(compiled.as_text(done), end="")
+    if done.result is not None or not args.run:  # of several ranks, the first speaks
+        print(compiled.as_text(done), end="")
     return 0
 
 
@@ -278,7 +279,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except DagcError as error:
-        print(error.render(), file=sys.stderr)
+        text = error.render()
+        if text:
+            print(text, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("dagc: interrupted", file=sys.stderr)

@@ -63,10 +63,11 @@ def run_bench(
 
 
 def _result(record: dict[str, Any], ranks: int) -> BenchResult:
-    stats = record["statistics"]
+    time = record["time"]
+    stats = time["statistics"]
     return BenchResult(
         ranks, stats["median"], stats["median_low"], stats["median_high"], stats["min"], stats["max"],
-        stats["variation"], len(record["seconds"]), record,
+        stats["variation"], len(time["seconds"]), record,
     )  # fmt: skip
 
 

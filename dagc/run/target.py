@@ -29,7 +29,11 @@ def gpu_arch() -> str | None:
         return None
     try:
         answer = subprocess.run(
-            [tool, "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+            [tool, "--query-gpu=compute_cap", "--format=csv,noheader"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=20,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,0 +1,66 @@
+"""Commands that were started as ranks, by mpiexec or srun: rank 0 compiles, all of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from dagc.errors import DagcError, RunFailed, WrongResult
+from dagc.run.bench import BenchResult
+from dagc.run.runner import Row, Runner, world
+from dagc.run.statistics import describe
+
+T = TypeVar("T")
+
+
+class Team:
+    """The ranks that this command is one of. Creating it initialises MPI. Raises MissingTool without mpi4py."""
+
+    def __init__(self) -> None:
+        self.comm = world()
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Rank 0 does `work`; every rank gets its result, or raises its DagcError."""
+        result: T | None = None
+        error: DagcError | None = None
+        if self.rank == 0:
+            try:
+                result = work()
+            except DagcError as raised:
+                error = raised
+        message = self.comm.bcast(None if error is None else (error.render(), error.exit_code))
+        if message is not None:
+            if error is not None:
+                raise error
+            raise Elsewhere(*message)
+        shared: T = self.comm.bcast(result)
+        return shared
+
+    def measure(
+        self, library: Path, data: Path, rows: Sequence[Row], seconds: float, repeats: int, device_pointers: bool
+    ) -> BenchResult:
+        """Check one run, then time it: as `bench` does, through the runner. Raises WrongResult on every rank."""
+        with Runner(library, data, self.comm, mpi_takes_device_pointers=device_pointers) as runner:
+            table = runner.prepare(rows)
+            runner.reset()
+            runner.execute(table)
+            wrong = runner.verify()
+            if wrong:
+                raise WrongResult(wrong)
+            runner.time(table, seconds)  # warm-up
+            times = [runner.time(table, seconds) for _ in range(repeats)]
+        return describe(times, self.size)
+
+
+class Elsewhere(RunFailed):
+    """Another rank failed and says why; this one ends silently with the same exit code."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+    def render(self) -> str:
+        return ""
