@@ -150,7 +150,9 @@ def _part(program: Program, verify: Verify, checker: Checker, value: Any) -> Any
 
 
 def _read_only(value: Any) -> Any:
-    if not hasattr(value, "flags"):
+    import numpy as np
+
+    if not isinstance(value, np.ndarray):
         return value
     view = value.view()
     view.flags.writeable = False

@@ -1,0 +1,363 @@
+"""Running set-ups: what is written, and what is said when a set-up does not fit its program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from dagc.emit.names import mangle
+from dagc.errors import DagcError, ProgramError, UsageError
+from dagc.ir import Array, ElementType, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
+from dagc.lang.ast import Place, Role
+from dagc.setup import file_name, run_setup
+from dagc.source import Source, Span
+from dagc.sym import Const, Fn, Sym, Var, apply
+
+TEXT = 'program small\nsetup "arrays.py" make(scale)\nverify y ~ doubled() rtol 0\n'
+SETUP_AT, VERIFY_AT = "small.dag:2:1: error: ", "small.dag:3:1: error: "
+SOURCE = Source("small.dag", TEXT)
+N, M = Var("n"), Var("m[x,lo]")
+
+
+def span(line: int) -> Span:
+    starts = [0, *(i + 1 for i, c in enumerate(TEXT) if c == "\n")]
+    return Span(starts[line - 1], starts[line] - 1, "small.dag")
+
+
+def array(name: str, dims: Sequence[Sym | None], role: Role | None, kind: ElementType = ElementType.F32) -> Array:
+    return Array(name, kind, tuple(dims), Place.DEVICE, role)
+
+
+def small(*, ops: Sequence[Op] = (), arrays: Sequence[Array] = ()) -> Program:
+    """n and m[x,lo] are scalars; x[n] comes in, w[*] is constant, y[n] goes out, t[n + m] is scratch."""
+    return Program(
+        name="small", path="small.dag", params=(Param("scale", 3, "i64"), Param("real", ElementType.F32, "type")),
+        lets=(), enums=(),
+        scalars=(Scalar("n", ElementType.I32), Scalar("m[x,lo]", ElementType.I32)),
+        arrays=(
+            array("x", [N], Role.IN), array("w", [None], Role.CONST, ElementType.F64), array("y", [N], Role.OUT),
+            array("t", [apply(Fn.ADD, N, M)], None), *arrays,
+        ),
+        parts=(), kernels=(), code=(), features=(), selects=(), requires=(), decisions=(), ops=tuple(ops), edges=(),
+        explicit=False, repeat=None, until=None,
+        setup=Setup("arrays.py", "make", (("scale", 3),), span=span(2)),
+        verifies=(Verify(Region("y"), "doubled", (("factor", 2),), 0.0, span=span(3)),),
+        sources={"small.dag": SOURCE},
+    )  # fmt: skip
+
+
+GOOD = """
+import numpy as np
+
+def make(rank, size, seed, scale):
+    n = rank + 2
+    return {"n": n, "m[x,lo]": np.int32(1), "x": np.arange(n, dtype=np.float32) * scale + seed, "w": np.ones(5)}
+
+def doubled(data, *, rank, size, seed, scale, factor):
+    return {"y": data["x"] * np.float32(factor), "unused": 1}
+"""
+
+
+def write(folder: Path, code: str = GOOD) -> Path:
+    (folder / "arrays.py").write_text(dedent(code))
+    return folder
+
+
+def refused(folder: Path, code: str, program: Program | None = None, ranks: int = 2) -> str:
+    """The rendered diagnostics; nothing may be left on the disk."""
+    out = folder / "out"
+    with pytest.raises(ProgramError) as caught:
+        run_setup(program or small(), write(folder, code), ranks, 1, out)
+    assert caught.value.exit_code == 2
+    assert sorted(p.name for p in folder.iterdir()) == ["arrays.py"]
+    return caught.value.render()
+
+
+# ---- what is written --------------------------------------------------------------------------
+
+
+def test_every_rank_gets_its_arrays(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    run_setup(small(), write(tmp_path), 3, 7, out)
+    for rank in range(3):
+        folder = out / f"rank-{rank:04d}"
+        assert sorted(p.name for p in folder.iterdir()) == ["expected", "m_x_lo.npy", "n.npy", "w.npy", "x.npy"]
+        n, x = np.load(folder / "n.npy"), np.load(folder / "x.npy")
+        assert (n.shape, n.dtype, int(n)) == ((), np.int32, rank + 2)
+        assert np.array_equal(x, np.arange(rank + 2, dtype="f4") * 3 + 7)
+        assert x.dtype == np.float32
+        assert np.load(folder / "w.npy").dtype == np.float64
+        assert [p.name for p in (folder / "expected").iterdir()] == ["y.npy"]
+        assert np.array_equal(np.load(folder / "expected" / "y.npy"), 2 * x)
+    description = json.loads((out / "setup.json").read_text())
+    names = description.pop("names")
+    assert description == {
+        "schema_version": 1,
+        "program": "small",
+        "path": "small.dag",
+        "params": {"scale": 3, "real": "f32"},
+        "ranks": 3,
+        "seed": 7,
+    }
+    assert names == {"n": "n", "m[x,lo]": "m_x_lo", "x": "x", "w": "w", "y": "y", "t": "t"}
+
+
+def test_fewer_ranks_leave_no_old_rank_behind(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_setup(small(), write(tmp_path), 3, 0, out)
+    run_setup(small(), write(tmp_path), 1, 0, out)
+    assert [p.name for p in sorted(out.glob("rank-*"))] == ["rank-0000"]
+
+
+def test_a_failing_run_leaves_the_old_output(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run_setup(small(), write(tmp_path), 2, 0, out)
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    code = GOOD.replace("n = rank + 2", "n = rank + 2 if rank == 0 else 'two'")
+    with pytest.raises(DagcError):
+        run_setup(small(), write(tmp_path, code), 2, 1, out)
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+
+
+def test_a_folder_of_the_users_is_not_touched(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="did not write"):
+        run_setup(small(), write(tmp_path), 1, 0, out)
+    assert (out / "thesis.tex").read_text() == "years of work"
+
+
+def test_arrays_in_other_orders_are_stored_in_c_order(tmp_path: Path) -> None:
+    program = replace(small(), arrays=(*small().arrays, array("a", [N, Const(3)], Role.CONST)))
+    code = GOOD.replace('"w": np.ones(5)', '"w": np.ones(5), "a": np.arange(3 * n, dtype="f4").reshape(3, n).T')
+    run_setup(program, write(tmp_path, code), 1, 0, tmp_path / "out")
+    stored = np.load(tmp_path / "out" / "rank-0000" / "a.npy")
+    assert stored.flags.c_contiguous
+    assert np.array_equal(stored, np.arange(6, dtype="f4").reshape(3, 2).T)
+
+
+def test_a_verified_slice_is_stored_alone(tmp_path: Path) -> None:
+    verify = Verify(Region("y", Const(1), N), "doubled", (("factor", 2),), 0.0, span=span(3))
+    run_setup(replace(small(), verifies=(verify,)), write(tmp_path), 1, 0, tmp_path / "out")
+    assert np.load(tmp_path / "out" / "rank-0000" / "expected" / "y.npy").tolist() == [6]
+
+
+def test_a_reference_that_serves_twice_is_called_once(tmp_path: Path) -> None:
+    program = replace(small(), arrays=(*small().arrays, array("z", [N], Role.OUT)))
+    both = tuple(replace(program.verifies[0], region=Region(name)) for name in ("y", "z"))
+    code = GOOD.replace("def doubled(data, ", "calls = []\ndef doubled(data, ").replace(
+        'return {"y"', 'calls.append(1); return {"z": np.full(data["n"], len(calls), "f4"), "y"'
+    )
+    run_setup(replace(program, verifies=both), write(tmp_path, code), 1, 0, tmp_path / "out")
+    assert set(np.load(tmp_path / "out" / "rank-0000" / "expected" / "z.npy")) == {1}
+
+
+def test_neighbouring_modules_can_be_imported_and_nothing_stays_imported(tmp_path: Path) -> None:
+    (tmp_path / "helper_of_arrays.py").write_text("SCALE = 3\n")
+    path, modules = list(sys.path), set(sys.modules)
+    code = "import helper_of_arrays\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    n: 'int'\n" + dedent(
+        GOOD
+    )
+    run_setup(small(), write(tmp_path, code), 1, 0, tmp_path / "out")
+    assert sys.path == path
+    assert {m for m in set(sys.modules) - modules if "arrays" in m} <= {"helper_of_arrays"}
+    sys.modules.pop("helper_of_arrays")
+    assert not (tmp_path / "__pycache__" / "arrays.cpython-311.pyc").exists()
+
+
+@pytest.mark.parametrize("name", ["x", "nbr[x,lo]", "h[2]", "A.to_device", "yl.block"])
+def test_files_are_named_as_the_emitted_code_names_arrays(name: str) -> None:
+    assert file_name(name) == mangle(name)
+
+
+# ---- what does not fit ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "mend"),
+    [
+        ('"n": n, ', "", "`make` does not return `n` (rank 0) [setup-missing]", "add 'n' to the dict"),
+        ('"m[x,lo]"', '"m[x, lo]"', "does not return `m[x,lo]`", "`m[x, lo]` is spelled `m[x,lo]`"),
+        ('"w": ', '"ww": np.ones(1), "w": ', "returns `ww`, which is not declared", "did you mean `w`"),
+        ('"w": ', '"qqq": 1, "w": ', "returns `qqq`, which is not declared", "leave it out, or declare it"),
+        ('"w": ', '"y": 1, "w": ', "returns `y`, which is out", "leave it out, or declare it in or inout"),
+        ('"w": ', '"t": 1, "w": ', "returns `t`, which is scratch", "leave it out"),
+        ('"n": n', '"n": 2.0', "returns 2.0 for `n`", "give one i32"),
+        ('"n": n', '"n": True', "returns True for `n`", "give one i32"),
+        ('"n": n', '"n": "2"', "returns str for the scalar `n`", "give one i32"),
+        ('"n": n', '"n": None', "returns NoneType for the scalar `n`", "give one i32"),
+        ('"n": n', '"n": [n]', "returns list for the scalar `n`", "give one i32"),
+        ('"n": n', '"n": np.array([n])', "returns ndarray of shape (1,) for the scalar `n`", "give one i32"),
+        ('"n": n', '"n": 1 << 31', "returns 2147483648 for `n`, which is i32", "declare a larger type"),
+        ('"n": n', '"n": -1', "makes size 1 of `x` -1", "a whole number, 0 or more"),
+        ("dtype=np.float32) * scale", "dtype=float) * scale", "returns type float64 for `x`", "x.astype(np.float32)"),
+        ('"w": np.ones(5)', '"w": np.ones(5, ">f8")', "returns type >f8 for `w`", "w.astype(np.float64)"),
+        ('"w": np.ones(5)', '"w": [1.0]', "returns list for the array `w`", "np.array(..., np.float64)"),
+        ('"w": np.ones(5)', '"w": np.ones((5, 1))', "returns shape (5, 1) for `w`, expected (*,)", "change the array"),
+        ("arange(n,", "arange(n + 1,", "returns shape (3,) for `x`, expected (2,)", "the sizes in its declaration"),
+        ('return {"n"', 'return 1 or {"n"', "`make` of arrays.py returned int, not a dict", "return a dict"),
+        ("def make(rank, size, seed, scale)", "def make(rank, size, scale)", "cannot be called so", "scale=3"),
+        ("def make(", "def made(", "arrays.py has no function `make`", "its functions are doubled, made"),
+    ],
+)
+def test_what_a_setup_returns_must_fit(tmp_path: Path, old: str, new: str, message: str, mend: str) -> None:
+    assert old in GOOD
+    text = refused(tmp_path, GOOD.replace(old, new, 1))
+    assert text.startswith(SETUP_AT)
+    assert message in text
+    assert mend in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('{"y": data', '{"z": data', "`doubled` does not return `y` (rank 0)"),
+        ("np.float32(factor)", "float(factor) * np.ones(1)", "returns type float64 for `y`"),
+        ('data["x"] *', 'data["x"][1:] *', "returns shape (1,) for `y`, expected (2,)"),
+        ("np.float32(factor)", "np.float32('nan')", "returns NaN in `y`"),
+        ('{"y": data["x"] * np.float32(factor), "unused": 1}', "None", "`doubled` of arrays.py returned NoneType"),
+        ("seed, scale, factor", "seed, scale", "cannot be called so: got an unexpected keyword argument 'factor'"),
+        ("def doubled", "def trebled", "has no function `doubled`"),
+    ],
+)
+def test_what_a_reference_returns_must_fit(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    text = refused(tmp_path, GOOD.replace(old, new))
+    assert text.startswith(VERIFY_AT)
+    assert message in text
+
+
+def test_all_findings_of_a_rank_come_at_once(tmp_path: Path) -> None:
+    code = GOOD.replace('"m[x,lo]": np.int32(1)', '"m[x,lo]": 0.5').replace('"w": np.ones(5)', '"v": np.ones(5)')
+    text = refused(tmp_path, code)
+    assert "3 errors" in text
+    for words in ("does not return `w`", "`v`, which is not declared", "0.5 for `m[x,lo]`"):
+        assert words in text
+
+
+def test_the_rank_that_is_wrong_is_named(tmp_path: Path) -> None:
+    text = refused(tmp_path, GOOD.replace("arange(n,", "arange(n + (rank == 1),"), ranks=3)
+    assert "(rank 1)" in text
+
+
+def test_a_missing_file_is_a_diagnostic(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError) as caught:
+        run_setup(small(), tmp_path, 1, 0, tmp_path / "out")
+    assert caught.value.render().startswith(SETUP_AT + "cannot read the set-up file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_without_setup_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no set-up"):
+        run_setup(replace(small(), setup=None), tmp_path, 1, 0, tmp_path / "out")
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(0, 0), (-1, 0), (1, -1)])
+def test_bad_arguments(tmp_path: Path, ranks: int, seed: int) -> None:
+    with pytest.raises(UsageError):
+        run_setup(small(), write(tmp_path), ranks, seed, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("n = rank + 2", "n = 1 // 0", 5, "ZeroDivisionError: integer division or modulo by zero"),
+        ("n = rank + 2", "n = np.load('nowhere.npy')", 5, "FileNotFoundError"),
+        ("n = rank + 2", "raise SystemExit(3)", 5, "SystemExit: 3"),
+        ("import numpy as np", "import numpy_of_tomorrow", 2, "ModuleNotFoundError"),
+        ("def make(", "def make((", 4, "SyntaxError"),
+        ('return {"y"', 'data["x"][0] = 1; return {"y"', 9, "ValueError: assignment destination is read-only"),
+    ],
+)
+def test_failing_code_is_named_by_its_line(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run_setup(small(), write(tmp_path, GOOD.replace(old, new)), 1, 0, tmp_path / "out")
+    text = caught.value.render()
+    assert f"arrays.py:{line}" in text
+    assert message in text
+    assert "Traceback" not in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_error_in_a_neighbouring_module_is_named_there(tmp_path: Path) -> None:
+    (tmp_path / "broken_helper.py").write_text("def f():\n    raise KeyError('what')\n")
+    code = GOOD.replace("n = rank + 2", "import broken_helper; n = broken_helper.f()")
+    with pytest.raises(UsageError, match=r"broken_helper\.py:2: KeyError: 'what'"):
+        run_setup(small(), write(tmp_path, code), 1, 0, tmp_path / "out")
+    sys.modules.pop("broken_helper")
+
+
+# ---- messages that do not meet ------------------------------------------------------------------------
+
+
+def neighbours() -> Program:
+    """Each rank sends x to rank m and receives t from it."""
+    message = Message("", Region("x"), M, None, Region("x"), M, None)
+    return small(ops=[ExchangeOp("ring", "ring", (message,))])
+
+
+def counted() -> Program:
+    lists = [array(n, [None], Role.CONST, ElementType.I32) for n in ("to", "sent", "source", "got")]
+    message = Message("", Region("x"), "to", "sent", Region("t"), "source", "got")
+    return small(ops=[ExchangeOp("ring", "ring", (message,))], arrays=lists)
+
+
+def listed(to: str, sent: str, source: str, got: str) -> str:
+    """The good set-up with lists of peers and counts, each an expression in rank and size; n is 10, t holds 11."""
+    more = "".join(
+        f', "{n}": np.array({e}, np.int32).reshape(-1)'
+        for n, e in zip(("to", "sent", "source", "got"), (to, sent, source, got), strict=True)
+    )
+    return GOOD.replace("n = rank + 2", "n = 10").replace('"w": np.ones(5)', '"w": np.ones(5)' + more)
+
+
+def test_messages_that_meet_are_accepted(tmp_path: Path) -> None:
+    code = GOOD.replace("np.int32(1)", "np.int32(1 - rank)").replace("n = rank + 2", "n = 4")
+    run_setup(neighbours(), write(tmp_path, code), 2, 0, tmp_path / "a")
+    run_setup(neighbours(), write(tmp_path, GOOD.replace("np.int32(1)", "np.int32(-1)")), 2, 0, tmp_path / "b")
+    ring = listed("[(rank + 1) % size, -1]", "[3, 99]", "[-1, (rank - 1) % size]", "[5, 3]")
+    run_setup(counted(), write(tmp_path, ring), 3, 0, tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "message"),
+    [
+        (neighbours(), GOOD, "rank 0 sends 2 elements to rank 1 in ring, which expects no message"),
+        (
+            neighbours(),
+            GOOD.replace("np.int32(1)", "np.int32(1 - rank)"),
+            "rank 0 sends 2 elements to rank 1 in ring, which expects 3 elements",
+        ),
+        (neighbours(), GOOD.replace("np.int32(1)", "np.int32(2)"), "with rank 2, but there are 2 ranks"),
+        (
+            counted(),
+            listed("[1 - rank]", "[3]", "[1 - rank]", "[4]"),
+            "rank 0 sends 3 elements to rank 1 in ring, which expects 4 elements",
+        ),
+        (counted(), listed("[0, 1]", "[9, 9]", "[0, 1]", "[9, 9]"), "sends 18 elements of `x` in ring, which has 10"),
+        (
+            counted(),
+            listed("[0, 1]", "[5, 5]", "[0, 1]", "[5, 15]"),
+            "receives 20 elements of `t` in ring, which has 11",
+        ),
+        (counted(), listed("[1 - rank]", "[-1]", "[1 - rank]", "[-1]"), "sends -1 elements in ring with rank 1"),
+    ],
+)
+def test_messages_that_do_not_meet_are_refused(tmp_path: Path, program: Program, code: str, message: str) -> None:
+    text = refused(tmp_path, code, program)
+    assert text.startswith(SETUP_AT)
+    assert message in text
+    assert "[setup-messages]" in text
+
+
+def test_many_mismatches_are_cut_short(tmp_path: Path) -> None:
+    text = refused(tmp_path, GOOD, neighbours(), ranks=40)
+    assert "8 errors" in text
