@@ -8,10 +8,6 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dagc.toolchain import find_nvcc
-
-DEFAULT_ARCH = "sm_90"
-
 
 @dataclass(frozen=True, slots=True)
 class GPU:
@@ -76,21 +72,3 @@ def parse(text: str) -> tuple[GPU, ...]:
         if len(words) == 4 and words[2].isdigit() and words[1].replace(".", "", 1).isdigit():
             found.append(GPU(words[0], words[1], int(words[2]) << 20, words[3]))
     return tuple(found)
-
-
-def default_arch() -> str:
-    """That of the first GPU, else sm_90."""
-    found = gpus()
-    return found[0].arch if found else DEFAULT_ARCH
-
-
-def default_target() -> tuple[str, str]:
-    """("cuda" or "host", why): cuda where both a GPU and nvcc are found."""
-    found = gpus()
-    nvcc = find_nvcc()
-    if not found:
-        return "host", "no GPU was found"
-    described = f"{len(found)} GPU{'s' if len(found) > 1 else ''} ({found[0].name})"
-    if nvcc is None:
-        return "host", f"{described}, but no nvcc was found"
-    return "cuda", f"{described} and {nvcc.path} were found"

