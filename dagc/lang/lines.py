@@ -126,7 +126,12 @@ class Layout:
         message = token.text == "recv" and previous.text != "."
         if (self.starts_item(i) or message) and previous.text != "{":
             return 2
-        return gap(previous, token, inner, opened, i - 1 in self._unary, self.user_blanks(i))
+        return gap(previous, token, inner, opened, i - 1 in self._unary, self._wide_dots(i))
+
+    def _wide_dots(self, i: int) -> bool:
+        """Whether the `..` at or before token `i` has blanks on either side."""
+        dots = i if self.tokens[i].text == ".." else i - 1
+        return any(self.newlines(k) or self.user_blanks(k) for k in (dots, dots + 1) if 0 < k < len(self.tokens))
 
     def user_blanks(self, i: int) -> int:
         """Blanks that the writer put in front of token `i`; 0 at the start of a line and after a tab."""
@@ -219,7 +224,7 @@ class _Writer:
             if column + len(tokens[i].text.split("\n")[0].rstrip()) > WIDTH:
                 column = width + 2
             return column - width - usual
-        closes = tokens[i].text in (")", "]", ",", ";", ".", "..")
+        closes = tokens[i].text in (")", "]", "}", ",", ";", ".", "..")
         if i in self.dropped or closes or self.layout.partner.get(i - 1, 0) > i - 1:
             return 0
         return max(0, self.layout.user_blanks(i) - usual)

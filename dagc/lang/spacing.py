@@ -59,11 +59,11 @@ def _bracket(tokens: list[Token], i: int, marks: Marks) -> Bracket:
     return Bracket.LIST if words[-1:] in (["->"], ["before"]) else Bracket.BLOCK
 
 
-def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | None, unary: bool, user: int) -> int:
+def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | None, unary: bool, wide: bool) -> int:
     """Blanks between `previous` and `token`.
 
     `inner` is the innermost bracket around both, `opened` the kind of a bracket among the two, `unary` says that
-    `previous` is a sign or a `!`, `user` is what the writer put there (asked only for `..`, which may be tight).
+    `previous` is a sign or a `!`, `wide` that a `..` here has blanks around it.
     """
     a, b = previous.text, token.text
     if Kind.COMMENT in (previous.kind, token.kind):
@@ -73,7 +73,7 @@ def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | 
     if a in ("(", "[", ".") or b in (")", "]", ",", ";", ".") or unary or b == "[":
         return 0
     if ".." in (a, b):
-        return min(user, 1)
+        return int(wide)
     if b == "(":
         return 1 if _separates(previous) else 0
     if b == ":" and inner is Bracket.HEADER:

@@ -219,7 +219,8 @@ def _unfinished_line(stop: Stop) -> Diagnostic | None:
 
 
 def _assignment(stop: Stop) -> Diagnostic | None:
-    if stop.found.text == "=" and "==" in stop.accepts:
+    # What could have come tells little: the parser has closed the expression before it saw that `=` does not fit.
+    if stop.found.text == "=" and not stop.accepts & {":", "in", "of", "with", "(", "->"}:
         return Diagnostic("syntax", "`=` names a value and does not compare", stop.span(stop.found), "write `==`")
     return None
 

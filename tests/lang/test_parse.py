@@ -1,0 +1,288 @@
+"""Parsing: every construct gives the tree it should, with places, however the text is laid out."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagc.lang import ast, table_cache
+from dagc.lang import parse as parser
+from dagc.lang.ast import Binary, BinaryOp, Call, DeclName, Every, Index, Literal, Member, Named, Range, Ref
+from dagc.lang.parse import parse
+from dagc.lang.tokens import FREE, RESERVED, Kind, scan
+from dagc.resources import resource
+from dagc.source import Source, Span
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = sorted((ROOT / "samples").glob("*/*.dag"))
+
+
+def items(text: str) -> tuple[ast.Item, ...]:
+    return parse(Source("t.dag", text)).items
+
+
+def item(text: str) -> ast.Item:
+    (only,) = items(text)
+    return only
+
+
+def expr(text: str) -> ast.Expr:
+    let = item(f"let x = {text}")
+    assert isinstance(let, ast.Let)
+    return let.value
+
+
+N, A, B = Ref("n"), Ref("a"), Ref("b")
+
+# Text, tree. Each construct of the language, with and without its optional parts.
+ITEMS = {
+    "param n : i64 = 1_000": ast.Param("n", "i64", Literal(1000)),
+    "param n : i64 = 1 over {1, 2}": ast.Param("n", "i64", Literal(1), ast.ListExpr((Literal(1), Literal(2)))),
+    "param n : i64 = 1 over 4..10": ast.Param("n", "i64", Literal(1), Range(Literal(4), Literal(10))),
+    "let lo[c] = a": ast.Let(DeclName("lo", (Ref("c"),)), A),
+    "enum dim {x, y, z}": ast.EnumDecl("dim", ("x", "y", "z")),
+    "scalar n, m[d, s] : i32": ast.Scalar((DeclName("n"), DeclName("m", (Ref("d"), Ref("s")))), "i32"),
+    "array a : f32[n, *]": ast.Array((DeclName("a"),), "f32", (N, Every())),
+    "array a, b : f32[n] on pinned inout": ast.Array(
+        (DeclName("a"), DeclName("b")), "f32", (N,), ast.Place.PINNED, ast.Role.INOUT
+    ),
+    "part p[c] of a[0 .. n]": ast.Part(DeclName("p", (Ref("c"),)), Ref("a", (Index((Range(Literal(0), N),)),))),
+    "tune t[d] in 1..n": ast.Tune(DeclName("t", (Ref("d"),)), Range(Literal(1), N)),
+    "require a <= b": ast.Require(Binary(BinaryOp.LE, A, B)),
+    "feature f = a": ast.Feature("f", A),
+    'feature f cost n = cpp """x"""': ast.Feature("f", ast.Code(ast.CodeLang.CPP, text="x"), N),
+    "select a, b with knn(n)": ast.Select(("a", "b"), "knn", (N,)),
+    "select a with dp()": ast.Select(("a",), "dp", ()),
+    'cuda """{ " }"""': ast.Code(ast.CodeLang.CUDA, text='{ " }'),
+    'cpp f from "f.cpp"': ast.Code(ast.CodeLang.CPP, function="f", file="f.cpp"),
+    "kernel k() {}": ast.Kernel("k", (), ()),
+    "kernel k(a, b: in f32[n], n: i32) { gpu {} cpu v {} }": ast.Kernel(
+        "k",
+        (
+            ast.Formal((DeclName("a"), DeclName("b")), "f32", ast.Mode.IN, (N,)),
+            ast.Formal((DeclName("n"),), "i32"),
+        ),
+        (ast.Impl(ast.OpKind.GPU, None, ()), ast.Impl(ast.OpKind.CPU, "v", ())),
+    ),
+    'kernel k() { gpu { link "a", "b" launch grid(1, n) block(a) shared(b) } }': ast.Kernel(
+        "k",
+        (),
+        (ast.Impl(ast.OpKind.GPU, None, (ast.Link(("a", "b")), ast.Launch((Literal(1), N), (A,), B))),),
+    ),
+    "dag {}": ast.MainDag(()),
+    "dag repeat n {}": ast.MainDag((), N),
+    "dag repeat 2 until a[0] { edges explicit }": ast.MainDag(
+        (ast.EdgesExplicit(),), Literal(2), Ref("a", (Index((Literal(0),)),))
+    ),
+    "dag f(y: out f64[n]) {}": ast.SubDag("f", (ast.Formal((DeclName("y"),), "f64", ast.Mode.OUT, (N,)),), ()),
+    "a : gpu f(b, n = 1) stream 0": ast.Op(A, ast.OpKind.GPU, Call(Ref("f"), (B, Named("n", Literal(1)))), Literal(0)),
+    "a[0] : any f.v()": ast.Op(Ref("a", (Index((Literal(0),)),)), ast.OpKind.ANY, Call(Ref("f", (Member("v"),)))),
+    "a : cpu f()": ast.Op(A, ast.OpKind.CPU, Call(Ref("f"))),
+    "a : dag f()": ast.Op(A, ast.OpKind.DAG, Call(Ref("f"))),
+    "a : mpi allreduce(b, b, sum)": ast.Collective(A, Call(Ref("allreduce"), (B, B, Ref("sum")))),
+    "a : mpi exchange { send a to 1 recv b from 2 }": ast.Exchange(
+        A, (ast.Message(None, A, Literal(1), None, B, Literal(2), None),)
+    ),
+    "a : mpi exchange { m[d] : send a to n counts b recv b from n counts a }": ast.Exchange(
+        A, (ast.Message(Ref("m", (Index((Ref("d"),)),)), A, N, B, B, N, A),)
+    ),
+    "a -> b.send": ast.Edge(((A,), (Ref("b", (Member("send"),)),)), (ast.Arrow.COMPLETION,)),
+    "{a, b} -> n before a": ast.Edge(((A, B), (N,), (A,)), (ast.Arrow.COMPLETION, ast.Arrow.BEFORE)),
+    "for d in a, c in 0..n { require d }": ast.For(
+        (ast.Binding("d", A), ast.Binding("c", Range(Literal(0), N))), (ast.Require(Ref("d")),)
+    ),
+    "if a {} ": ast.If(A, ()),
+    "if a {} else {}": ast.If(A, (), ()),
+    "if a {} else if b {} else {}": ast.If(A, (), (ast.If(B, (), ()),)),
+    'setup "s.py" f(n)': ast.Setup("s.py", Call(Ref("f"), (N,))),
+    "verify a ~ f() rtol 1e-5": ast.Verify(A, Call(Ref("f")), Literal(1e-5)),
+    'include "other.dag"': ast.Include("other.dag"),
+}
+
+
+@pytest.mark.parametrize("text", ITEMS)
+def test_item(text: str) -> None:
+    assert item(text) == ITEMS[text]
+
+
+def test_every_item_of_the_tree_is_tested() -> None:
+    seen = {type(node) for tree in ITEMS.values() for node in nodes(tree)}
+    assert set(ast.Item.__args__) <= seen  # type: ignore[attr-defined]
+
+
+EXPRESSIONS = {
+    "1 - 2 - 3": Binary(BinaryOp.SUB, Binary(BinaryOp.SUB, Literal(1), Literal(2)), Literal(3)),
+    "1 - (2 - 3)": Binary(BinaryOp.SUB, Literal(1), Binary(BinaryOp.SUB, Literal(2), Literal(3))),
+    "a + b * n": Binary(BinaryOp.ADD, A, Binary(BinaryOp.MUL, B, N)),
+    "-a * b": Binary(BinaryOp.MUL, ast.Unary(ast.UnaryOp.NEG, A), B),
+    "!a && b || n": Binary(BinaryOp.OR, Binary(BinaryOp.AND, ast.Unary(ast.UnaryOp.NOT, A), B), N),
+    "a + 1 < b && n": Binary(BinaryOp.AND, Binary(BinaryOp.LT, Binary(BinaryOp.ADD, A, Literal(1)), B), N),
+    "a ? b : n ? 1 : 2": ast.Conditional(A, B, ast.Conditional(N, Literal(1), Literal(2))),
+    "a[*, 1 - n].send": Ref("a", (Index((Every(), Binary(BinaryOp.SUB, Literal(1), N))), Member("send"))),
+    "true": Literal(True),
+    '"a // b"': Literal("a // b"),
+    "1_0.5e1": Literal(105.0),
+    "9223372036854775807": Literal(2**63 - 1),
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_expression(text: str) -> None:
+    tree = expr(text)
+    assert tree == EXPRESSIONS[text]
+    assert type(getattr(tree, "value", None)) is type(getattr(EXPRESSIONS[text], "value", None))  # 1 == True
+
+
+def test_spelling_is_kept() -> None:
+    number = expr("150_000")
+    assert isinstance(number, Literal)
+    assert number.text == "150_000"
+
+
+def test_free_words_are_names() -> None:
+    for word in FREE:
+        assert expr(word) == Ref(word)
+
+
+def test_reserved_words_are_those_of_the_grammar() -> None:
+    keywords = {w for t, w in parser._terminal_texts().items() if w.isidentifier() and t != "$END"}
+    assert keywords == RESERVED | FREE
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    if isinstance(node, tuple):
+        for child in node:
+            yield from nodes(child)
+    elif dataclasses.is_dataclass(node) and not isinstance(node, Span):
+        yield node
+        for field in dataclasses.fields(node):
+            yield from nodes(getattr(node, field.name))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_have_places(path: Path) -> None:
+    source = Source.read(path)
+    module = parse(source)
+    found = list(nodes(module))
+    assert module.program is not None
+    assert len(found) > 100
+    for node in found:
+        text = source.text[node.span.start : node.span.end]
+        assert text
+        assert node.span.file == source.path
+        if isinstance(node, (Ref, DeclName, Named, Member)):
+            assert text.startswith(node.name)
+        if isinstance(node, (ast.Kernel, ast.SubDag)):
+            assert text.endswith("}")
+            assert source.text[node.name_span.start : node.name_span.end] == node.name
+        if isinstance(node, Literal) and node.text:
+            assert text == node.text
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_parser_and_scanner_cut_alike(path: Path) -> None:
+    """The scanner behind messages and formatter sees the words that the parser sees."""
+    text = path.read_text(encoding="utf-8")
+    tokens = {(t.start, t.end) for t in scan(text) if t.kind is not Kind.COMMENT}
+    assert {(t.start_pos, t.end_pos) for t in parser._parser().lex(text)} == tokens
+
+
+def test_layout_means_nothing() -> None:
+    text = SAMPLES[0].read_text(encoding="utf-8")
+    module = parse(Source("", text))
+    assert parse(Source("", text.replace("\n", "\r\n"))) == module
+    assert parse(Source("", "\ufeff" + text)) == module
+    assert parse(Source("", re.sub(r"^ +", lambda m: "\t" * len(m[0]), text, flags=re.M))) != module  # code has moved
+
+
+def test_code_may_hold_anything() -> None:
+    code = '\n  if (a["x"]) { /* } */ s = "//"; } // " """'[:-3]
+    assert item(f'cuda """{code}"""') == ast.Code(ast.CodeLang.CUDA, text=code)
+
+
+def test_comments_and_semicolons() -> None:
+    assert items("; /* a\n b */ let a = 1;; // c\n let b = 2 // d") == items("let a = 1 let b = 2")
+
+
+def test_empty_file() -> None:
+    assert parse(Source("", "")) == ast.Module(None, ())
+    assert parse(Source("", "program p")) == ast.Module("p", ())
+
+
+def test_deep_parentheses() -> None:
+    assert expr("(" * 5000 + "1" + ")" * 5000) == Literal(1)
+
+
+# ---- the cache of tables --------------------------------------------------------------------
+
+COUNT = "import sys; from dagc.lang.parse import parse; from dagc.source import Source; parse(Source.read(sys.argv[1]))"
+
+
+def run(cache: Path) -> None:
+    environment = {**os.environ, "DAGC_CACHE": str(cache), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-W", "error", "-c", COUNT, str(SAMPLES[0])], env=environment, check=True)
+
+
+def test_tables_are_cached_and_mended(tmp_path: Path) -> None:
+    run(tmp_path)
+    (table,) = (tmp_path / "parser").iterdir()
+    whole = table.read_bytes()
+    run(tmp_path)
+    assert table.read_bytes() == whole  # read, not built again
+    for damaged in (b"", whole[:1000], whole[:-1] + b"!"):
+        table.write_bytes(damaged)
+        run(tmp_path)
+        mended = table.read_bytes()
+        assert hashlib.sha256(mended[32:]).digest() == mended[:32]
+
+
+def test_parses_without_a_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    run(tmp_path / "file")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
+    return tmp_path / "parser"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners on this system")
+def test_cache_that_others_can_write_is_not_read(cache: Path) -> None:
+    table_cache.store("key", b"tables")
+    assert table_cache.load("key") == b"tables"
+    (cache / "key").chmod(0o666)
+    assert table_cache.load("key") is None
+    (cache / "key").chmod(0o600)
+    cache.chmod(0o777)
+    assert table_cache.load("key") is None
+
+
+def test_cache_keeps_few(cache: Path) -> None:
+    for i in range(10):
+        table_cache.store(f"key{i}", b"tables")
+    assert len(list(cache.iterdir())) < 10
+    assert table_cache.load("key9") == b"tables"
+
+
+def test_cached_code_is_not_run() -> None:
+    import io
+    import pickle
+
+    with pytest.raises(pickle.UnpicklingError, match="plain data"):
+        parser._PlainData(io.BytesIO(pickle.dumps(os.system))).load()
+
+
+def test_resources() -> None:
+    assert resource("grammar/dag.lark").is_file()
+    with pytest.raises(FileNotFoundError, match="incomplete"):
+        resource("grammar/none.lark")
