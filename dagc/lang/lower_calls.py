@@ -51,9 +51,17 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     accesses = _accesses(out, frame, name, args)
     stream = pinned_stream(frame, item, device)
     return ir.KernelOp(
-        name, base, kernel.name, device, impl.name, tuple(chosen.items()),
-        tuple(a.storage.region if isinstance(a, Argument) else a for a in args), accesses, stream, span=item.span,
-    )  # fmt: skip
+        name,
+        base,
+        kernel.name,
+        device,
+        impl.name,
+        tuple(chosen.items()),
+        tuple(a.storage.region if isinstance(a, Argument) else a for a in args),
+        accesses,
+        stream,
+        span=item.span,
+    )
 
 
 def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
@@ -79,10 +87,14 @@ def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device:
         device = Device(item.kind.value)
         if device not in have:
             frame.ctx.report.fail(
-                "missing-implementation", f"kernel `{kernel.name}` has no {device.value} implementation", item.call.span,
-                f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`" if have else
-                "add an implementation", ((kernel.span, "declared here"),),
-            )  # fmt: skip
+                "missing-implementation",
+                f"kernel `{kernel.name}` has no {device.value} implementation",
+                item.call.span,
+                f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
+                if have
+                else "add an implementation",
+                ((kernel.span, "declared here"),),
+            )
         return device
     if not have:
         raise Skip  # missing-implementation was reported for the kernel
@@ -101,9 +113,12 @@ def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base
             frame.ctx.report.fail("bad-index", "a kernel takes no index", item.call.callee.span, mend)
         if member.name not in impls:
             frame.ctx.report.fail(
-                "unknown-name", f"kernel `{kernel.name}` has no {device.value} variant `{member.name}`", member.span,
-                did_you_mean(member.name, impls, f"there are {listing(impls)}"), ((kernel.span, "declared here"),),
-            )  # fmt: skip
+                "unknown-name",
+                f"kernel `{kernel.name}` has no {device.value} variant `{member.name}`",
+                member.span,
+                did_you_mean(member.name, impls, f"there are {listing(impls)}"),
+                ((kernel.span, "declared here"),),
+            )
         return impls[member.name]
     if len(impls) == 1:
         return next(iter(impls.values()))
@@ -154,13 +169,12 @@ def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
 
 def _pinned(frame: Frame, tunable: ir.Tunable, pin: ast.Named) -> ir.Value:
     value = frame.ev.constant(pin.value, f"the value pinned for `{tunable.name}`")
-    for known in tunable.values:
-        if known == value and isinstance(known, bool) is isinstance(value, bool):
-            return known
-    frame.ctx.report.fail(
-        "bad-choice", f"`{tunable.name}` cannot be {spelled(value)}", pin.span,
-        f"choose from {listing([spelled(v) for v in tunable.values], 12)}", ((tunable.span, "declared here"),),
-    )  # fmt: skip
+    same = [v for v in tunable.values if v == value and isinstance(v, bool) is isinstance(value, bool)]
+    if not same:
+        mend = f"choose from {listing([spelled(v) for v in tunable.values], 12)}"
+        related = ((tunable.span, "declared here"),)
+        frame.ctx.report.fail("bad-choice", f"`{tunable.name}` cannot be {spelled(value)}", pin.span, mend, related)
+    return same[0]
 
 
 def _first_legal(
@@ -173,18 +187,16 @@ def _first_legal(
 ) -> dict[str, ir.Value]:
     """The first combination that breaks no `require` and gives blocks that a GPU takes."""
     conditions = [c for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
-    for values in islice(product(*candidates), COMBINATIONS):
-        env = dict(zip(names, values, strict=True))
-        if all(_holds(c, env) for c in conditions) and _block_fits(impl, env):
-            return env
-    open_names = [n for n, c in zip(names, candidates, strict=True) if len(c) > 1]
-    texts = listing([f"`{show(c)}`" for c in conditions]) or "a block of at most 1024 threads"
-    values_text = ", ".join(f"{n} = {spelled(c[0])}" for n, c in zip(names, candidates, strict=True) if len(c) == 1)
-    what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{values_text} breaks {texts}"
-    ctx.report.fail(
-        "unsatisfiable-require", what, item.span, "allow more values, or mend the require",
-        ((kernel.span, f"of kernel `{kernel.name}`"),),
-    )  # fmt: skip
+    combinations = (dict(zip(names, v, strict=True)) for v in islice(product(*candidates), COMBINATIONS))
+    legal = next((e for e in combinations if all(_holds(c, e) for c in conditions) and _block_fits(impl, e)), None)
+    if legal is None:
+        open_names = [n for n, c in zip(names, candidates, strict=True) if len(c) > 1]
+        texts = listing([f"`{show(c)}`" for c in conditions] or ["a block of 1 to 1024 threads"])
+        fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in zip(names, candidates, strict=True) if len(c) == 1)
+        what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} breaks {texts}"
+        related = ((kernel.span, f"of kernel `{kernel.name}`"),)
+        ctx.report.fail("unsatisfiable-require", what, item.span, "allow more values, or mend the require", related)
+    return legal
 
 
 def _decidable(condition: Sym, names: tuple[str, ...]) -> bool:
@@ -253,8 +265,13 @@ def check_argument_size(frame: Frame, argument: Argument, env: Mapping[str, Sym]
         dims = tuple(None if d is None else sym.substitute(d, env) for d in formal.dims)
     except (ArithmeticError, ValueError, TypeError) as error:
         code = "division-by-zero" if isinstance(error, ZeroDivisionError) else "overflow"
-        frame.ctx.report.error(code, f"the size of formal `{formal.name}` has no value here", argument.span,
-                               "pass other sizes", ((formal.span, "declared here"),))  # fmt: skip
+        frame.ctx.report.error(
+            code,
+            f"the size of formal `{formal.name}` has no value here",
+            argument.span,
+            "pass other sizes",
+            ((formal.span, "declared here"),),
+        )
         return
     related = ((formal.span, "declared here"),)
     check_sizes(frame.ev, argument.storage, dims, f"formal `{formal.name}`", argument.span, related)
@@ -295,9 +312,12 @@ def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Devic
     actual = storage(frame.ev, arg)
     if actual.array.type is not formal.type:
         report.fail(
-            "type-mismatch", f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is wanted", arg.span,
-            "pass an array of that type", related,
-        )  # fmt: skip
+            "type-mismatch",
+            f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is wanted",
+            arg.span,
+            "pass an array of that type",
+            related,
+        )
     if device is not None:
         check_place(frame, actual, device, arg.span)
     return actual
@@ -310,9 +330,12 @@ def check_place(frame: Frame, actual: Storage, device: Device, span: Span) -> No
         return
     other = "pinned" if device is Device.GPU else "pinned` or `on host"
     frame.ctx.report.error(
-        "place-mismatch", f"a {device.value} op cannot reach `{actual.label}`, which is on the {unreachable.value}", span,
-        f"declare it `on {other}`, or copy it with `gpu copy`", ((actual.array.span, "declared here"),),
-    )  # fmt: skip
+        "place-mismatch",
+        f"a {device.value} op cannot reach `{actual.label}`, which is on the {unreachable.value}",
+        span,
+        f"declare it `on {other}`, or copy it with `gpu copy`",
+        ((actual.array.span, "declared here"),),
+    )
 
 
 def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym, ...]) -> tuple[ir.Access, ...]:
@@ -323,7 +346,7 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
             if written and overlap(a.storage.region, b.storage.region):
                 frame.ctx.report.error(
                     "aliased-arguments",
-                    f"`{a.storage.label}` is passed to `{b.formal.name}` and `{a.formal.name}`, and one of them is written",
+                    f"`{a.storage.label}` meets both `{b.formal.name}` and `{a.formal.name}`, and one of them is written",
                     a.span,
                     "make it one `inout` formal",
                     ((b.span, "also passed here"),),

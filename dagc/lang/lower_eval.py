@@ -9,7 +9,8 @@ from typing import NoReturn
 from dagc import sym
 from dagc.lang import ast
 from dagc.lang.lower_context import HARDWARE, PREDEFINED, STAGINGS, TRANSPORTS, TYPES, Context
-from dagc.lang.lower_report import Skip, did_you_mean, listing
+from dagc.lang.lower_names import find_family, find_instance
+from dagc.lang.lower_report import did_you_mean, listing
 from dagc.lang.lower_scope import Bound, Family, Scope, Storage, What
 from dagc.lang.lower_values import (
     Kind,
@@ -145,47 +146,12 @@ class Evaluator:
         return kind_of(value, self._kind_of_var)
 
     def find(self, name: str, span: Span) -> Family:
-        """The family of a name; reports unknown-name. Broken names give up silently."""
-        found = self.scope.find(name)
-        if found is None:
-            known = self.scope.names() | set(self.loops) | {"rank", "ranks", "hw"}
-            self._fail(
-                "unknown-name", f"unknown name `{name}`", span, did_you_mean(name, known, "declare it before its use")
-            )
-        family, outside = found
-        if family.broken:
-            raise Skip
-        if outside and family.what in (What.SCALAR, What.ARRAY, What.PART, What.FEATURE):
-            self._fail(
-                "not-visible",
-                f"{family.what.value} of the program is not visible in a kernel: `{name}`",
-                span,
-                "make it a formal and pass it in the call",
-                ((family.span, "declared here"),),
-            )
-        return family
+        """The family of a name; reports unknown-name and not-visible. Broken names give up silently."""
+        return find_family(self.ctx.report, self.scope, {*self.loops, "rank", "ranks", "hw"}, name, span)
 
     def instance(self, family: Family, key: tuple[int, ...], text: str, span: Span) -> Bound:
         """One instance of a family. Reports bad-index."""
-        if len(key) != family.arity:
-            self._fail(
-                "bad-index",
-                f"`{family.name}` takes {family.arity} indices, not {len(key)}" if family.arity else
-                f"`{family.name}` takes no index",
-                span,
-                f"write one of {listing([b.display for b in family.instances.values()], 4)}",
-                ((family.span, "declared here"),),
-            )  # fmt: skip
-        bound = family.instances.get(key)
-        if bound is None:
-            self._fail(
-                "bad-index",
-                f"there is no `{family.name}[{text}]`",
-                span,
-                f"there are {listing([b.display for b in family.instances.values()], 6)}",
-                ((family.span, "declared here"),),
-            )
-        return bound
+        return find_instance(self.ctx.report, family, key, text, span)
 
     def select(self, ref: ast.Ref) -> tuple[Family, Bound, tuple[ast.Member | ast.Index, ...]]:
         """The instance that a reference names, and the trailers that are left."""
@@ -304,13 +270,19 @@ class Evaluator:
         if call.callee.trailers or (name not in _FUNCTIONS and name != "sizeof"):
             known = [*_FUNCTIONS, "sizeof"]
             self._fail(
-                "unknown-name", f"unknown function `{name}`", call.callee.span,
+                "unknown-name",
+                f"unknown function `{name}`",
+                call.callee.span,
                 did_you_mean(name, known, f"there are {', '.join(known)}"),
-            )  # fmt: skip
+            )
         count = _FUNCTIONS[name][1] if name in _FUNCTIONS else 1
         if len(args) != len(call.args) or (len(args) != count if count else not args):
-            self._fail("wrong-arity", f"`{name}` takes {count or 'one or more'} values, not {len(call.args)}", call.span,
-                       f"write `{name}(...)` with {count or 'at least one'} of them")  # fmt: skip
+            self._fail(
+                "wrong-arity",
+                f"`{name}` takes {count or 'one or more'} values, not {len(call.args)}",
+                call.span,
+                f"write `{name}(...)` with {count or 'at least one'} of them",
+            )
         if name == "sizeof":
             value = self.value(args[0])
             if not isinstance(value, TypeValue):

@@ -76,10 +76,14 @@ class Frame:
         for other_key, other in family.items():
             if other_key == key or not key or not other_key:
                 report.fail(
-                    "duplicate-name", f"op `{display}` is declared twice" if other_key == key else
-                    f"op `{ref.name}` is declared with and without indices", ref.span,
-                    "index it by the loop variable, or choose another name", ((other.span, "first declared here"),),
-                )  # fmt: skip
+                    "duplicate-name",
+                    f"op `{display}` is declared twice"
+                    if other_key == key
+                    else f"op `{ref.name}` is declared with and without indices",
+                    ref.span,
+                    "index it by the loop variable, or choose another name",
+                    ((other.span, "first declared here"),),
+                )
         entry = family[key] = OpEntry(display, ref.span)
         self.ctx.expand(ref.span)
         return entry, self.base + ref.name

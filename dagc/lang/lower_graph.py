@@ -86,8 +86,12 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
         mend = "write `gpu copy(dst, src)`"
         report.fail("missing-implementation", "`copy` is a gpu op", item.call.span, mend)
     if len(args) != 2 or len(item.call.args) != 2:
-        report.fail("wrong-arity", f"`copy` takes 2 arguments, not {len(item.call.args)}", item.call.span,
-                    "write `copy(dst, src)`")  # fmt: skip
+        report.fail(
+            "wrong-arity",
+            f"`copy` takes 2 arguments, not {len(item.call.args)}",
+            item.call.span,
+            "write `copy(dst, src)`",
+        )
     ends = []
     for arg in args:
         if not isinstance(arg, ast.Ref):
@@ -105,17 +109,24 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
     report = frame.ctx.report
     if dst.array.type is not src.array.type:
         report.fail(
-            "type-mismatch", f"`{src.label}` holds {src.array.type.value}, `{dst.label}` {dst.array.type.value}",
-            args[1].span, "copy between arrays of one type", ((dst.array.span, "declared here"),),
-        )  # fmt: skip
+            "type-mismatch",
+            f"`{src.label}` holds {src.array.type.value}, `{dst.label}` {dst.array.type.value}",
+            args[1].span,
+            "copy between arrays of one type",
+            ((dst.array.span, "declared here"),),
+        )
     for end, arg in ((dst, args[0]), (src, args[1])):
         if end.array.place is ast.Place.ANY:
             mend = "drop the copy: copies of `on any` arrays are made where they are needed"
             report.fail("place-mismatch", f"`{end.label}` is `on any`", arg.span, mend)
         check_place(frame, end, Device.GPU, arg.span)
     if ast.Place.DEVICE not in (dst.array.place, src.array.place):
-        report.error("place-mismatch", "neither end of this copy is on the device", item.call.span,
-                     "use one array, or copy in a cpu kernel")  # fmt: skip
+        report.error(
+            "place-mismatch",
+            "neither end of this copy is on the device",
+            item.call.span,
+            "use one array, or copy in a cpu kernel",
+        )
     if dst.dims is not None:
         check_sizes(frame.ev, src, dst.dims, f"`{dst.label}`", args[1].span, ((dst.array.span, "declared here"),))
     else:
@@ -172,9 +183,12 @@ def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
     formals = lower_formals(header, dag.formals)
     if len(item.call.args) != len(formals) or any(isinstance(a, ast.Named) for a in item.call.args):
         report.fail(
-            "wrong-arity", f"dag `{dag.name}` takes {len(formals)} arguments, not {len(item.call.args)}", item.call.span,
-            f"pass {listing([f.name for f in formals], 12)}", ((dag.name_span, "declared here"),),
-        )  # fmt: skip
+            "wrong-arity",
+            f"dag `{dag.name}` takes {len(formals)} arguments, not {len(item.call.args)}",
+            item.call.span,
+            f"pass {listing([f.name for f in formals], 12)}",
+            ((dag.name_span, "declared here"),),
+        )
     nodes = {n.name: n for group in dag.formals for n in group.names}
     actuals: list[tuple[ir.Formal, Storage, ast.Expr]] = []
     failed = False

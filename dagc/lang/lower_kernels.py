@@ -15,7 +15,6 @@ from dagc.lang.lower_features import feature, select
 from dagc.lang.lower_report import Report, Skip
 from dagc.lang.lower_scope import Bound, Scope, Storage, What
 from dagc.lang.lower_values import Kind, as_sym, kind_of_constant, kind_of_type
-from dagc.source import Span
 from dagc.sym import Const, Sym, Var
 
 # A formal may reuse the names of what a kernel does not see, and of labels (x, y, z are too good to lose).
@@ -54,9 +53,16 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
     names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
     chosen = tuple(s for s in (select(ev, item, kernel.name, names) for item in selects) if s is not None)
     return ir.Kernel(
-        kernel.name, formals, tuple(impls), tuple(parts.tunables), tuple(parts.requires), tuple(parts.lets),
-        tuple(features), chosen, span=kernel.name_span,
-    )  # fmt: skip
+        kernel.name,
+        formals,
+        tuple(impls),
+        tuple(parts.tunables),
+        tuple(parts.requires),
+        tuple(parts.lets),
+        tuple(features),
+        chosen,
+        span=kernel.name_span,
+    )
 
 
 def wrong_place(report: Report, item: ast.Item, place: str) -> None:
@@ -210,9 +216,17 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
     launch, code = launches[0] if launches else None, codes[0] if codes else None
     _check_impl(ctx.report, item, device, launch, any(isinstance(i, ast.Launch) for i in item.items), code)
     return ir.Impl(
-        item.name or "default", device, launch, code, tuple(parts.tunables), tuple(scratch), tuple(parts.requires),
-        tuple(parts.lets), tuple(links), span=item.span,
-    )  # fmt: skip
+        item.name or "default",
+        device,
+        launch,
+        code,
+        tuple(parts.tunables),
+        tuple(scratch),
+        tuple(parts.requires),
+        tuple(parts.lets),
+        tuple(links),
+        span=item.span,
+    )
 
 
 def _refuse_second(report: Report, have: Sequence[ir.Launch | ir.CodeText], item: ast.Item, what: str) -> None:
@@ -308,8 +322,12 @@ def _check_impl(
 
 def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], formals: tuple[ir.Formal, ...]) -> None:
     if not any(isinstance(i, ast.Impl) for i in kernel.items):
-        report.error("missing-implementation", f"kernel `{kernel.name}` has no implementation", kernel.name_span,
-                     "add `gpu {...}` or `cpu {...}`")  # fmt: skip
+        report.error(
+            "missing-implementation",
+            f"kernel `{kernel.name}` has no implementation",
+            kernel.name_span,
+            "add `gpu {...}` or `cpu {...}`",
+        )
     seen: dict[tuple[Device, str], ir.Impl] = {}
     run_time = {f.name for f in formals}
     for impl in impls:
@@ -317,9 +335,12 @@ def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], forma
         if key in seen:
             word = "unnamed" if impl.name == "default" else f"called `{impl.name}`"
             report.error(
-                "duplicate-name", f"two {impl.device.value} implementations {word}", impl.span, "name each of them",
+                "duplicate-name",
+                f"two {impl.device.value} implementations {word}",
+                impl.span,
+                "name each of them",
                 ((seen[key].span, "the first is here"),),
-            )  # fmt: skip
+            )
         if not any(d is impl.device for d, _ in seen):
             _check_default(report, impl, run_time)
         seen[key] = impl

@@ -31,8 +31,14 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, ba
     """An exchange with its messages. Goes on after errors in single messages."""
     entry.exchange = True
     scope = Scope(parent=frame.ev.scope)
-    inner = Frame(type(frame.ev)(frame.ctx, scope, frame.ev.loops), frame.declared, frame.ops, frame.prefix, frame.base,
-                  frame.stack)  # fmt: skip
+    inner = Frame(
+        type(frame.ev)(frame.ctx, scope, frame.ev.loops),
+        frame.declared,
+        frame.ops,
+        frame.prefix,
+        frame.base,
+        frame.stack,
+    )
     found: list[tuple[ir.Message, ast.Message]] = []
     _items(out, inner, item.items, entry, found)
     report = frame.ctx.report
@@ -82,9 +88,12 @@ def _message(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry) -> 
     send, recv = _buffer(frame, item.send), _buffer(frame, item.recv)
     if send.array.type is not recv.array.type:
         report.error(
-            "type-mismatch", f"`{send.label}` holds {send.array.type.value}, `{recv.label}` {recv.array.type.value}",
-            item.recv.span, "send and receive one type", ((recv.array.span, "declared here"),),
-        )  # fmt: skip
+            "type-mismatch",
+            f"`{send.label}` holds {send.array.type.value}, `{recv.label}` {recv.array.type.value}",
+            item.recv.span,
+            "send and receive one type",
+            ((recv.array.span, "declared here"),),
+        )
     if item.send_counts is None:
         _check_equal_size(frame, send, recv, item)
     to, send_counts = _peers(out, frame, entry.display, item.to, item.send_counts, send)
@@ -106,9 +115,11 @@ def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
     family = entry.labels.setdefault(ref.name, {})
     if key in family or (bool(key) is not bool(next(iter(family), key))):
         report.fail(
-            "duplicate-name", f"message `{label}` is there already", ref.span,
+            "duplicate-name",
+            f"message `{label}` is there already",
+            ref.span,
             "index it by the loop variables, or choose another name",
-        )  # fmt: skip
+        )
     family[key] = label
     return label
 
@@ -135,9 +146,12 @@ def _check_equal_size(frame: Frame, send: Storage, recv: Storage, item: ast.Mess
     if all(isinstance(s, Const) for s in sizes) and sizes[0] != sizes[1] and None not in sizes:
         have, want = (show(s) for s in sizes if s is not None)
         frame.ctx.report.error(
-            "size-mismatch", f"`{send.label}` has {have} elements, but `{recv.label}` has {want}", item.recv.span,
-            "receive into an array of the size that is sent", ((send.array.span, "declared here"),),
-        )  # fmt: skip
+            "size-mismatch",
+            f"`{send.label}` has {have} elements, but `{recv.label}` has {want}",
+            item.recv.span,
+            "receive into an array of the size that is sent",
+            ((send.array.span, "declared here"),),
+        )
 
 
 def _elements(actual: Storage) -> Sym | None:
@@ -165,12 +179,15 @@ def _peers(
         frame.ctx.report.fail("type-mismatch", "with counts, the ranks are an array", peer.span, mend)
     ranks = _index_array(out, frame, op, peer)
     many = _index_array(out, frame, op, counts)
-    assert ranks.dims and many.dims
+    assert ranks.dims
+    assert many.dims
     if ranks.dims[0] is not None and many.dims[0] is not None and same(ranks.dims[0], many.dims[0]) is False:
         frame.ctx.report.error(
-            "size-mismatch", f"`{ranks.label}` has {show(ranks.dims[0])} ranks, but `{many.label}` has "
-            f"{show(many.dims[0])} counts", counts.span, "give each rank one count",
-        )  # fmt: skip
+            "size-mismatch",
+            f"`{ranks.label}` has {show(ranks.dims[0])} ranks, but `{many.label}` has {show(many.dims[0])} counts",
+            counts.span,
+            "give each rank one count",
+        )
     return ranks.array.name, many.array.name
 
 
@@ -189,9 +206,12 @@ def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
         wrong = "is not a whole array of one dimension"
     if wrong:
         frame.ctx.report.fail(
-            "bad-peers", f"`{found.label}` {wrong}", ref.span, f"declare `array {array.name} : i32[...] on host const`",
+            "bad-peers",
+            f"`{found.label}` {wrong}",
+            ref.span,
+            f"declare `array {array.name} : i32[...] on host const`",
             ((array.span, "declared here"),),
-        )  # fmt: skip
+        )
     out.use(frame, op, found, ast.Mode.IN, ref.span)
     return found
 
@@ -204,9 +224,12 @@ def _check_disjoint(frame: Frame, found: list[tuple[ir.Message, ast.Message]]) -
             for other, other_received, other_span in buffers.get(region.array, ()):
                 if (received or other_received) and overlap(region, other):
                     frame.ctx.report.error(
-                        "overlapping-messages", f"`{region.array}` is received into while another message of the "
-                        "exchange uses it", span, "use another array, or disjoint parts", ((other_span, "also used here"),),
-                    )  # fmt: skip
+                        "overlapping-messages",
+                        f"`{region.array}` is received into while another message of the exchange uses it",
+                        span,
+                        "use another array, or disjoint parts",
+                        ((other_span, "also used here"),),
+                    )
                     return
             buffers.setdefault(region.array, []).append((region, received, span))
 
@@ -266,8 +289,9 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
     else:
         _refuse_overlap(frame, dst, src, src_span)
         accesses = (
-            out.use(frame, name, dst, ast.Mode.OUT, dst_span), out.use(frame, name, src, ast.Mode.IN, src_span),
-        )  # fmt: skip
+            out.use(frame, name, dst, ast.Mode.OUT, dst_span),
+            out.use(frame, name, src, ast.Mode.IN, src_span),
+        )
     return (dst.region, src.region), accesses, operator.name
 
 
@@ -295,15 +319,19 @@ def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
     report = frame.ctx.report
     if dst.array.type is not src.array.type:
         report.fail(
-            "type-mismatch", f"`{dst.label}` holds {dst.array.type.value}, `{src.label}` {src.array.type.value}", span,
+            "type-mismatch",
+            f"`{dst.label}` holds {dst.array.type.value}, `{src.label}` {src.array.type.value}",
+            span,
             "use one type",
-        )  # fmt: skip
+        )
     for have, want in zip(src.dims or (), dst.dims or (), strict=False):
         if have is not None and want is not None and same(have, want) is False:
             report.fail(
-                "size-mismatch", f"`{src.label}` has size {show(have)}, but `{dst.label}` has {show(want)}", span,
+                "size-mismatch",
+                f"`{src.label}` has size {show(have)}, but `{dst.label}` has {show(want)}",
+                span,
                 "use arrays of one size",
-            )  # fmt: skip
+            )
 
 
 def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:

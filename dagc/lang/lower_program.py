@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dagc import ir
 from dagc.errors import UsageError
 from dagc.lang import ast
-from dagc.lang.check_program import check_reads, check_unreachable, check_unused, check_unused_values
+from dagc.lang.check_program import check_reads, check_unused, check_unused_values
 from dagc.lang.lower_any import insert_copies
 from dagc.lang.lower_calls import stream_choice
 from dagc.lang.lower_context import PREDEFINED, STAGINGS, TRANSPORTS, Context
@@ -67,19 +67,35 @@ class Lowering:
         set_up = self._setup()
         verifies = self._verifies(out, set_up is not None)
         selects = self._selects()
-        self._checks(out, verifies, stop)
+        self._checks(out)
         if report.failed:
             return None
         decisions = self._decisions(out)
         d = self.declared
         return ir.Program(
-            name=self.module.program or "", path=self.source.path, params=tuple(d.params), lets=tuple(d.lets),
-            enums=tuple(d.enums), scalars=tuple(d.scalars), arrays=tuple(d.arrays), parts=tuple(d.parts),
-            kernels=tuple(kernels.values()), code=tuple(self.found.codes), features=tuple(self.found.features),
-            selects=(*selects, *out.selects), requires=requires, decisions=decisions,
-            ops=insert_copies(out.ops, d.arrays), edges=edges, explicit=out.explicit is not None, repeat=repeat,
-            until=stop, setup=set_up, verifies=verifies, sources=dict(self.ctx.sources),
-        )  # fmt: skip
+            name=self.module.program or "",
+            path=self.source.path,
+            params=tuple(d.params),
+            lets=tuple(d.lets),
+            enums=tuple(d.enums),
+            scalars=tuple(d.scalars),
+            arrays=tuple(d.arrays),
+            parts=tuple(d.parts),
+            kernels=tuple(kernels.values()),
+            code=tuple(self.found.codes),
+            features=tuple(self.found.features),
+            selects=(*selects, *out.selects),
+            requires=requires,
+            decisions=decisions,
+            ops=insert_copies(out.ops, d.arrays),
+            edges=edges,
+            explicit=out.explicit is not None,
+            repeat=repeat,
+            until=stop,
+            setup=set_up,
+            verifies=verifies,
+            sources=dict(self.ctx.sources),
+        )
 
     # ---- values -------------------------------------------------------------------------------
 
@@ -132,7 +148,7 @@ class Lowering:
         if item.name == "copy":
             mend = "choose another name"
             report.fail("reserved-name", "`copy` is the device copy", item.name_span, mend)
-        known = {**found.kernels, **found.dags}
+        known: dict[str, ast.Kernel | ast.SubDag] = {**found.kernels, **found.dags}
         if item.name in known:
             at = ((known[item.name].name_span, "first declared here"),)
             message = f"there is already a kernel or dag `{item.name}`"
@@ -169,9 +185,12 @@ class Lowering:
         for array in self.declared.arrays:
             if array.place is ast.Place.ANY and array.name in self.ctx.used:
                 self.ctx.report.error(
-                    "explicit-any", f"`{array.name}` is `on any`, whose copies follow text order", explicit.span,
-                    "drop `edges explicit`", ((array.span, "declared here"),),
-                )  # fmt: skip
+                    "explicit-any",
+                    f"`{array.name}` is `on any`, whose copies follow text order",
+                    explicit.span,
+                    "drop `edges explicit`",
+                    ((array.span, "declared here"),),
+                )
                 return
 
     def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, str | None]:
@@ -207,7 +226,7 @@ class Lowering:
 
     # ---- checks and decisions -----------------------------------------------------------------------
 
-    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
+    def _checks(self, out: GraphOut) -> None:
         report = self.ctx.report
         check_reads(report, out.uses, out.explicit is not None)
         if report.failed:
@@ -217,9 +236,6 @@ class Lowering:
         features = [f for k in out.kernels.values() for f in k.features] + self.found.features
         codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
         check_unused_values(self.ctx, self.declared, codes)
-        live = {v.region.array for v in verifies} | ({stop} if stop else set())
-        live |= {a.name for a in self.declared.arrays if a.role in (ast.Role.OUT, ast.Role.INOUT)}
-        check_unreachable(report, out.ops, out, live)
 
     def _decisions(self, out: GraphOut) -> tuple[ir.Decision, ...]:
         """transport, staging and streams always, then the others as they came up."""
@@ -228,7 +244,7 @@ class Lowering:
         if "transport" not in ctx.choices:
             ctx.choose("transport", TRANSPORTS, self.module.span, fixed=not messages)
         if "staging" not in ctx.choices:
-            ctx.choose("staging", STAGINGS, self.module.span, fixed=True)
+            ctx.choose("staging", STAGINGS, self.module.span, fixed=not messages)
         stream_choice(ctx, self.module.span)
         if "capture" not in ctx.choices and "capture" in ctx.defines:
             ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
