@@ -7,7 +7,6 @@ from dagc.graph import Graph, Staging, Transport
 from dagc.ir import Program
 from dagc.passes.edges import connect
 from dagc.passes.hazards import Conflicts, unordered
-from dagc.passes.liveness import dead_ops
 from dagc.passes.messages import lower_messages
 
 
@@ -33,7 +32,6 @@ def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagno
     edges = connect(program, lowered, conflicts, findings)  # edges as written, and inferred ones
     hazards = unordered(program, lowered, edges, conflicts, findings)  # every conflict has an order, or is an error
     findings += _pins(program, lowered.ops_pinned())
-    findings += dead_ops(program)
     if any(d.severity is Severity.ERROR for d in findings):
         return None, tuple(findings)
     graph = Graph(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from dagc.errors import ProgramError
+from dagc.errors import ProgramError, Severity
 from dagc.graph import Graph
 from dagc.ir import Decision, Kernel, KernelOp, Program, Value
 from dagc.space.count import Counter, TooManyStates
@@ -14,7 +14,7 @@ from dagc.space.moves import Moves
 from dagc.sym import Sym, UnboundName, evaluate
 
 # A variation that needs more states than this is reported as not counted; the one that was asked for has no limit.
-VARIATION_STATES = 60_000
+VARIATION_STATES = 15_000
 # The whole space is added up from at most this many structural combinations.
 WHOLE_COMBINATIONS = 64
 
@@ -57,69 +57,94 @@ def count_report(program: Program, build: Build) -> CountReport:
     counter = Counter(Moves.of(graph))
     count = counter.total()
     structural = [d for d in program.decisions if d.structural and _matters(d, graph)]
-    per_op = tuple(_per_op(program))
-    lines = tuple(_variations(structural, program, build, graph, count))
-    whole, note = _whole(structural, build, per_op)
-    chosen = tuple((d.name, d.chosen) for d in structural)
+    current = {d.name: d.chosen for d in structural}
+    tally = _Tally(build, current, count)
+    per_op = (*_per_op(program), *_global(program))
+    lines = tuple(_variations(structural, current, tally))
+    whole, note = _whole(structural, tally, per_op)
+    chosen = tuple(_sensible(current).items())
     return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note)
 
 
 def _matters(decision: Decision, graph: Graph) -> bool:
     """Transport and staging change nothing in a program without messages."""
     messages = len(graph.matches) > 0 or any(op.action.value == "group" for op in graph.ops)
-    return messages or decision.name not in ("transport", "staging")
+    return messages or decision.name not in _LOWERING
+
+
+_LOWERING = ("transport", "staging")
+
+
+def _sensible(choices: dict[str, Value]) -> dict[str, Value]:
+    """Without staging where the transport stages nothing."""
+    if choices.get("transport", "mpi_host") != "mpi_host":
+        return {name: value for name, value in choices.items() if name != "staging"}
+    return choices
+
+
+class _Tally:
+    """Counts by structural choices, each counted once."""
+
+    def __init__(self, build: Build, current: dict[str, Value], count: int) -> None:
+        self._build = build
+        self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): count}
+
+    def count(self, choices: dict[str, Value]) -> int | str:
+        """The count, or why there is none."""
+        key = _key(choices)
+        if key not in self._known:
+            self._known[key] = self._count(_sensible(choices))
+        return self._known[key]
+
+    def _count(self, choices: dict[str, Value]) -> int | str:
+        try:
+            return Counter(Moves.of(self._build(choices)), VARIATION_STATES).total()
+        except TooManyStates:
+            return _TOO_MANY
+        except ProgramError as error:
+            first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
+            return first.message
+
+
+_TOO_MANY = f"not counted: over {VARIATION_STATES} states; ask for it alone"
+
+
+def _key(choices: dict[str, Value]) -> frozenset[tuple[str, Value]]:
+    return frozenset(_sensible(choices).items())
 
 
 def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
-    """Structural choices; staging only where the transport stages."""
-    names = [d.name for d in structural]
-    staging = next((d for d in structural if d.name == "staging"), None)
+    """Structural choices, each once: staging only where the transport stages."""
+    seen = set()
     for values in product(*(d.values for d in structural)):
-        chosen = dict(zip(names, values, strict=True))
-        if staging and chosen.get("transport", "mpi_host") != "mpi_host" and chosen["staging"] != staging.values[0]:
-            continue
-        yield chosen
+        chosen = _sensible(dict(zip((d.name for d in structural), values, strict=True)))
+        if _key(chosen) not in seen:
+            seen.add(_key(chosen))
+            yield chosen
 
 
-def _variations(structural: list[Decision], program: Program, build: Build, graph: Graph, count: int) -> Iterator[Line]:
+def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Line]:
     """Each transport with each staging, then each other structural choice alone, the rest as asked for."""
-    lowering = [d for d in structural if d.name in ("transport", "staging")]
-    current = {d.name: d.chosen for d in structural}
-    for chosen in _combinations(lowering) if lowering else ():
-        if chosen.get("transport", graph.transport.value) != "mpi_host":
-            chosen.pop("staging", None)
-        yield _line(chosen, {**current, **chosen}, build, current, count)
-    for decision in structural:
-        if decision not in lowering and len(decision.values) > 1:
-            for value in decision.values:
-                yield _line({decision.name: value}, {**current, decision.name: value}, build, current, count)
+    shown: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
+    shown += [{d.name: v} for d in structural if d.name not in _LOWERING and len(d.values) > 1 for v in d.values]
+    for choices in shown:
+        if choices:
+            found = tally.count({**current, **choices})
+            number, note = (None, found) if isinstance(found, str) else (found, "")
+            yield Line(tuple(choices.items()), number, note)
 
 
-def _line(
-    shown: dict[str, Value], choices: dict[str, Value], build: Build, current: dict[str, Value], count: int
-) -> Line:
-    if choices == current:
-        return Line(tuple(shown.items()), count)
-    try:
-        return Line(tuple(shown.items()), Counter(Moves.of(build(choices)), VARIATION_STATES).total())
-    except TooManyStates:
-        return Line(tuple(shown.items()), None, f"over {VARIATION_STATES} states; ask for it alone to count it")
-    except ProgramError as error:
-        return Line(tuple(shown.items()), None, error.diagnostics[0].message)
-
-
-def _whole(structural: list[Decision], build: Build, per_op: tuple[tuple[str, int], ...]) -> tuple[int | None, str]:
+def _whole(structural: list[Decision], tally: _Tally, per_op: tuple[tuple[str, int], ...]) -> tuple[int | None, str]:
     combinations = list(_combinations(structural))
     if len(combinations) > WHOLE_COMBINATIONS:
         return None, f"{len(combinations)} structural combinations, more than {WHOLE_COMBINATIONS}"
     total = 0
     for chosen in combinations:
-        try:
-            total += Counter(Moves.of(build(chosen)), VARIATION_STATES).total()
-        except TooManyStates:
-            return None, f"some combinations need over {VARIATION_STATES} states"
-        except ProgramError:
-            continue  # a combination that `require` or the checks forbid is not part of the space
+        found = tally.count(chosen)
+        if found == _TOO_MANY:
+            return None, f"a combination needs over {VARIATION_STATES} states"
+        # A combination that `require` or the checks forbid is not part of the space.
+        total += found if isinstance(found, int) else 0
     for _, combinations_of_op in per_op:
         total *= combinations_of_op
     return total, ""
@@ -136,13 +161,21 @@ def _per_op(program: Program) -> Iterator[tuple[str, int]]:
         if not isinstance(op, KernelOp) or op.base in seen:
             continue
         seen.add(op.base)
-        mine = {
-            d.name.split(".", 1)[1]: d
-            for d in program.decisions
-            if d.name.split(".", 1)[0] == op.base and "." in d.name
-        }
+        mine: dict[str, Decision] = {}
+        for decision in program.decisions:
+            for prefix in (f"{op.base}.", f"{op.base}.{op.device.value}."):  # the latter for ops on any device
+                rest = decision.name.removeprefix(prefix)
+                if rest != decision.name and "." not in rest and not decision.structural:
+                    mine[rest] = decision
         if mine:
             yield op.base, _legal(kernels[op.kernel], op, mine)
+
+
+def _global(program: Program) -> Iterator[tuple[str, int]]:
+    """Choices of the whole program that change no edge: a block size that several kernels share."""
+    for decision in program.decisions:
+        if not decision.structural and "." not in decision.name and len(decision.values) > 1:
+            yield decision.name, len(decision.values)
 
 
 def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
