@@ -18,7 +18,6 @@ class Line:
 
     text: str
     empty_before: bool
-    tokens: tuple[int, ...]
     columns: dict[int, int]  # column to blanks beyond the usual, of every word but the first and comments
     extra: dict[int, int]  # token with such blanks to its column
     blocks: tuple[int, ...]  # outermost blocks that stand on this line as a whole
@@ -187,7 +186,7 @@ class _Writer:
             shown = _trimmed(tokens[i])
             text += shown
             width = len(shown) - shown.rfind("\n") - 1 if "\n" in shown else width + len(shown)
-        return Line(text, empty_before, tuple(row), columns, extra, tuple(blocks))
+        return Line(text, empty_before, columns, extra, tuple(blocks))
 
     def _bracket(self, i: int, indent: int, width: int) -> None:
         """Note that token `i` stands at column `width` of a line."""
