@@ -255,12 +255,10 @@ def _write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
     from dagc.files import output_directory
 
     files = emit(plan)
-    headers = runtime_headers()
+    contents = {name: text.encode() for name, text in files.items()}
+    contents |= {f"include/{name}": header.read_bytes() for name, header in runtime_headers().items()}
     with output_directory(directory, force=force) as scratch:
-        for name, content in {
-            **{n: t.encode() for n, t in files.items()},
-            **{n: h.read_bytes() for n, h in headers.items()},
-        }.items():
+        for name, content in contents.items():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             (scratch / name).write_bytes(content)
     return tuple(sorted(files))
