@@ -69,3 +69,29 @@ def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.Cod
         if name in PREDEFINED or "." in name or name in ctx.used or name.split("[")[0] in words:
             continue
         ctx.report.warning("unused-tune", f"tune `{name}` decides nothing", choice.span, "use it, or drop it")
+
+
+def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live: set[str]) -> None:
+    """Warn about ops whose results nothing uses. `live`: arrays that matter after the run."""
+    reads: dict[str, set[str]] = {}
+    writes: dict[str, set[str]] = {}
+    for use in out.uses:
+        if use.mode is not ast.Mode.OUT:
+            reads.setdefault(use.op, set()).add(use.storage.array.name)
+        if use.mode is not ast.Mode.IN:
+            writes.setdefault(use.op, set()).add(use.storage.array.name)
+    pending = {op.name: op for op in ops}
+    changed = True
+    while changed:
+        changed = False
+        for name in list(pending):
+            made = writes.get(name, set())
+            if made & live or isinstance(pending[name], ir.CollectiveOp):
+                live |= reads.get(name, set())
+                del pending[name]
+                changed = True
+    for op in pending.values():
+        if not (isinstance(op, ir.CopyOp) and op.inserted):
+            report.warning(
+                "unreachable-op", f"nothing uses what op `{op.name}` computes", op.span, "use its result, or drop it"
+            )

@@ -12,7 +12,7 @@ from dagc.lang import ast
 from dagc.lang.lower_context import Context, integer_range
 from dagc.lang.lower_frames import Frame, GraphOut
 from dagc.lang.lower_regions import check_sizes, overlap, storage
-from dagc.lang.lower_report import Skip, did_you_mean, listing
+from dagc.lang.lower_report import Skip, counted, did_you_mean, listing
 from dagc.lang.lower_scope import Storage
 from dagc.lang.lower_values import INTEGERS, Kind, kind_of_type, show, spelled
 from dagc.source import Span
@@ -38,7 +38,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     if len(positional) != len(kernel.formals):
         frame.ctx.report.fail(
             "wrong-arity",
-            f"kernel `{kernel.name}` takes {len(kernel.formals)} arguments, not {len(positional)}",
+            f"kernel `{kernel.name}` takes {counted(len(kernel.formals), 'argument')}, not {len(positional)}",
             item.call.span,
             f"pass {listing([f.name for f in kernel.formals], 12)}",
             ((kernel.span, "declared here"),),
@@ -346,7 +346,7 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
             if written and overlap(a.storage.region, b.storage.region):
                 frame.ctx.report.error(
                     "aliased-arguments",
-                    f"`{a.storage.label}` meets both `{b.formal.name}` and `{a.formal.name}`, and one of them is written",
+                    f"`{a.storage.label}` meets `{b.formal.name}` and `{a.formal.name}`, and one of them is written",
                     a.span,
                     "make it one `inout` formal",
                     ((b.span, "also passed here"),),

@@ -107,6 +107,9 @@ class Declarer:
     def _enter(self, what: What, name: ast.DeclName, make: Value | Storage | None) -> Bound:
         """Declare one instance with a value that is made; `make` None: the variable of its display name."""
         key, display = self.display(name)
+        if name.name in PREDEFINED and what is not What.TUNE:
+            mend = f"choose another name, or write `let {name.name} = ...` at program level"
+            self.ev.ctx.report.fail("reserved-name", f"`{name.name}` is a decision of the program", name.span, mend)
         bound = Bound(display, Var(display) if make is None else make, name.span)
         self.ev.scope.declare(self.ev.ctx.report, what, name.name, key, bound)
         return bound
@@ -124,9 +127,6 @@ class Declarer:
             )
         if name.name in ("rank", "ranks", "hw") or name.name in TYPES:
             report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
-        if name.name in PREDEFINED and (self.prefix or self.ev.scope.parent is not None):
-            mend = "choose another name, or decide it at program level"
-            report.fail("reserved-name", f"`{name.name}` is a decision of the program", name.span, mend)
         key, text = self.ev.key(name.indices, name.span)
         return key, f"{self.prefix}{name.name}[{text}]" if key else self.prefix + name.name
 
@@ -237,11 +237,6 @@ class Declarer:
             with report.guard():
                 self._enter(What.LABEL, ast.DeclName(label.text, span=item.span), label)
 
-    def _not_predefined(self, name: ast.DeclName) -> None:
-        if name.name in PREDEFINED:
-            mend = f"choose another name, or write `let {name.name} = ...`"
-            self.ev.ctx.report.fail("reserved-name", f"`{name.name}` is a decision", name.span, mend)
-
     def _scalar(self, name: ast.DeclName, item: ast.Scalar) -> None:
         type_ = element_type(self.ev.ctx, self.ev.scope, item.type, item.span)
         bound = self._enter(What.SCALAR, name, None)
@@ -275,6 +270,7 @@ class Declarer:
 
     def _tune(self, item: ast.Tune) -> None:
         ctx = self.ev.ctx
+        self._check_words(item)
         values = tunable_values(self.ev, item)
         _, display = self.display(item.name)
         if item.name.name in PREDEFINED:
@@ -288,6 +284,16 @@ class Declarer:
         self.ev.scope.kinds[display] = kind_of_constant(values[0])
         if display == "capture" and True in values:
             ctx.not_used_yet("`capture`", item.span, "no CUDA graphs yet; the dag is issued op by op")
+
+    def _check_words(self, item: ast.Tune) -> None:
+        """Bare words among the choices of `transport` and `staging` that are none of theirs."""
+        known = {"transport": TRANSPORTS, "staging": STAGINGS}.get(item.name.name)
+        if known is None or not isinstance(item.range, ast.ListExpr):
+            return
+        for word in item.range.items:
+            if isinstance(word, ast.Ref) and word.name not in known and self.ev.scope.find(word.name) is None:
+                message = f"`{item.name.name}` cannot be {word.name}"
+                self.ev.ctx.report.fail("bad-choice", message, word.span, f"choose from {listing(known)}")
 
     def _check_predefined(self, name: str, values: tuple[ir.Value, ...], span: Span) -> None:
         known: tuple[ir.Value, ...] = {"transport": TRANSPORTS, "staging": STAGINGS}.get(name, (False, True))

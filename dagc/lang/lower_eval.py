@@ -10,7 +10,7 @@ from dagc import sym
 from dagc.lang import ast
 from dagc.lang.lower_context import HARDWARE, PREDEFINED, STAGINGS, TRANSPORTS, TYPES, Context
 from dagc.lang.lower_names import find_family, find_instance
-from dagc.lang.lower_report import did_you_mean, listing
+from dagc.lang.lower_report import counted, did_you_mean, listing
 from dagc.lang.lower_scope import Bound, Family, Scope, Storage, What
 from dagc.lang.lower_values import (
     Kind,
@@ -279,9 +279,9 @@ class Evaluator:
         if len(args) != len(call.args) or (len(args) != count if count else not args):
             self._fail(
                 "wrong-arity",
-                f"`{name}` takes {count or 'one or more'} values, not {len(call.args)}",
+                f"`{name}` takes {counted(count, 'value') if count else 'one value or more'}, not {len(call.args)}",
                 call.span,
-                f"write `{name}(...)` with {count or 'at least one'} of them",
+                "write `floor(a / b)`, `min(a, b, c)`, `sizeof(f64)`",
             )
         if name == "sizeof":
             value = self.value(args[0])
@@ -350,9 +350,10 @@ class Evaluator:
         self.ctx.report.fail(code, message, span, mend, related)
 
     def _wrong_kind(self, span: Span, kind: Kind, wanted: tuple[Kind, ...]) -> NoReturn:
-        mend = (
-            "write `floor(...)` or `ceil(...)`" if (kind, wanted) == (Kind.REAL, (Kind.INT,)) else "mend the expression"
-        )
+        mends = {Kind.BOOL: "write a comparison", Kind.STR: "write a string", Kind.INT: "write an integer"}
+        mend = mends.get(wanted[0], "write a number") if len(wanted) == 1 else "write a number"
+        if (kind, wanted) == (Kind.REAL, (Kind.INT,)):
+            mend = "write `floor(...)` or `ceil(...)`"
         self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is wanted", span, mend)
 
     def _not_compile_time(self, value: Sym, what: str, span: Span) -> NoReturn:

@@ -14,7 +14,7 @@ from dagc.lang.lower_frames import Frame, GraphOut, OpEntry, OpScope
 from dagc.lang.lower_kernels import declare_formal, lower_formals, wrong_place
 from dagc.lang.lower_messages import collective, exchange
 from dagc.lang.lower_regions import check_sizes, overlap, storage
-from dagc.lang.lower_report import Skip, did_you_mean, listing
+from dagc.lang.lower_report import Skip, counted, did_you_mean, listing
 from dagc.lang.lower_scope import Scope, Storage
 from dagc.lang.lower_values import kind_of_type
 
@@ -184,7 +184,7 @@ def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
     if len(item.call.args) != len(formals) or any(isinstance(a, ast.Named) for a in item.call.args):
         report.fail(
             "wrong-arity",
-            f"dag `{dag.name}` takes {len(formals)} arguments, not {len(item.call.args)}",
+            f"dag `{dag.name}` takes {counted(len(formals), 'argument')}, not {len(item.call.args)}",
             item.call.span,
             f"pass {listing([f.name for f in formals], 12)}",
             ((dag.name_span, "declared here"),),

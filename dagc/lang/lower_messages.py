@@ -9,7 +9,7 @@ from dagc.lang.lower_expand import branch, turns
 from dagc.lang.lower_frames import Frame, GraphOut, OpEntry
 from dagc.lang.lower_kernels import wrong_place
 from dagc.lang.lower_regions import overlap, same, storage
-from dagc.lang.lower_report import did_you_mean, listing
+from dagc.lang.lower_report import counted, did_you_mean, listing
 from dagc.lang.lower_scope import Scope, Storage
 from dagc.lang.lower_values import Kind, show
 from dagc.source import Span
@@ -252,7 +252,7 @@ def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, bas
         mend = f"write `{kind.value}({', '.join(form)})`"
         report.fail(
             "wrong-arity",
-            f"`{kind.value}` takes {len(form)} arguments, not {len(item.call.args)}",
+            f"`{kind.value}` takes {counted(len(form), 'argument')}, not {len(item.call.args)}",
             item.call.span,
             mend,
         )

@@ -39,8 +39,10 @@ def find_instance(report: Report, family: Family, key: tuple[int, ...], text: st
     if len(key) != family.arity:
         counts = {0: "no index", 1: "one index"}
         wanted, given = (counts.get(n, f"{n} indices") for n in (family.arity, len(key)))
-        message = f"`{family.name}` takes {wanted}, and {given} is given"
+        message = f"`{family.name}` takes {wanted}, not {given}"
         report.fail("bad-index", message, span, f"write {listing(names, 4)}", related)
     if key not in family.instances:
-        report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, f"there are {listing(names, 6)}", related)
+        report.fail(
+            "bad-index", f"there is no `{family.name}[{text}]`", span, f"there are {listing(names, 6)}", related
+        )
     return family.instances[key]

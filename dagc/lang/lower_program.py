@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dagc import ir
 from dagc.errors import UsageError
 from dagc.lang import ast
-from dagc.lang.check_program import check_reads, check_unused, check_unused_values
+from dagc.lang.check_program import check_reads, check_unreachable, check_unused, check_unused_values
 from dagc.lang.lower_any import insert_copies
 from dagc.lang.lower_calls import stream_choice
 from dagc.lang.lower_context import PREDEFINED, STAGINGS, TRANSPORTS, Context
@@ -67,7 +67,7 @@ class Lowering:
         set_up = self._setup()
         verifies = self._verifies(out, set_up is not None)
         selects = self._selects()
-        self._checks(out)
+        self._checks(out, verifies, stop)
         if report.failed:
             return None
         decisions = self._decisions(out)
@@ -226,7 +226,7 @@ class Lowering:
 
     # ---- checks and decisions -----------------------------------------------------------------------
 
-    def _checks(self, out: GraphOut) -> None:
+    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
         report = self.ctx.report
         check_reads(report, out.uses, out.explicit is not None)
         if report.failed:
@@ -236,6 +236,9 @@ class Lowering:
         features = [f for k in out.kernels.values() for f in k.features] + self.found.features
         codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
         check_unused_values(self.ctx, self.declared, codes)
+        live = {v.region.array for v in verifies} | ({stop} if stop else set())
+        live |= {a.name for a in self.declared.arrays if a.role in (ast.Role.OUT, ast.Role.INOUT)}
+        check_unreachable(report, out.ops, out, live)
 
     def _decisions(self, out: GraphOut) -> tuple[ir.Decision, ...]:
         """transport, staging and streams always, then the others as they came up."""

@@ -54,8 +54,10 @@ def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple
         free = [n for n in mine if n in open_names]
         if free:
             message = f"no choice of {listing(free)} satisfies `{show(condition)}`"
+        elif isinstance(condition, Const):
+            message = "this is false for the params as they are"
         else:
-            message = f"`{show(condition)}` is false" + (f" for {given}" if given else "")
+            message = f"`{show(condition)}` is false for {given}"
         ctx.report.error("unsatisfiable-require", message, span, "allow other values, or mend the require")
 
 

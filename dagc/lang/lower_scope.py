@@ -110,6 +110,7 @@ class Scope:
             family = self.families[name] = Family(name, what, bound.span, len(key))
         first = ((family.span, "first declared here"),)
         if family.what is not what or (not key and () in family.instances):
+            family.broken = True  # what its uses mean is anyone's guess
             report.fail(
                 "duplicate-name", f"`{name}` is already {family.what.value}", bound.span, "choose another name", first
             )

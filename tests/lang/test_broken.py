@@ -1,0 +1,62 @@
+"""Broken programs, each with the exact text of its diagnostics.
+
+`broken/CODE.dag` or `broken/CODE.VARIANT.dag` must bring the diagnostic CODE; `.txt` beside it is the whole text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.errors import Diagnostic, ProgramError, Severity
+from dagc.lang.lower import analyse
+from dagc.lang.parse import parse
+from dagc.passes import graph_with_diagnostics
+from dagc.source import Source
+from tests.conftest import Compare
+
+BROKEN = Path(__file__).parent / "broken"
+FILES = sorted(BROKEN.glob("*.dag"))
+ONLY_WARNED = {
+    "duplicate-edge", "not-used-yet", "unreachable-op", "unused-array", "unused-dag", "unused-kernel", "unused-param",
+    "unused-part", "unused-scalar", "unused-tune",
+}  # fmt: skip
+
+
+def findings(path: Path) -> tuple[tuple[Diagnostic, ...], dict[str, Source]]:
+    """All that a check of the file finds, in every stage. The file is named as from its own folder."""
+    source = Source(path.name, path.read_text(encoding="utf-8"))
+    try:
+        lowered = analyse(parse(source), source)
+    except ProgramError as error:
+        return error.diagnostics, error.sources
+    if lowered.program is None:
+        return lowered.diagnostics, dict(lowered.sources)
+    _, more = graph_with_diagnostics(lowered.program)
+    return (*lowered.diagnostics, *more), dict(lowered.sources)
+
+
+def test_the_suite_is_large() -> None:
+    assert len(FILES) >= 60
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_broken(path: Path, golden: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(BROKEN)  # includes are relative, and the golden text names no folder
+    diagnostics, sources = findings(path)
+    code = path.stem.split(".")[0]
+    found = [d.code for d in diagnostics]
+    assert code in found or code == "many", found
+    wrong = [d.code for d in diagnostics if d.severity is Severity.ERROR]
+    assert (not wrong) is (code in ONLY_WARNED), wrong
+    assert all(d.mend for d in diagnostics), "every diagnostic says how to mend it"
+    golden(path.with_suffix(".txt"), "\n".join(d.render(sources) for d in diagnostics) + "\n")
+
+
+def test_many_mistakes_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(BROKEN)
+    diagnostics, _ = findings(BROKEN / "many.dag")
+    codes = [d.code for d in diagnostics]
+    for code in ("unknown-type", "division-by-zero", "bad-choice", "wrong-arity", "unknown-name"):
+        assert code in codes
