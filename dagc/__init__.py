@@ -15,7 +15,6 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from dagc.api import (
         Checked,
-        Compiled,
         check,
         compile,
         count,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Checked", "Compiled", "__version__", "check", "compile", "count", "format_source", "load", "load_graph",
+    "Checked", "__version__", "check", "compile", "count", "format_source", "load", "load_graph",
     "load_space", "setup", "show", "traversals",
 ]  # fmt: skip
 

@@ -15,12 +15,12 @@ from dagc.errors import DagcError, Diagnostic, ProgramError, Severity, UsageErro
 from dagc.source import Source
 
 if TYPE_CHECKING:
+    from dagc.compiled import Compiled
     from dagc.graph import Graph
     from dagc.ir import Program, Value
     from dagc.lang.ast import Module
     from dagc.plan import Plan
     from dagc.report.counting import CountReport
-    from dagc.run.bench import BenchResult
     from dagc.run.target import Choice as TargetChoice
     from dagc.space import Space
     from dagc.traversal import Traversal
@@ -150,22 +150,6 @@ def setup(path: str | Path, ranks: int, out: str | Path, seed: int = 0, defines:
 # ---- compile --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What `compile` wrote. `binary` is None without a build, `result` without a run.
-
-    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it is in no space.
-    """
-
-    directory: Path
-    plan: Plan
-    number: int | None
-    target_reason: str
-    files: tuple[str, ...]
-    binary: Path | None
-    result: BenchResult | None
-
-
 def compile(
     path: str | Path,
     out: str | Path | None = None,
@@ -189,6 +173,7 @@ def compile(
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`). `seconds` is the length of one
     measurement, `repeats` their number. The set-up runs the user's Python code; nothing else here does.
     """
+    from dagc.compiled import Compiled
     from dagc.run.mpi_env import joined
     from dagc.run.target import choose_target
 
@@ -308,6 +293,6 @@ def format_source(path: str | Path) -> tuple[str, str]:
 
 
 __all__ = [
-    "Checked", "Compiled", "DagcError", "check", "compile", "count", "format_source", "load", "load_graph",
+    "Checked", "DagcError", "check", "compile", "count", "format_source", "load", "load_graph",
     "load_space", "read", "setup", "show", "traversals",
 ]  # fmt: skip

@@ -165,7 +165,6 @@ def _setup(args: argparse.Namespace) -> int:
 
 def _compile(args: argparse.Namespace) -> int:
     from dagc import api
-    from dagc.report import compiled
 
     done = api.compile(
         args.file, args.output, target=args.target, arch=args.arch, defines=_given(args), traversal=args.traversal,
@@ -173,7 +172,7 @@ def _compile(args: argparse.Namespace) -> int:
         repeats=args.repeats, mpi_takes_device_pointers=args.mpi_takes_device_pointers, force=args.force,
     )  # fmt: skip
     if done.result is not None or not args.run:  # of several ranks, the first speaks
-        print(compiled.as_text(done), end="")
+        print(done.render(), end="")
     return 0
 
 

@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": TYPES | {"plan", "build", "toolchain", "devices"},
     "doctor": {"errors", "build", "toolchain", "devices", "run"},
     "report": TYPES | {"space", "plan"},
+    "compiled": TYPES | {"plan", "run"},
 }
 # The top: api wires everything, cli calls api.
 TOP = {"api", "cli", "__main__"}

@@ -13,8 +13,9 @@ from dagc.space.count import Counter, TooManyStates
 from dagc.space.moves import Moves
 from dagc.sym import Sym, UnboundName, evaluate
 
-# A variation that needs more states than this is reported as not counted; the one that was asked for has no limit.
-VARIATION_STATES = 15_000
+# A variation that needs more than this, in states times ops, is reported as not counted (a second or two); the one
+# that was asked for has no limit.
+VARIATION_WORK = 400_000
 # The whole space is added up from at most this many structural combinations.
 WHOLE_COMBINATIONS = 64
 
@@ -98,7 +99,8 @@ class _Tally:
 
     def _count(self, choices: dict[str, Value]) -> int | str:
         try:
-            return Counter(Moves.of(self._build(choices)), VARIATION_STATES).total()
+            moves = Moves.of(self._build(choices))
+            return Counter(moves, VARIATION_WORK // moves.size).total()
         except TooManyStates:
             return _TOO_MANY
         except ProgramError as error:
@@ -106,7 +108,7 @@ class _Tally:
             return first.message
 
 
-_TOO_MANY = f"not counted: over {VARIATION_STATES} states; ask for it alone"
+_TOO_MANY = "not counted: too many states; ask for it alone"
 
 
 def _key(choices: dict[str, Value]) -> frozenset[tuple[str, Value]]:
@@ -142,7 +144,7 @@ def _whole(structural: list[Decision], tally: _Tally, per_op: tuple[tuple[str, i
     for chosen in combinations:
         found = tally.count(chosen)
         if found == _TOO_MANY:
-            return None, f"a combination needs over {VARIATION_STATES} states"
+            return None, "a combination has too many states"
         # A combination that `require` or the checks forbid is not part of the space.
         total += found if isinstance(found, int) else 0
     for _, combinations_of_op in per_op:
