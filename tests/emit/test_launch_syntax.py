@@ -1,0 +1,122 @@
+"""Launches and dynamic shared memory, said in C++ that g++ can parse."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagc.emit.launch_syntax import rewrite_for_host, rewrite_launches, rewrite_shared
+
+LAUNCHES = [
+    ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(k, g, b, 0, s, x, n);"),
+    ("k<<<g, b>>>();", "dagc::launch(k, g, b, 0, nullptr);"),
+    ("k<<<g, b, 64>>>(x);", "dagc::launch(k, g, b, 64, nullptr, x);"),
+    ("k <<< g, b >>> (x);", "dagc::launch(k, g, b, 0, nullptr,  x);"),
+    ("a::k<float, 3><<<g, b>>>(x);", "dagc::launch(a::k<float, 3>, g, b, 0, nullptr, x);"),
+    ("k<A<B<int>>><<<g, b>>>(x);", "dagc::launch(k<A<B<int>>>, g, b, 0, nullptr, x);"),
+    ("::k<<<g, b>>>(x);", "dagc::launch(::k, g, b, 0, nullptr, x);"),
+    ("(c ? k : l)<<<g, b>>>(x);", "dagc::launch((c ? k : l), g, b, 0, nullptr, x);"),
+    ("table.k<<<g, b>>>(x);", "dagc::launch(table.k, g, b, 0, nullptr, x);"),
+    ("table->k<<<g, b>>>(x);", "dagc::launch(table->k, g, b, 0, nullptr, x);"),
+    (
+        "k<<<dim3(f(a, b), 2), (n + 255) / 256, n * sizeof(float)>>>(x[i, j], {1, 2});",
+        "dagc::launch(k, dim3(f(a, b), 2), (n + 255) / 256, n * sizeof(float), nullptr, x[i, j], {1, 2});",
+    ),
+    ("k<<<max<int, long>(a, b), 2>>>(x);", "dagc::launch(k, max<int, long>(a, b), 2, 0, nullptr, x);"),
+    ("k<<<a < b, c > d>>>(x);", "dagc::launch(k, a < b, c > d, 0, nullptr, x);"),
+    ("k<<<g, n >> 3>>>(x);", "dagc::launch(k, g, n >> 3, 0, nullptr, x);"),
+    ("k<<<g, T<U<int>>{}>>>(x);", "dagc::launch(k, g, T<U<int>>{}, 0, nullptr, x);"),
+    ("k<<<g, b>>>(\")\", ')', x);", "dagc::launch(k, g, b, 0, nullptr, \")\", ')', x);"),
+    ("k<<<g, /* , >>>( */ b>>>(x);", "dagc::launch(k, g, /* , >>>( */ b, 0, nullptr, x);"),
+    ("k<<<1'000, b>>>(x);", "dagc::launch(k, 1'000, b, 0, nullptr, x);"),
+    (
+        "for (;;) k<<<g, b>>>(x); l<<<g, b>>>(y);",
+        "for (;;) dagc::launch(k, g, b, 0, nullptr, x); dagc::launch(l, g, b, 0, nullptr, y);",
+    ),
+    ("if (c) { k<<<g, b>>>(x); }", "if (c) { dagc::launch(k, g, b, 0, nullptr, x); }"),
+    ("CHECK((k<<<g, b>>>(x), 0));", "CHECK((dagc::launch(k, g, b, 0, nullptr, x), 0));"),
+    (
+        "k<<<g, b>>>([&] { l<<<g, b>>>(y); });",
+        "dagc::launch(k, g, b, 0, nullptr, [&] { dagc::launch(l, g, b, 0, nullptr, y); });",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), LAUNCHES)
+def test_launch(text: str, expected: str) -> None:
+    assert rewrite_launches(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a << b; c >> d;",
+        "// k<<<g, b>>>(x)\n",
+        "// continued \\\nk<<<g, b>>>(x)\n",
+        "/* k<<<g, b>>>(x) */",
+        'auto s = "k<<<g, b>>>(x)";',
+        'auto s = R"x(k<<<g, b>>>(x) " )x";',
+        "operator<<<int>(a, b);",
+        "k<<<g>>>(x);",
+        "k<<<g, b, c, d, e>>>(x);",
+        "k<<<g, b>>>;",
+        "k<<<g, b>>>(x",
+        "k<<<g, b",
+        "k<<<g, (b>>>(x);",
+        "k<<<, b>>>(x);",
+        "<<<g, b>>>(x);",
+        "// k\n<<<g, b>>>(x);",
+        "k<<<g; b>>>(x);",
+    ],
+)
+def test_left_as_it_is(text: str) -> None:
+    assert rewrite_for_host(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "k<<<g,\n    b,  // threads\n    0, s>>>(\n        x,\n        n);\nmark",
+        "k<<<g,\n b // threads\n>>>(x);\nmark",
+        "extern\n__shared__ float\n s[];\nmark",
+    ],
+)
+def test_lines_keep_their_numbers(text: str) -> None:
+    rewritten = rewrite_for_host(text)
+    assert rewritten != text
+    assert rewritten.count("\n") == text.count("\n")
+    assert rewritten.splitlines()[-1] == "mark"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("extern __shared__ float s[];", "DAGC_DYNAMIC_SHARED(float, s);"),
+        ("extern __shared__ unsigned char raw[ ] ;", "DAGC_DYNAMIC_SHARED(unsigned char, raw);"),
+        ("extern __shared__ __align__(16) unsigned char raw[];", "DAGC_DYNAMIC_SHARED(unsigned char, raw);"),
+        ("extern __shared__ std::pair<int, int> p[];", "DAGC_DYNAMIC_SHARED(std::pair<int, int>, p);"),
+        ("extern int x; extern __shared__ T t[];", "extern int x; DAGC_DYNAMIC_SHARED(T, t);"),
+        ("// extern __shared__ float s[];", "// extern __shared__ float s[];"),
+        ("__shared__ float s[4];", "__shared__ float s[4];"),
+        ("extern __shared__ float s[4];", "extern __shared__ float s[4];"),
+        ('extern "C" void f();', 'extern "C" void f();'),
+    ],
+)
+def test_dynamic_shared_memory(text: str, expected: str) -> None:
+    assert rewrite_shared(text) == expected
+
+
+_PIECES = ["k", "<<<", ">>>", "<", ">", "(", ")", "[", "]", "{", "}", ",", ";", '"', "'", "\\", "/*", "*/", "//", "\n"]
+_PIECES += ["extern", "__shared__", " ", "R", "1", "::", "."]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=30).map("".join))
+def test_any_text_is_taken_and_keeps_its_lines(text: str) -> None:
+    assert rewrite_for_host(text).count("\n") == text.count("\n")
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=30).map("".join))
+def test_what_has_no_launch_is_untouched(text: str) -> None:
+    assert "<<<" in text or rewrite_launches(text) == text
