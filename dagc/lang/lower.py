@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dagc import ir
-from dagc.errors import Diagnostic, ProgramError
+from dagc.errors import Diagnostic, ProgramError, Severity
 from dagc.lang import ast
 from dagc.lang.lower_context import Context, Defines
 from dagc.lang.lower_include import included
@@ -33,11 +33,12 @@ def lower(module: ast.Module, source: Source, defines: Defines | None = None) ->
     """The program, for one value of every decision.
 
     defines: what -D gives: values of params, and choices for decisions.
-    Raises `ProgramError` with all that was found where there are errors, `UsageError` for a bad entry of `defines`.
+    Raises `ProgramError` with all errors, `UsageError` for a bad entry of `defines`.
     """
     lowered = analyse(module, source, defines)
     if lowered.program is None:
-        raise ProgramError(lowered.diagnostics, dict(lowered.sources))
+        errors = (d for d in lowered.diagnostics if d.severity is Severity.ERROR)
+        raise ProgramError(errors, dict(lowered.sources))
     return lowered.program
 
 

@@ -116,7 +116,7 @@ def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base
                 "unknown-name",
                 f"kernel `{kernel.name}` has no {device.value} variant `{member.name}`",
                 member.span,
-                did_you_mean(member.name, impls, f"there are {listing(impls)}"),
+                did_you_mean(member.name, impls, f"choose from {listing(impls)}"),
                 ((kernel.span, "declared here"),),
             )
         return impls[member.name]

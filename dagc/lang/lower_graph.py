@@ -55,7 +55,7 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
             report.error("wrong-place-of-item", "an array of a compound is scratch; it takes no role", item.span, mend)
         frame.declarer.declare(item)
     else:
-        wrong_place(report, item, "a dag")
+        wrong_place(report, item, "in a dag")
 
 
 def _op(out: GraphOut, frame: Frame, item: ast.Op | ast.Exchange | ast.Collective) -> None:

@@ -48,7 +48,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
             elif isinstance(item, ast.Select):
                 selects.append(item)
             elif not _common(ev, parts, item):
-                wrong_place(ctx.report, item, "a kernel")
+                wrong_place(ctx.report, item, "in a kernel")
     _check_impls(ctx.report, kernel, impls, formals)
     names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
     chosen = tuple(s for s in (select(ev, item, kernel.name, names) for item in selects) if s is not None)
@@ -68,9 +68,9 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
 def wrong_place(report: Report, item: ast.Item, place: str) -> None:
     report.error(
         "wrong-place-of-item",
-        f"{item_word(item)} cannot stand in {place}",
+        f"{item_word(item)} cannot stand {place}",
         item.span,
-        f"move it to {_BELONGS.get(type(item), 'the program')}",
+        f"move it to {_BELONGS.get(type(item), 'program level')}",
     )
 
 
@@ -211,7 +211,7 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
                 links += child.libraries
                 ctx.not_used_yet("`link`", child.span, "the library is not linked yet")
             elif not _common(ev, parts, child):
-                wrong_place(ctx.report, child, "an implementation")
+                wrong_place(ctx.report, child, "in an implementation")
     device = Device.GPU if item.device is ast.OpKind.GPU else Device.CPU
     launch, code = launches[0] if launches else None, codes[0] if codes else None
     _check_impl(ctx.report, item, device, launch, any(isinstance(i, ast.Launch) for i in item.items), code)

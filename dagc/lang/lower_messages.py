@@ -76,7 +76,7 @@ def _items(
                 frame.ctx.expand(item.span)
                 found.append((_message(out, frame, item, entry), item))
             else:
-                wrong_place(report, item, "an exchange")
+                wrong_place(report, item, "in an exchange")
 
 
 def _message(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry) -> ir.Message:

@@ -140,7 +140,7 @@ class Lowering:
                 )
             found.codes.append(code_text(self.ctx, item))
         else:
-            wrong_place(self.ctx.report, item, "the program")
+            wrong_place(self.ctx.report, item, "at program level")
 
     def _callable(self, item: ast.Kernel | ast.SubDag) -> None:
         """Kernels and named dags share one namespace."""
@@ -163,7 +163,7 @@ class Lowering:
     def _main(self, out: GraphOut) -> ast.MainDag | None:
         report = self.ctx.report
         if self.module.program is None:
-            span = Span(0, 1, self.source.path)
+            span = _head(self.module.items[0].span, 1) if self.module.items else Span(0, 1, self.source.path)
             report.error(
                 "no-program-name", "the file does not begin with a program's name", span, "write `program name`"
             )

@@ -32,7 +32,7 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     if not has_setup:
         mend = 'add `setup "file.py" function(...)`: the reference is in the same file'
         report.error("bad-verify", "there is nothing to verify with: the program has no set-up", item.span, mend)
-    if not any(u.storage.region.array == target.region.array and u.mode is not ast.Mode.IN for u in out.uses):
+    if not report.failed and not _written(out, target):  # an op in error may be the one that writes it
         mend = "verify an array that an op writes"
         report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, mend)
     if target.region.part is not None:
@@ -53,12 +53,16 @@ def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:
         wrong = f"holds {found.array.type.value}"
     elif found.array.place not in (ast.Place.HOST, ast.Place.PINNED):
         wrong = f"is on the {found.array.place.value}"
-    elif not any(u.storage.region.array == found.region.array and u.mode is not ast.Mode.IN for u in out.uses):
+    elif not report.failed and not _written(out, found):
         wrong = "is written by no op"
     if wrong:
         mend = f"declare `array {ref.name} : i32[1] on host`, and write it in a cpu op"
         report.fail("bad-until", f"`{found.label}` {wrong}", ref.span, mend, related)
     return found.array.name
+
+
+def _written(out: GraphOut, target: Storage) -> bool:
+    return any(u.storage.region.array == target.region.array and u.mode is not ast.Mode.IN for u in out.uses)
 
 
 def _function(ev: Evaluator, call: ast.Call) -> str:

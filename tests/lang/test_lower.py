@@ -1,0 +1,335 @@
+"""Lowering of the seven samples and of small programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dagc import ir
+from dagc.errors import ProgramError, Severity, UsageError
+from dagc.ir import Device, ElementType
+from dagc.lang.ast import Mode
+from dagc.lang.lower import analyse, lower, lower_with_diagnostics
+from dagc.lang.parse import parse
+from dagc.passes import build_graph
+from dagc.source import Source
+from dagc.sym import Const, Var, evaluate
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+PATHS = sorted(SAMPLES.glob("*/*.dag"))
+
+BASE = """\
+program t
+{decls}
+scalar n : i32
+array x : f32[n] in
+array y : f32[n] out
+kernel scale(y: out f32[n], x: in f32[n], n: i32) {{
+  {items}
+  gpu {{
+    launch grid(ceil(n / 256)) block(256)
+    cuda \"\"\" if (threadIdx.x < n) y[threadIdx.x] = 2 * x[threadIdx.x]; \"\"\"
+  }}
+}}
+dag {{
+{dag}
+}}
+"""
+
+
+def program(decls: str = "", dag: str = "  y : gpu scale(y, x, n)", items: str = "", **defines: str) -> ir.Program:
+    source = Source("t.dag", BASE.format(decls=decls, dag=dag, items=items))
+    return lower(parse(source), source, defines)
+
+
+def sample(name: str, defines: Mapping[str, str | int | float | bool] | None = None) -> ir.Program:
+    source = Source.read(next(SAMPLES.glob(f"{name}/*.dag")))
+    return lower(parse(source), source, defines or {})
+
+
+def decision(p: ir.Program, name: str) -> ir.Decision:
+    return next(d for d in p.decisions if d.name == name)
+
+
+def names(p: ir.Program) -> list[str]:
+    return [op.name for op in p.ops]
+
+
+# ---- the samples --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
+def test_samples_have_no_errors_and_no_warnings(path: Path) -> None:
+    source = Source.read(path)
+    found, diagnostics = lower_with_diagnostics(parse(source), source)
+    assert found is not None
+    assert [d for d in diagnostics if d.severity is not Severity.NOTE] == []
+    build_graph(found)
+
+
+def test_there_are_seven_samples() -> None:
+    assert [p.stem for p in PATHS] == ["cg", "corr", "gcn", "halo3d", "nitro", "spmv", "tridiag"]
+
+
+def test_spmv() -> None:
+    p = sample("spmv")
+    assert names(p) == ["pack", "x", "yl", "yr", "y"]
+    assert p.explicit
+    assert len(p.edges) == 4
+    exchange = p.ops[1]
+    assert isinstance(exchange, ir.ExchangeOp)
+    assert exchange.messages[0].label == ""
+    assert (exchange.messages[0].to, exchange.messages[0].send_counts) == ("send_ranks", "send_counts")
+    assert {d.name: d.values for d in p.decisions}["yl.variant"] == ("thread_per_row", "warp_per_row")
+    assert p.setup is not None
+    assert dict(p.setup.args) == {"rows": 150_000, "nnz_per_row": 10, "bandwidth": 37_500}
+    assert p.decision("streams") == 2
+    assert decision(p, "streams").values == (2,)
+
+
+def test_inferred_edges_of_spmv_are_the_explicit_ones() -> None:
+    text = next(SAMPLES.glob("spmv/*.dag")).read_text(encoding="utf-8")
+    explicit = Source("a.dag", text)
+    start, stop = text.index("  edges explicit"), text.index("}\nverify")
+    inferred = Source("b.dag", text[:start] + text[stop:])
+    graphs = [build_graph(lower(parse(s), s, {"transport": "mpi_cuda"})) for s in (explicit, inferred)]
+    assert set(graphs[0].completion) == set(graphs[1].completion)
+
+
+def test_halo_names_come_from_labels() -> None:
+    p = sample("halo3d")
+    assert "pack[x,lo]" in names(p)
+    halo = next(op for op in p.ops if isinstance(op, ir.ExchangeOp))
+    first = halo.messages[0]
+    assert (first.label, first.send.array, first.recv.array) == ("face[x,lo]", "snd[x,lo]", "rcv[x,hi]")
+    assert (first.to, first.source) == (Var("nbr[x,lo]"), Var("nbr[x,hi]"))
+    pack = p.ops[1]
+    assert isinstance(pack, ir.KernelOp)
+    assert pack.args[2:4] == (Const(0), Const(1))
+    assert pack.tunables == (("block", 128),)
+
+
+def test_halo_exchange_per_axis() -> None:
+    p = sample("halo3d", {"per_axis": "true", "threads[y]": 512})
+    assert [op.name for op in p.ops if isinstance(op, ir.ExchangeOp)] == ["halo[x]", "halo[y]", "halo[z]"]
+    blocks = {op.name: dict(op.tunables)["block"] for op in p.ops if isinstance(op, ir.KernelOp)}
+    assert (blocks["pack[x,lo]"], blocks["unpack[y,hi]"]) == (128, 512)
+    assert decision(sample("halo3d"), "per_axis").structural
+    assert not decision(p, "threads[x]").structural
+
+
+def test_tridiag_picks_choices_that_satisfy_its_require() -> None:
+    p = sample("tridiag", {"streams": 4})
+    assert p.decision("chunks") == 4
+    up = next(op for op in p.ops if op.name == "up[3]")
+    assert isinstance(up, ir.CopyOp)
+    assert up.stream == 3
+    assert up.src.start is not None
+    assert up.src.stop is not None
+    assert evaluate(up.src.start, {"n": 100}) == 4 * 4 * 18
+    assert evaluate(up.src.stop, {"n": 100}) == 4 * 4 * 25
+    assert decision(p, "chunks").structural
+    assert not decision(p, "m").structural
+
+
+def test_corr_takes_the_first_legal_block() -> None:
+    p = sample("corr")
+    assert (p.decision("centre.bx"), p.decision("centre.by")) == (1, 32)
+    fixed = sample("corr", {"centre.bx": 64})
+    assert (fixed.decision("centre.bx"), fixed.decision("centre.by")) == (64, 1)
+
+
+def test_gcn_moves_arrays_where_they_are_needed() -> None:
+    assert names(sample("gcn"))[0] == "h[0].to_device"
+    assert names(sample("gcn"))[-1] == "h[4].to_host"
+    p = sample("gcn", {"dense[1].device": "cpu"})
+    assert names(p)[3:6] == ["h[1].to_host", "dense[1]", "t[1].to_device"]
+    on_cpu = {f"{op}[{i}].device": "cpu" for op in ("dense", "layer") for i in range(4)}
+    assert not any(isinstance(op, ir.CopyOp) for op in sample("gcn", on_cpu).ops)
+
+
+def test_cg_compounds_and_repetition() -> None:
+    p = sample("cg")
+    assert names(p)[:4] == ["mv[0].pack", "mv[0].ghosts", "mv[0].local", "mv[0].remote"]
+    assert {"mv[0].v_send", "mv[1].v_r"} <= {a.name for a in p.arrays}
+    local = p.ops[2]
+    assert isinstance(local, ir.KernelOp)
+    assert (local.base, local.accesses[0]) == ("mv.local", ir.Access(ir.Region("q"), Mode.OUT))
+    assert (p.repeat, p.until) == (Const(250), "done")
+    collective = next(op for op in p.ops if isinstance(op, ir.CollectiveOp))
+    assert (collective.reduce, [a.mode for a in collective.accesses]) == ("sum", [Mode.INOUT])
+
+
+def test_nitro_keeps_features_and_selectors() -> None:
+    p = sample("nitro")
+    kernel = p.kernels[0]
+    assert [f.name for f in kernel.features] == ["mean", "deviation", "longest", "ell_fill", "dia_fill"]
+    assert kernel.selects[0].method == "svm"
+    assert decision(p, "y.variant").values == ("csr_vector", "csr_cached", "dia", "ell")
+
+
+# ---- defines ----------------------------------------------------------------------------------
+
+
+def test_defines_override_params_before_what_depends_on_them() -> None:
+    p = sample("spmv", {"rows": "400"})
+    assert p.setup is not None
+    assert dict(p.setup.args)["bandwidth"] == 100
+
+
+def test_a_define_closes_a_decision() -> None:
+    p = sample("spmv", {"transport": "mpi_cuda", "streams": "3", "staging": "ops", "yl.block": "256"})
+    assert decision(p, "transport").values == ("mpi_cuda",)
+    assert (p.decision("streams"), p.decision("staging"), p.decision("yl.block")) == (3, "ops", 256)
+
+
+def test_a_type_may_be_defined() -> None:
+    p = sample("corr", {"real": "f64"})
+    assert p.arrays[0].type is ElementType.F64
+
+
+@pytest.mark.parametrize(
+    ("defines", "message", "mend"),
+    [
+        ({"transport": "ucx"}, "not one of the choices", "mpi_host, mpi_cuda, nccl"),
+        ({"yl.block": "100"}, "not one of the choices", "64, 128, 256, 512"),
+        ({"rows": "many"}, "not an integer", "i64"),
+        ({"rows": str(2**63)}, "does not fit", "9223372036854775807"),
+        ({"row": "4"}, "no param or decision", "did you mean `rows`?"),
+        ({"streams": "0"}, "not one of the choices", "1 to 64"),
+    ],
+)
+def test_a_bad_define_names_the_choices(defines: dict[str, str], message: str, mend: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        sample("spmv", defines)
+    assert message in caught.value.message
+    assert mend in caught.value.mend
+
+
+# ---- decisions ----------------------------------------------------------------------------------
+
+
+def test_a_program_without_messages_has_one_transport() -> None:
+    p = program()
+    assert decision(p, "transport").values == ("mpi_host",)
+    assert decision(p, "streams").values == (2,)
+
+
+def test_a_pinned_choice_is_no_decision() -> None:
+    text = "  y : gpu scale(y, x, n, width = k)"
+    p = program("let k = 2 * 4", text, "tune width in {4, 8}")
+    assert "y.width" not in {d.name for d in p.decisions}
+    assert isinstance(p.ops[0], ir.KernelOp)
+    assert p.ops[0].tunables == (("width", 8),)
+
+
+def test_a_decision_is_structural_where_the_graph_depends_on_it() -> None:
+    decls = "tune deep in {1, 2}\ntune wide in {1, 2}\nlet twice = 2 * deep\nparam unused : i64 = 1"
+    dag = "  for i in 0..twice { s[i] : gpu scale(y, x, n) }\n  y : gpu scale(y, x, n, w = wide)"
+    p = program(decls, dag, "tune w in {1, 2}")
+    assert decision(p, "deep").structural
+    assert not decision(p, "wide").structural
+    assert names(program(decls, dag, "tune w in {1, 2}", deep="2")) == ["s[0]", "s[1]", "s[2]", "s[3]", "y"]
+
+
+def test_a_require_on_ranks_is_left_for_run_time() -> None:
+    assert program("require ranks > 1").requires != ()
+    assert program("require 1 < 2").requires == ()
+
+
+def test_devices_of_any_ops() -> None:
+    source = Source(
+        "t.dag",
+        BASE.format(decls="", dag="  y : any scale(y, x, n)", items='cpu { cpp """ y[0] = x[0]; """ }')
+        .replace("f32[n] in", "f32[n] on any in")
+        .replace("f32[n] out", "f32[n] on any out"),
+    )
+    p = lower(parse(source), source)
+    assert decision(p, "y.device").values == ("gpu", "cpu")
+    assert names(p) == ["x.to_device", "y", "y.to_host"]
+    q = lower(parse(source), source, {"y.device": "cpu"})
+    assert names(q) == ["y"]
+    assert isinstance(q.ops[0], ir.KernelOp)
+    assert q.ops[0].device is Device.CPU
+
+
+# ---- values ---------------------------------------------------------------------------------------
+
+
+def let(p: ir.Program, name: str) -> object:
+    value = dict(p.lets)[name]
+    assert isinstance(value, Const)
+    return value.value
+
+
+def test_expressions_are_exact() -> None:
+    p = program(
+        "enum side {lo, hi}\nlet area = {3, 5}\n"
+        "let a = 7 / 2 * 2\nlet b = ceil(7 / 2)\nlet c = area[1]\nlet d = 1 == 2 ? 1 / 0 : 4\nlet e = sizeof(f64) % 3\n"
+        "for s in side { let f[s] = area[1 - s] }\nlet g = -7 % 3\nlet h = max(1, area[hi])"
+    )
+    assert [let(p, n) for n in ("a", "b", "c", "d", "e", "f[lo]", "f[hi]", "g", "h")] == [7, 4, 5, 4, 2, 5, 3, 2, 5]
+
+
+def test_a_label_minus_a_label_index_is_shown_as_a_label() -> None:
+    p = program("enum side {lo, hi}", "  for s in side { y[1 - s] : gpu scale(y, x, n) }")
+    assert names(p) == ["y[hi]", "y[lo]"]
+
+
+def test_edges_name_messages_and_ops_of_compounds() -> None:
+    decls = """\
+array a, b : f32[4] inout
+dag twice(z: out f32[n]) {
+  one : gpu scale(z, x, n)
+  two : gpu scale(z, x, n)
+}"""
+    dag = """
+  c : dag twice(y)
+  swap : mpi exchange { row : send a to rank - 1 recv b from rank + 1 }
+  d : gpu scale(y, x, n)
+  c.one -> swap.row.send
+  swap.recv -> d
+  c before d
+"""
+    source = Source("t.dag", BASE.format(decls="", dag=dag, items="").replace("dag {", decls + "\ndag {"))
+    p = lower(parse(source), source)
+    ends = [(e.u.op, e.u.end.value, e.v.op, e.v.end.value, e.v.message, e.completion) for e in p.edges]
+    assert ends == [
+        ("c.one", "whole", "swap", "send", "row", True),
+        ("swap", "recv", "d", "whole", None, True),
+        ("c.one", "whole", "d", "whole", None, False),
+        ("c.two", "whole", "d", "whole", None, False),
+    ]
+
+
+def test_included_files_bring_their_items_and_sources(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "sizes.dag").write_text('include "more.dag"\nlet k = more\n')
+    (tmp_path / "parts" / "more.dag").write_text("let more = 3\n")
+    main = tmp_path / "main.dag"
+    main.write_text(BASE.format(decls='include "parts/sizes.dag"', dag="  y : gpu scale(y, x, n)", items=""))
+    source = Source.read(main)
+    p = lower(parse(source), source)
+    assert let(p, "k") == 3
+    assert sorted(Path(s).name for s in p.sources) == ["main.dag", "more.dag", "sizes.dag"]
+
+
+def test_all_errors_are_raised_together() -> None:
+    with pytest.raises(ProgramError) as caught:
+        program("let a = b\nlet c = d", "  y : gpu scale(y, z, n)")
+    assert [d.code for d in caught.value.diagnostics] == ["unknown-name"] * 3
+
+
+def test_a_long_chain_of_lets_is_refused_not_overflown() -> None:
+    chain = "\n".join(f"let a{i + 1} = a{i} + n" for i in range(2000))
+    source = Source("t.dag", BASE.format(decls="", dag="  y : gpu scale(y, x, n)", items="") + f"let a0 = n\n{chain}\n")
+    lowered = analyse(parse(source), source)
+    assert {d.code for d in lowered.diagnostics if d.severity is Severity.ERROR} == {"too-large"}
+
+
+def test_set_up_files_are_not_looked_for() -> None:
+    p = program('setup "not_there.py" make(size_of = 3)')
+    assert p.setup is not None
+    assert p.setup.args == (("size_of", 3),)
