@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dagc.emit.driver import driver_view, why_no_driver
 from dagc.emit.iteration import iteration_view, table_ops
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
@@ -17,7 +18,7 @@ from dagc.plan import Plan, Target, plan_to_json, program_hash
 from dagc.resources import resource
 from dagc.text import traversal_text
 
-__all__ = ["emit", "rows", "runtime_headers", "sources", "table_line"]
+__all__ = ["emit", "rows", "runtime_headers", "sources", "table_line", "why_no_driver"]
 
 
 def sources(target: Target) -> tuple[str, str]:
@@ -59,10 +60,16 @@ def emit(plan: Plan) -> dict[str, str]:
                 **{**common, **{k: "true" if common[k] else "false" for k in ("carried", "device_messages")}},
             )
         ),
-        "CMakeLists.txt": tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", arch=plan.arch.removeprefix("sm_"), **common)),
+        "CMakeLists.txt": tidy(
+            render(f"{plan.target.value}/CMakeLists.txt.j2", arch=plan.arch.removeprefix("sm_"), **common)
+        ),
         "plan.json": plan_to_json(plan),
         "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
     }
+    if plan.target is Target.CUDA and not why_no_driver(plan):
+        driver = driver_view(plan, layout, functions, steps)
+        out["driver.py"] = tidy(render("python/driver.py.j2", driver=driver, **common), empty=2)
+        out["driver_runtime.py"] = resource("templates/python/driver_runtime.py").read_text(encoding="utf-8")
     return out
 
 
@@ -106,4 +113,8 @@ def _repeat(plan: Plan, layout: Layout) -> str:
 
 def _verified(plan: Plan) -> str:
     names = ", ".join(v.region.array for v in plan.program.verifies)
-    return f"{names} agree{'s' if len(plan.program.verifies) == 1 else ''} with the reference" if names else "nothing to verify"
+    return (
+        f"{names} agree{'s' if len(plan.program.verifies) == 1 else ''} with the reference"
+        if names
+        else "nothing to verify"
+    )

@@ -37,7 +37,7 @@ def file_constants(program: Program, used: frozenset[str]) -> tuple[ConstantView
     out = [_param(p) for p in program.params if p.name in used]
     known = {p.name for p in program.params}
     for name, expr in program.lets:
-        if name in used and name not in known and isinstance(expr, Const) and not isinstance(expr.value, tuple):
+        if name in used and name not in known and isinstance(expr, Const):
             out.append(constant(name, _value(expr)))
     for decision in program.decisions:
         if decision.name in used:
@@ -60,8 +60,9 @@ def local_constants(
     name: Callable[[str], str] = str,
 ) -> tuple[ConstantView, ...]:
     """Tunables and kernel `let`s at the top of a kernel's body. A `let` of by-value formals is a run-time constant."""
+    tunables = tuple(tunables)
     env: dict[str, Sym] = {n: Const(v) for n, v in tunables}
-    out = [constant(n, e.value) for n, e in env.items() if n in used and isinstance(e, Const) and _plain(e.value)]
+    out = [constant(n, v) for n, v in tunables if n in used]
     for let, expr in lets:
         value = env[let] = substitute(expr, env)
         if let not in used:
@@ -71,7 +72,3 @@ def local_constants(
         else:
             out.append(ConstantView(let, f"const auto {let} = {expression(value, name)};"))
     return tuple(out)
-
-
-def _plain(value: object) -> bool:
-    return isinstance(value, (bool, int, float, str))

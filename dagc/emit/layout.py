@@ -6,6 +6,7 @@ sizes do not overflow.
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,7 +19,12 @@ from dagc.ir import Array, Device, ElementType, KernelOp, Region, Scalar
 from dagc.lang.ast import Place
 from dagc.sym import Apply, Const, Fn, Sym, Var, substitute
 
-_MEMBERS = "comm rank ranks stream event store hardware load allocate check reset verify Program".split()
+# Members that Program has anyway, in C++ and in Python (whose own words are not names there).
+_MEMBERS = (
+    *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
+    *"folder scalar make compare peers peer".split(),
+    *keyword.kwlist,
+)
 HARDWARE = "max_threads_per_block shared_per_block warp_size multiprocessors".split()
 
 
@@ -48,7 +54,8 @@ class Layout:
         self.graph, self.program = graph, graph.program
         names = Names(_MEMBERS)
         self.arrays = {a.name: a for a in self.program.arrays}
-        self.member = {v.name: names.new(v.name) for v in (*self.program.scalars, *self.program.arrays)}
+        self.member = {s.name: names.new(s.name) for s in self.program.scalars}
+        self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
         self._value_names = {s.name for s in self.program.scalars}
         self._requests = {
             op.name: names.new(f"{mangle(op.name)}_requests")
@@ -81,6 +88,13 @@ class Layout:
 
     def extent(self, region: Region) -> Extent:
         """Raises DagcError for a part without bounds: nobody knows where it is."""
+        found = self.extent_sym(region)
+        if found is None:
+            return Extent("0", f"{self.array(region.array)}.size")
+        return Extent(self.text(found[0]), self.text(found[1]))
+
+    def extent_sym(self, region: Region) -> tuple[Sym, Sym] | None:
+        """Start and number of elements; None for the whole array. Raises as `extent`."""
         array = self.arrays[region.array]
         if region.part is not None and region.start is None:
             raise DagcError(
@@ -88,11 +102,9 @@ class Layout:
                 "give the part bounds, or use the whole array",
             )
         if region.start is None or region.stop is None:
-            return Extent("0", f"{self.array(region.array)}.size")
+            return None
         inner = self._product(array.dims[1:], array)
-        start = _times(region.start, inner)
-        count = _times(Apply(Fn.SUB, (region.stop, region.start)), inner)
-        return Extent(self.text(_fold(start)), self.text(_fold(count)))
+        return _fold(_times(region.start, inner)), _fold(_times(Apply(Fn.SUB, (region.stop, region.start)), inner))
 
     def is_whole(self, region: Region) -> bool:
         return region.start is None

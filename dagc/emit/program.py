@@ -16,7 +16,7 @@ from dagc.ir import Array, CopyOp, ExchangeOp, KernelOp, Region
 from dagc.lang.ast import Place, Role
 from dagc.sym import Apply, Const, Fn, Sym, substitute
 
-_ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
+ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ def program_view(layout: Layout, steps: Steps) -> ProgramView:
     return ProgramView(
         hardware=any("p.hardware." in c.args for c in checks),
         values=tuple(
-            ValueView(layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}")
+            ValueView(
+                layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}"
+            )
             for s in program.scalars
         ),
         arrays=tuple(_array(layout, a) for a in program.arrays),
@@ -118,7 +120,7 @@ def _array(layout: Layout, array: Array) -> ArrayView:
         file=_file(array.name) if loaded else "",
         shape=_shape(layout, array.dims),
         place=array.place.value,
-        role=_ROLES[array.role],
+        role=ROLES[array.role],
         mirror=", Mirror::yes" if mirrored else "",
         comment=f"{what}{place}{role}{'; messages go through its mirror' if mirrored else ''}",
     )
@@ -234,9 +236,11 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
         ):
             if isinstance(peer, str):
                 assert counts is not None
-                yield Call("dagc::check_peers", f"{steps.peers(peer, counts)}, {layout.extent(region).count}, p.ranks, {what}")
+                yield Call(
+                    "dagc::check_peers", f"{steps.peers(peer, counts)}, {layout.extent(region).count}, p.ranks, {what}"
+                )
             elif not isinstance(peer, Const):
                 yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
 
 
-__all__ = ["ProgramView", "dag_text", "program_view"]
+__all__ = ["ROLES", "ProgramView", "dag_text", "program_view"]

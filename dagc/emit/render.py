@@ -26,10 +26,10 @@ def number_lines(text: str) -> str:
     )
 
 
-def tidy(text: str) -> str:
-    """No blanks at line ends, at most one empty line, one line end at the end."""
+def tidy(text: str, empty: int = 1) -> str:
+    """No blanks at line ends, at most `empty` empty lines together, one line end at the end."""
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
-    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+    return re.sub(rf"\n{{{empty + 2},}}", "\n" * (empty + 1), text).strip("\n") + "\n"
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +43,7 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    env.filters.update(comment=comment, cxx_string=cxx_string)
+    env.filters.update(comment=comment, cxx_string=cxx_string, py_string=repr)
     return env
 
 

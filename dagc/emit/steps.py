@@ -171,6 +171,9 @@ class Steps:
                     tags[op.name, k] = len(tags)
         return tags
 
+    def tag(self, exchange: str, message: int) -> int:
+        return self._tags[exchange, message]
+
     def _post(self, op: GraphOp) -> Call:
         exchange = op.op
         assert isinstance(exchange, ExchangeOp) and op.message is not None
@@ -178,7 +181,7 @@ class Steps:
         region = message.send if send else message.recv
         what, args = self._ends(message, send)
         buffer = self.layout.pointer(region, self.layout.message_side(region))
-        tag = self._tags[exchange.name, op.message]
+        tag = self.tag(exchange.name, op.message)
         return Call(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, p.comm")
 
     def _ends(self, message: Message, send: bool) -> tuple[str, str]:

@@ -1,0 +1,309 @@
+"""Views of `driver.py`: the same traversal with PyCUDA and mpi4py.
+
+Text of Python is made here, since an op is a line or two of it; the template holds the frame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagc.emit.iteration import EntryView, iteration_view
+from dagc.emit.kernels import Functions, implementation
+from dagc.emit.layout import Layout
+from dagc.emit.names import mangle
+from dagc.emit.program import ROLES
+from dagc.emit.python_text import python
+from dagc.emit.steps import Steps
+from dagc.errors import DagcError
+from dagc.graph import Action, GraphOp
+from dagc.ir import Array, CollectiveKind, CollectiveOp, CopyOp, ElementType, ExchangeOp, KernelOp, Region
+from dagc.lang.ast import CodeLang, Place, Role
+from dagc.plan import Plan
+from dagc.sym import Sym, substitute
+from dagc.traversal import Entry, Issue, Record, Sync, Wait
+
+# struct's letters of by-value arguments.
+_LETTERS = {
+    ElementType.I8: "b", ElementType.U8: "B", ElementType.I16: "h", ElementType.U16: "H", ElementType.I32: "i",
+    ElementType.U32: "I", ElementType.I64: "q", ElementType.U64: "Q", ElementType.F32: "f", ElementType.F64: "d",
+    ElementType.BOOL: "B",
+}  # fmt: skip
+_REDUCE = {
+    "sum": "SUM",
+    "prod": "PROD",
+    "min": "MIN",
+    "max": "MAX",
+    "land": "LAND",
+    "lor": "LOR",
+    "band": "BAND",
+    "bor": "BOR",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PyValue:
+    member: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class PyArray:
+    member: str
+    how: str  # load or make
+    args: str
+
+
+@dataclass(frozen=True, slots=True)
+class PyEntry:
+    comment: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverView:
+    values: tuple[PyValue, ...]
+    arrays: tuple[PyArray, ...]
+    verifies: tuple[str, ...]
+    streams: str
+    events: str
+    functions: tuple[str, ...]
+    setup: tuple[str, ...]
+    entries: tuple[PyEntry, ...]
+
+
+def why_no_driver(plan: Plan) -> str:
+    """What a Python driver cannot do of this program, "" where it can do all."""
+    for op in plan.program.ops:
+        if isinstance(op, KernelOp):
+            _, impl = implementation(plan.program, op)
+            if impl.code is None or impl.code.lang is CodeLang.CPP:
+                return f"op `{op.name}` is host code"
+        if isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
+            return f"op `{op.name}` is an alltoallv"
+    if any(a.place is Place.ANY for a in plan.program.arrays):
+        return "arrays `on any` have two sides"
+    return ""
+
+
+def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: Steps) -> DriverView:
+    """Raises DagcError where `why_no_driver` has a reason."""
+    if reason := why_no_driver(plan):
+        raise DagcError(f"there is no Python driver for this program: {reason}")
+    return _Driver(plan, layout, functions, steps).view()
+
+
+class _Driver:
+    def __init__(self, plan: Plan, layout: Layout, functions: Functions, steps: Steps) -> None:
+        self.plan, self.layout, self.functions, self.steps = plan, layout, functions, steps
+        self.setup: dict[str, None] = {}
+        self.kernels: dict[str, str] = {}
+
+    def view(self) -> DriverView:
+        program, layout = self.plan.program, self.layout
+        shape = iteration_view(self.plan.graph, self.plan.traversal, self.steps)
+        entries = tuple(self._entry(e, v) for e, v in zip(self.plan.traversal.entries, shape.entries, strict=True))
+        return DriverView(
+            values=tuple(PyValue(layout.member[s.name], repr(f"{mangle(s.name)}.npy")) for s in program.scalars),
+            arrays=tuple(self._array(a) for a in program.arrays) + tuple(self._scratch()),
+            verifies=tuple(self._verify()),
+            streams=_unpack("s", "streams", shape.streams),
+            events=_unpack("e", "events", shape.events),
+            functions=tuple(self.kernels.values()),
+            setup=tuple(self.setup),
+            entries=entries,
+        )
+
+    # ---- texts ----------------------------------------------------------------------------
+
+    def _text(self, expr: Sym, owner: str = "p") -> str:
+        return python(expr, lambda name: self.layout.variable(name).replace("p.", f"{owner}.", 1))
+
+    def _name(self, array: str) -> str:
+        return f"p.{self.layout.member[array]}"
+
+    def _span(self, region: Region) -> tuple[str, str]:
+        """Start and number of elements."""
+        extent = self.layout.extent_sym(region)
+        return (
+            ("0", f"{self._name(region.array)}.size")
+            if extent is None
+            else (self._text(extent[0]), self._text(extent[1]))
+        )
+
+    def _array(self, a: Array) -> PyArray:
+        member = self.layout.member[a.name]
+        loaded = a.role in (Role.CONST, Role.IN, Role.INOUT)
+        dims = "".join("-1, " if d is None else f"{self._text(d, 'self')}, " for d in a.dims)
+        shape = f"({dims.removesuffix(' ')})" if len(a.dims) == 1 else f"({dims.removesuffix(', ')})"
+        args = [repr(a.name), *([repr(f"{mangle(a.name)}.npy")] if loaded else []), repr(_numpy(a.type)), shape]
+        args += [repr(a.place.value), repr(ROLES[a.role])]
+        if a.name in self.plan.graph.mirrors:
+            args.append("mirror=True")
+        return PyArray(member, "load" if loaded else "make", ", ".join(args))
+
+    def _scratch(self) -> list[PyArray]:
+        out = []
+        for op in self.plan.program.ops:
+            for s in self.layout.scratch.get(op.name, ()):
+                dims = "".join(f"{self._text(d, 'self')}, " for d in s.dims).rstrip()
+                out.append(
+                    PyArray(
+                        s.member, "make", f"{s.label!r}, {_numpy(s.type)!r}, ({dims}), {s.place.value!r}, 'scratch'"
+                    )
+                )
+        return out
+
+    def _verify(self) -> list[str]:
+        out = []
+        for v in self.plan.program.verifies:
+            start, count = (t.replace("p.", "self.") for t in self._span(v.region))
+            name = v.region.array
+            array = f"self.{self.layout.member[name]}"
+            out.append(f"{array}, {name!r}, {f'expected/{mangle(name)}.npy'!r}, {start}, {count}, {float(v.rtol)!r}")
+        return out
+
+    # ---- entries --------------------------------------------------------------------------
+
+    def _entry(self, entry: Entry, view: EntryView) -> PyEntry:
+        match entry:
+            case Issue(op, stream):
+                lines = self._op(self.plan.graph.ops[op], f"s{stream}")
+            case Record(event, stream):
+                lines = [f"e{event}.record(s{stream})"]
+            case Wait(event, stream):
+                lines = [f"s{stream}.wait_for_event(e{event})"]
+            case Sync(event):
+                lines = [f"e{event}.synchronize()"]
+        return PyEntry(view.comment, tuple(lines))
+
+    def _op(self, op: GraphOp, stream: str) -> list[str]:
+        lines = [line for a in dict.fromkeys(op.copy_in) for line in self._stage(a, False, stream)]
+        match op.action, op.op:
+            case Action.KERNEL, KernelOp() as kernel:
+                lines += self._kernel(kernel, stream)
+            case Action.COPY, CopyOp() as copy:
+                lines += self._copy(copy, stream)
+            case ((Action.STAGE_OUT | Action.STAGE_IN), _):
+                assert op.staged is not None
+                lines += self._stage(op.staged, op.action is Action.STAGE_OUT, stream)
+            case ((Action.POST_SEND | Action.POST_RECV), ExchangeOp() as exchange):
+                lines += self._post(op, exchange)
+            case Action.POST_COLLECTIVE, CollectiveOp() as collective:
+                lines += self._collective(op, collective)
+            case ((Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE), _):
+                lines += [f"MPI.Request.Waitall({self._requests(op)})", f"{self._requests(op)}.clear()"]
+        lines += [line for a in dict.fromkeys(op.copy_out) for line in self._stage(a, True, stream)]
+        return lines
+
+    def _kernel(self, op: KernelOp, stream: str) -> list[str]:
+        kernel, impl = implementation(self.plan.program, op)
+        name = self.functions.name(op)
+        scratch = self.layout.scratch[op.name]
+        letters = "".join(_LETTERS[f.type] if f.mode is None else "P" for f in kernel.formals) + "P" * len(scratch)
+        self.kernels.setdefault(name, f"launch_{name} = dagc.function(module, {name!r}, {letters!r})")
+        assert impl.launch is not None
+        env = self.layout.formals(op)
+        size = [self._text(substitute(e, env)) for e in impl.launch.grid]
+        block = [self._text(substitute(e, env)) for e in impl.launch.block]
+        where = f"{mangle(op.name)}_grid"
+        self.setup[f"{where} = dagc.grid({', '.join(size)})"] = None
+        args = [self._arg(a) for a in op.args] + [f"p.{s.member}.address" for s in scratch]
+        shape = ", ".join(block + ["1"] * (3 - len(block)))
+        shared = (
+            "" if impl.launch.shared is None else f", shared_size={self._text(substitute(impl.launch.shared, env))}"
+        )
+        return [f"if {where}:", f"    launch_{name}({', '.join([where, f'({shape})', stream, *args])}{shared})"]
+
+    def _arg(self, arg: Region | Sym) -> str:
+        if not isinstance(arg, Region):
+            return self._text(arg)
+        name = self._name(arg.array)
+        return f"{name}.address" if arg.start is None else f"{name}.at({self._span(arg)[0]})"
+
+    def _copy(self, op: CopyOp, stream: str) -> list[str]:
+        whole = op.src if op.src.start is not None else op.dst
+        start, count = self._span(whole)
+        setup = f"{mangle(op.name)}_count"
+        self.setup[f"{setup} = {count}"] = None
+        on_device = [self.layout.arrays[r.array].place is Place.DEVICE for r in (op.dst, op.src)]
+        dst, src = (
+            f"{self._name(r.array)}.at({self._span(r)[0]})" if here
+            else f"{self._name(r.array)}.host[{self._span(r)[0]}:{self._span(r)[0]} + {setup}]"
+            for r, here in zip((op.dst, op.src), on_device, strict=True)
+        )  # fmt: skip
+        if on_device == [True, True]:
+            size = f"{setup} * {self._name(op.dst.array)}.dtype.itemsize"
+            return [f"if {setup}:", f"    cuda.memcpy_dtod_async({dst}, {src}, {size}, {stream})"]
+        if on_device == [False, False]:
+            raise DagcError(f"op `{op.name}`: a copy from host to host is not supported in Python")
+        call = "memcpy_htod_async" if on_device[0] else "memcpy_dtoh_async"
+        return [f"if {setup}:", f"    cuda.{call}({dst}, {src}, {stream})"]
+
+    def _stage(self, array: str, outwards: bool, stream: str) -> list[str]:
+        name = self._name(array)
+        args, call = f"{name}.mirror, {name}.address", "memcpy_dtoh_async"
+        if not outwards:
+            args, call = f"{name}.address, {name}.mirror", "memcpy_htod_async"
+        return [f"if {name}.size:", f"    cuda.{call}({args}, {stream})"]
+
+    # ---- messages -------------------------------------------------------------------------
+
+    def _requests(self, op: GraphOp) -> str:
+        name = f"{mangle(self.layout.wait_of(op).name)}_requests"
+        self.setup[f"{name}: list[MPI.Request] = []"] = None
+        return name
+
+    def _part(self, region: Region, start: str, count: str) -> str:
+        name = self._name(region.array)
+        if self.layout.message_side(region) == "mirror":
+            return f"{name}.mirror[{start} : {start} + {count}]"
+        return f"{name}.buffer({start}, {count})"
+
+    def _post(self, op: GraphOp, exchange: ExchangeOp) -> list[str]:
+        assert op.message is not None
+        message, send = exchange.messages[op.message], op.action is Action.POST_SEND
+        region, peer, counts = (
+            (message.send, message.to, message.send_counts)
+            if send
+            else (message.recv, message.source, message.recv_counts)
+        )
+        start, count = self._span(region)
+        ends = f"{mangle(op.name)}_{'to' if send else 'from'}"
+        if isinstance(peer, str):
+            assert counts is not None
+            part = self._part(region, f"{start} + at" if start != "0" else "at", "count")
+            self.setup[f"{ends} = p.peers({self._name(peer)}, {self._name(counts)}, lambda at, count: {part})"] = None
+        else:
+            self.setup[f"{ends} = p.peer({self._text(peer)}, {self._part(region, start, count)})"] = None
+        tag = self.steps.tag(exchange.name, op.message)
+        call = f"comm.{'Isend' if send else 'Irecv'}(buffer, {'dest' if send else 'source'}=rank, tag={tag})"
+        return [f"{self._requests(op)}.extend({call} for buffer, rank in {ends})"]
+
+    def _collective(self, op: GraphOp, collective: CollectiveOp) -> list[str]:
+        regions = [a for a in collective.args if isinstance(a, Region)]
+        buffers = [f"{mangle(op.name)}_{k}" for k in range(len(regions))]
+        for name, region in zip(buffers, regions, strict=True):
+            self.setup[f"{name} = {self._part(region, *self._span(region))}"] = None
+        requests = self._requests(op)
+        match collective.collective:
+            case CollectiveKind.BARRIER:
+                call = "comm.Ibarrier()"
+            case CollectiveKind.BCAST:
+                root = next((self._text(a) for a in collective.args if not isinstance(a, Region)), "0")
+                call = f"comm.Ibcast({buffers[0]}, root={root})"
+            case _:
+                src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]
+                call = f"comm.Iallreduce({src}, {buffers[0]}, op=MPI.{_REDUCE[collective.reduce or 'sum']})"
+        return [f"{requests}.append({call})"]
+
+
+def _unpack(letter: str, what: str, count: int) -> str:
+    """`s0, s1 = streams(2)`."""
+    names = ", ".join(f"{letter}{k}" for k in range(count))
+    return f"{names}{',' if count == 1 else ''} = dagc.{what}({count})" if count else ""
+
+
+def _numpy(type_: ElementType) -> str:
+    if type_ is ElementType.BOOL:
+        return "?"
+    return f"{type_.value[0]}{type_.size}"

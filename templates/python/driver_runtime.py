@@ -1,0 +1,381 @@
+"""What the emitted driver stands on: arrays of a rank, kernels, messages, checks and the measuring protocol.
+
+PyCUDA and mpi4py; written for reading beside `driver.py`, and copied with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pycuda.driver as cuda
+from mpi4py import MPI
+
+WRONG_RESULT, BAD_INPUT, MISSING, RUN_FAILED = 1, 2, 3, 5
+Grid = tuple[int, int, int]
+
+
+def fail(code: int, message: str) -> NoReturn:
+    """One line on stderr, then the end of all ranks."""
+    sys.stdout.flush()
+    print(f"dagc: rank {MPI.COMM_WORLD.rank}: {message}", file=sys.stderr, flush=True)
+    MPI.COMM_WORLD.Abort(code)
+    os._exit(code)
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def grid(x: int, y: int = 1, z: int = 1) -> Grid | None:
+    """Launch geometry; None where there is nothing to launch."""
+    if min(x, y, z) < 0 or x > 0x7FFFFFFF or max(y, z) > 0xFFFF:
+        fail(RUN_FAILED, f"a grid of {x} x {y} x {z} blocks cannot be launched")
+    return (int(x), int(y), int(z)) if x and y and z else None
+
+
+# ---- command line, ranks, GPU -----------------------------------------------------------------
+
+
+def arguments(program: str) -> argparse.Namespace:
+    """The same options as those of the C++ `bench`."""
+    parser = argparse.ArgumentParser(prog="driver.py", description=f"Runs {program}, checks its results, times an iteration.")
+    parser.add_argument("--data", metavar="DIR", type=Path, required=True, help="arrays of each rank, as `dagc setup` writes them")
+    parser.add_argument("--seconds", metavar="S", type=float, default=0.01, help="length of one measurement (0.01)")
+    parser.add_argument("--repeats", metavar="N", type=int, default=20, help="number of measurements (20)")
+    parser.add_argument("--json", metavar="FILE", default="", help="write the measurements; - is standard output")
+    parser.add_argument("--check-only", action="store_true", help="check the results, time nothing")
+    parser.add_argument("--mpi-takes-device-pointers", action="store_true", help="believe that this MPI takes device pointers")
+    options = parser.parse_args()
+    if not options.seconds > 0 or options.repeats < 1:
+        parser.error("--seconds and --repeats must be positive")
+    return options
+
+
+def check_ranks(data: Path, comm: MPI.Comm) -> None:
+    """Ends the program unless the data were made for as many ranks as there are."""
+    if comm.rank == 0:
+        if not data.is_dir():
+            fail(BAD_INPUT, f"{data}: no such folder; make it with `dagc setup`")
+        found = 0
+        while (data / f"rank-{found:04d}").is_dir():
+            found += 1
+        if found == 0:
+            fail(BAD_INPUT, f"{data}: holds no rank-0000; make it with `dagc setup`")
+        if found != comm.size:
+            fail(MISSING, f"{data}: made for {found} ranks, but started with {comm.size}; start it with mpiexec -n {found}")
+    comm.Barrier()
+
+
+def take_gpu(comm: MPI.Comm) -> Any:
+    """Makes GPU (local rank mod number of GPUs) current; says so where ranks share one. Returns its context."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    mine, ranks = node.rank, node.size
+    node.Free()
+    try:
+        cuda.init()
+        gpus = cuda.Device.count()
+    except cuda.Error as error:
+        fail(MISSING, f"no GPU found: {error}")
+    if gpus == 0:
+        fail(MISSING, "no GPU found")
+    if comm.rank == 0 and ranks > gpus:
+        print(f"note: {ranks} ranks of this host share {gpus} GPU{'s' if gpus > 1 else ''}", file=sys.stderr)
+    context = cuda.Device(mine % gpus).retain_primary_context()
+    context.push()
+    return context
+
+
+def mpi_takes_device_pointers() -> bool:
+    """What the MPI itself says; False where it cannot be asked."""
+    try:
+        ask = ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support
+    except (OSError, AttributeError):
+        return False
+    return int(ask()) == 1
+
+
+def require_device_pointers(told: bool) -> None:
+    """Ends the program, before any message, unless the MPI takes device pointers or the user says that it does."""
+    if not told and not mpi_takes_device_pointers():
+        fail(
+            MISSING,
+            "this program gives device pointers to MPI (transport mpi_cuda), and this MPI does not say that it takes "
+            "them; compile with --transport mpi_host, or give --mpi-takes-device-pointers if you know that it does",
+        )
+
+
+def load_module(source: Path, comm: MPI.Comm) -> Any:
+    """Compiles the kernels with nvcc for this GPU, once, and loads them on every rank."""
+    major, minor = cuda.Context.get_device().compute_capability()
+    cubin = _compile(source, f"sm_{major}{minor}") if comm.rank == 0 else None
+    return cuda.module_from_buffer(comm.bcast(cubin))
+
+
+def _compile(source: Path, arch: str) -> bytes:
+    nvcc = os.environ.get("DAGC_NVCC", "nvcc")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "kernels.cubin")
+        command = [nvcc, "-cubin", f"-arch={arch}", "-O3", "-std=c++17", "-I", str(source.parent / "include"), "-o", str(out), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            fail(MISSING, f"cannot start {nvcc}: {error.strerror}; set DAGC_NVCC to its path")
+        if done.returncode != 0:
+            fail(4, f"{' '.join(command)} failed:\n{done.stderr}")
+        return out.read_bytes()
+
+
+# ---- arrays -----------------------------------------------------------------------------------
+
+
+class Buffer:
+    """Part of an array on the device, as MPI takes it."""
+
+    def __init__(self, address: int, count: int, dtype: np.dtype[Any]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (count,), "strides": None, "typestr": dtype.str, "data": (address, False), "version": 3, "stream": None,
+        }  # fmt: skip
+
+
+class Array:
+    """`host` holds the elements of arrays on the host, `mirror` is the page-locked copy of one on the device."""
+
+    def __init__(self, dtype: str, size: int, place: str, mirrored: bool) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.size, self.nbytes = size, size * self.dtype.itemsize
+        self.place = place
+        room = max(size, 1)  # empty arrays have an address too
+        self.address = 0
+        self.host: Any = None
+        self.mirror: Any = None
+        if place == "device":
+            self._memory = cuda.mem_alloc(room * self.dtype.itemsize)
+            self.address = int(self._memory)
+        elif place == "pinned":
+            self.host = cuda.pagelocked_empty(room, self.dtype)[:size]
+        else:
+            self.host = np.empty(size, self.dtype)
+        if mirrored:
+            self.mirror = cuda.pagelocked_empty(room, self.dtype)[:size]
+
+    def at(self, start: int) -> int:
+        """Device address of an element."""
+        return self.address + start * self.dtype.itemsize
+
+    def buffer(self, start: int, count: int) -> Any:
+        """Elements for a message, where the array is."""
+        return Buffer(self.at(start), count, self.dtype) if self.place == "device" else self.host[start : start + count]
+
+    def write(self, values: Any) -> None:
+        if self.place != "device":
+            self.host[:] = values
+        elif self.size:
+            cuda.memcpy_htod(self.address, values)
+
+    def read(self) -> Any:
+        if self.place != "device":
+            return self.host.copy()
+        out = np.empty(self.size, self.dtype)
+        if self.size:
+            cuda.memcpy_dtoh(out, self.address)
+        return out
+
+    def poison(self) -> None:
+        """Every byte 0xff: NaN in f4 and f8."""
+        for memory in (self.mirror, self.host):
+            if memory is not None:
+                memory.view(np.uint8)[:] = 0xFF
+        if self.place == "device" and self.nbytes:
+            cuda.memset_d8(self.address, 0xFF, self.nbytes)
+
+
+class Rank:
+    """What one rank keeps. `Program` in driver.py adds the arrays."""
+
+    def __init__(self, data: Path, comm: MPI.Comm) -> None:
+        self.comm, self.rank, self.ranks = comm, comm.rank, comm.size
+        self.folder = data / f"rank-{comm.rank:04d}"
+        self._roles: list[tuple[Array, str, Any]] = []
+
+    def _file(self, file: str) -> Any:
+        try:
+            return np.load(self.folder / file, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            fail(RUN_FAILED, f"{self.folder / file}: {error}")
+
+    def scalar(self, file: str) -> Any:
+        return self._file(file).item()
+
+    def load(self, name: str, file: str, dtype: str, shape: Sequence[int], place: str, role: str, mirror: bool = False) -> Array:
+        """An array of the set-up; a negative entry of `shape` matches every length."""
+        values = self._file(file)
+        fits = len(values.shape) == len(shape) and all(want in (-1, got) for got, want in zip(values.shape, shape, strict=True))
+        if values.dtype != np.dtype(dtype) or not fits:
+            fail(RUN_FAILED, f"{self.folder / file}: {name} is {values.dtype}{values.shape}, declared as {np.dtype(dtype)}{tuple(shape)}")
+        flat = np.ascontiguousarray(values).reshape(-1)
+        array = Array(dtype, flat.size, place, mirror)
+        array.write(flat)
+        self._roles.append((array, role, flat if role == "inout" else None))
+        return array
+
+    def make(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str, mirror: bool = False) -> Array:
+        """An array that the program computes."""
+        if min(shape, default=0) < 0:
+            fail(RUN_FAILED, f"{name}: a dimension is negative: {min(shape)}")
+        array = Array(dtype, math.prod(shape), place, mirror)
+        array.poison()
+        self._roles.append((array, role, None))
+        return array
+
+    def reset(self) -> None:
+        """Carried arrays as they were loaded, results and scratch poisoned."""
+        for array, role, saved in self._roles:
+            if role == "inout":
+                array.write(saved)
+            elif role in ("out", "scratch"):
+                array.poison()
+        cuda.Context.synchronize()
+
+    def compare(self, array: Array, name: str, file: str, start: int, count: int, rtol: float) -> str:
+        """"" where max|got - want| <= rtol * max|want| (equal for rtol 0), else what is wrong. NaN is wrong."""
+        want = self._file(file).reshape(-1)
+        got = array.read()[start : start + count]
+        if want.size != got.size:
+            fail(RUN_FAILED, f"{self.folder / file}: has {want.size} elements, expected {got.size} of {name}")
+        if np.array_equal(got, want):
+            return ""
+        off = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        off = np.where(got == want, 0.0, np.where(np.isnan(off) | (off == 0), np.inf, off))
+        allowed = rtol * float(np.max(np.abs(want[np.isfinite(want)]), initial=0))
+        at = int(np.argmax(off))
+        if rtol > 0 and off[at] <= allowed:
+            return ""
+        return f"{name} is wrong: element {at} is {got[at]!r}, expected {want[at]!r}; largest difference {off[at]:.3g}, allowed {allowed:.3g}"
+
+    # ---- messages ---------------------------------------------------------------------------
+
+    def peers(self, ranks: Array, counts: Array, part: Callable[[int, int], Any]) -> list[tuple[Any, int]]:
+        """(buffer, rank) of each peer; `part(start, count)` gives the elements."""
+        out, start = [], 0
+        for peer, count in zip(ranks.host.tolist(), counts.host.tolist(), strict=True):
+            if peer >= 0:
+                out.append((part(start, count), peer))
+                start += count
+        return out
+
+    def peer(self, rank: int, buffer: Any) -> list[tuple[Any, int]]:
+        """One peer, or none where its rank is negative."""
+        return [(buffer, rank)] if rank >= 0 else []
+
+
+def streams(count: int) -> list[Any]:
+    return [cuda.Stream() for _ in range(count)]
+
+
+def events(count: int) -> list[Any]:
+    return [cuda.Event(cuda.event_flags.DISABLE_TIMING) for _ in range(count)]
+
+
+def function(module: Any, name: str, types: str) -> Any:
+    """A kernel as a function of (grid, block, stream, *args); `types` are those of its arguments, as in `struct`."""
+    found = module.get_function(name)
+    found.prepare(types)
+    return found.prepared_async_call
+
+
+# ---- measuring --------------------------------------------------------------------------------
+
+
+def run(program: str, rank: Rank, iteration: Callable[[], None], verify: Callable[[], str], carried: bool, options: argparse.Namespace,
+        facts: dict[str, Any]) -> int:  # fmt: skip
+    """Check, then time; returns the exit code."""
+    rank.reset()
+    iteration()
+    cuda.Context.synchronize()
+    wrong = [f"rank {r}: {text}" for r, text in enumerate(rank.comm.allgather(verify())) if text]
+    if wrong:
+        if rank.rank == 0:
+            print(f"dagc: {wrong[0]}", file=sys.stderr)
+        return WRONG_RESULT
+    speak = rank.rank == 0 and options.json != "-"
+    if speak:
+        print(f"{program} on {rank.ranks} ranks: results agree with the reference")
+    if options.check_only:
+        return 0
+    reset = rank.reset if carried else _nothing
+    times, iterations = measure(iteration, reset, rank.comm, options.seconds, options.repeats)
+    if speak:
+        low, high = float(np.min(times)), float(np.max(times))
+        print(f"time per iteration, max over ranks: median {np.median(times) * 1e6:.4g} us, min {low * 1e6:.4g} us, max {high * 1e6:.4g} us")
+        print(f"measurements: {len(times)} of {iterations} iterations")
+    if rank.rank == 0 and options.json:
+        _write_json(options.json, {"program": program, **facts, "environment": environment(rank), "time": _record(times, iterations)})
+    return 0
+
+
+def _nothing() -> None:
+    pass
+
+
+def _timed(iteration: Callable[[], None], reset: Callable[[], None], comm: MPI.Comm, iterations: int) -> float:
+    reset()
+    comm.Barrier()
+    start = time.perf_counter()
+    for _ in range(iterations):
+        iteration()
+    return float(comm.allreduce(time.perf_counter() - start, op=MPI.MAX))
+
+
+def measure(
+    iteration: Callable[[], None], reset: Callable[[], None], comm: MPI.Comm, seconds: float, repeats: int
+) -> tuple[list[float], int]:
+    """Seconds per iteration, maximum over ranks, one per measurement; and iterations of a measurement."""
+    iterations = 1
+    while (taken := _timed(iteration, reset, comm, iterations)) < seconds:
+        wanted = math.ceil(iterations * seconds / taken * 1.1) if taken > 0 else iterations * 2
+        iterations = max(iterations + 1, min(wanted, iterations * 10))
+    return [_timed(iteration, reset, comm, iterations) / iterations for _ in range(repeats)], iterations
+
+
+def _record(times: list[float], iterations: int) -> dict[str, Any]:
+    low, middle, high = (float(q) for q in np.quantile(times, [0.25, 0.5, 0.75]))
+    statistics = {"median": middle, "min": min(times), "max": max(times), "lower_quartile": low, "upper_quartile": high}
+    return {"unit": "s", "iterations": iterations, "seconds": times, "statistics": statistics}
+
+
+def environment(rank: Rank) -> dict[str, Any]:
+    """Where and with what a measurement was taken."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "ranks": rank.ranks,
+        "hosts": [platform.node()],
+        "mpi": MPI.Get_library_version().splitlines()[0].strip("\0"),
+        "target": "pycuda",
+        "gpu": cuda.Context.get_device().name(),
+        "cuda_driver": cuda.get_driver_version(),
+        "python": platform.python_version(),
+    }
+
+
+def _write_json(path: str, record: dict[str, Any]) -> None:
+    text = json.dumps(record) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+    else:
+        try:
+            Path(path).write_text(text)
+        except OSError as error:
+            fail(BAD_INPUT, f"{path}: cannot write: {error.strerror}")
