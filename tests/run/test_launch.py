@@ -157,7 +157,7 @@ def test_under_mpiexec_the_program_joins(mpi: MPI, program: Path) -> None:
         "from dagc.toolchain import mpi_of_wrapper\n"
         f"mpi = mpi_of_wrapper(Path({_wrapper(mpi)!r}), 'test')\n"
         f"done = launch([{str(program)!r}], 3, timeout=60, mpi=mpi).check()\n"
-        "print(joined(), done.stdout.strip(), sep=' | ')\n"
+        "import sys; sys.stdout.write(f'{joined()} | {done.stdout.strip()}\\n')  # at once: ranks share a pipe\n"
     )
     done = launch([sys.executable, "-c", code], 3, timeout=120, mpi=mpi).check()
     lines = sorted(line.rstrip() for line in done.stdout.splitlines())
