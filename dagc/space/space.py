@@ -59,7 +59,13 @@ class Space:
 
     def first(self) -> Traversal:
         """The traversal with ID 0: ops in file order, everything on the first stream where that is allowed."""
-        return self.at(0)
+        entries: list[Entry] = []
+        state = self.moves.start()
+        while not self.moves.finished(state):  # not `at(0)`, which counts: a space may be too large for that
+            entry, askers = next(iter(self.moves.offers(state).items()))
+            entries.append(entry)
+            state = self.moves.step(state, entry, askers)
+        return Traversal(tuple(entries))
 
     def at(self, number: int) -> Traversal:
         """The traversal with this ID. Raises UsageError where there is none."""

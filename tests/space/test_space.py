@@ -182,3 +182,9 @@ def test_bad_traversals(text: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         Space(graph).id_of(parse_traversal(text, graph, "t.txt"))
     assert message in str(error.value)
+
+
+def test_the_first_is_found_without_counting() -> None:
+    for graph in (spmv(), spmv(3), halo(2)):
+        assert Space(graph).first() == Space(graph).at(0)
+    assert len(Space(halo(40)).first().entries) > 40  # a space that cannot be counted
