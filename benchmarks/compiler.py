@@ -1,4 +1,4 @@
-"""Speed of the compiler's own work: counting, enumerating, proving, starting. `python benchmarks/compiler.py [--json F]`.
+"""Speed of the compiler's own work: `python benchmarks/compiler.py [--json F]`.
 
 Each row has its peer or bound in the same run where there is one that runs here: the naive enumeration of the tests
 for the space, an empty interpreter for the commands. Figures of other programs are quoted as such.
@@ -98,7 +98,9 @@ def main() -> None:
     rows.append(("dagc compile --no-build of the SpMV", "goal 1 s", timed(compile_, args.repeats), ""))
     halo = [halo_in_a_process() for _ in range(3)]
     peak = max(p for _, p in halo)
-    rows.append(("count the 3D halo exchange, 2 streams", "goal 10 s, 100 MiB", [s for s, _ in halo], f"{peak:.0f} MiB"))
+    rows.append(
+        ("count the 3D halo exchange, 2 streams", "goal 10 s, 100 MiB", [s for s, _ in halo], f"{peak:.0f} MiB")
+    )
 
     print(f"{'work':55} {'median s':>10} {'min':>10} {'max':>10}  against")
     for name, against, seconds, note in rows:

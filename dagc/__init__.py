@@ -22,14 +22,14 @@ if TYPE_CHECKING:
         load,
         load_graph,
         load_space,
-        setup,
+        run_setup,
         show,
         traversals,
     )
 
 __all__ = [
     "Checked", "__version__", "check", "compile", "count", "format_source", "load", "load_graph",
-    "load_space", "setup", "show", "traversals",
+    "load_space", "run_setup", "show", "traversals",
 ]  # fmt: skip
 
 

@@ -140,11 +140,11 @@ def show(path: str | Path, defines: Defines | None = None, format: str = "text")
     return drawings[format](load_graph(path, defines))
 
 
-def setup(path: str | Path, ranks: int, out: str | Path, seed: int = 0, defines: Defines | None = None) -> None:
+def run_setup(path: str | Path, ranks: int, out: str | Path, seed: int = 0, defines: Defines | None = None) -> None:
     """Run the program's set-up and references for each rank and write the arrays. Runs the user's Python code."""
-    from dagc.setup import run_setup
+    from dagc.setup import run_setup as write
 
-    run_setup(load(path, defines), Path(path).parent, ranks, seed, Path(out))
+    write(load(path, defines), Path(path).parent, ranks, seed, Path(out))
 
 
 # ---- compile --------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def compile(
     from dagc.run.bench import run_bench
 
     data = done.directory / f"data-{ranks}"
-    setup(path, ranks, data, seed, defines)
+    run_setup(path, ranks, data, seed, defines)
     return replace(done, result=run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers))
 
 
@@ -218,7 +218,7 @@ def _run_as_rank(
     def prepare() -> tuple[Compiled, Path, Path]:
         done = compile_here()
         data = done.directory / f"data-{team.size}"
-        setup(path, team.size, data, seed, defines)
+        run_setup(path, team.size, data, seed, defines)
         return done, data.absolute(), _build(done.directory, done.plan, "runner")
 
     done, data, library = team.first(prepare)
@@ -294,5 +294,5 @@ def format_source(path: str | Path) -> tuple[str, str]:
 
 __all__ = [
     "Checked", "DagcError", "check", "compile", "count", "format_source", "load", "load_graph",
-    "load_space", "read", "setup", "show", "traversals",
+    "load_space", "read", "run_setup", "show", "traversals",
 ]  # fmt: skip

@@ -158,7 +158,7 @@ def _fmt(args: argparse.Namespace) -> int:
 def _setup(args: argparse.Namespace) -> int:
     from dagc import api
 
-    api.setup(args.file, args.ranks, args.output, args.seed, _given(args))
+    api.run_setup(args.file, args.ranks, args.output, args.seed, _given(args))
     print(f"arrays of {args.ranks} rank{'s' if args.ranks > 1 else ''} in {args.output}")
     return 0
 

@@ -1,0 +1,209 @@
+"""Runs both samples on the GPUs of this machine and writes down what came out.
+
+For each sample, transport and layout (a GPU a rank, or one GPU for all ranks):
+  bench    three traversals, compiled: results checked against NumPy, time per iteration
+  tables   200 traversals sampled uniformly, through the runner: every result checked
+  compare  the same traversal as table and as straight-line code, in turn: the ratio with its spread
+  driver   the same traversal from Python (PyCUDA, mpi4py): results checked, time per iteration
+
+    python benchmarks/gpu/campaign.py --transports mpi_host:fused,mpi_host:ops --out DIR
+    python benchmarks/gpu/campaign.py --transports mpi_cuda --mpi-takes-device-pointers --out DIR
+
+`--target host` rehearses everything but the drivers without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+import dagc  # noqa: E402
+from dagc.build import build  # noqa: E402
+from dagc.emit import table_line  # noqa: E402
+from dagc.run.launch import launch  # noqa: E402
+from dagc.space import Space  # noqa: E402
+from dagc.toolchain import require_mpi  # noqa: E402
+
+SAMPLES: dict[str, tuple[Path, dict[str, Any], dict[str, Any]]] = {
+    # name: file, defines on a GPU, defines for a rehearsal
+    "spmv": (ROOT / "samples/spmv/spmv.dag", {}, {"rows": 3000}),
+    "halo3d": (ROOT / "samples/halo3d/halo3d.dag", {"nx": 128, "ny": 128, "nz": 128}, {"nx": 12, "ny": 12, "nz": 12}),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    sample: str
+    transport: str
+    staging: str
+    directory: Path
+    defines: Mapping[str, Any]
+    ids: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.sample} {self.transport}" + (f" {self.staging}" if self.transport == "mpi_host" else "")
+
+
+def prepare(sample: str, lowering: str, args: argparse.Namespace) -> Case:
+    """Emit and build everything of one sample under one lowering."""
+    path, full, small = SAMPLES[sample]
+    transport, _, staging = lowering.partition(":")
+    defines = {**(small if args.target == "host" else full), "transport": transport, "staging": staging or "fused"}
+    space = Space(dagc.load_graph(path, defines))
+    random = Random(args.seed)
+    ids = (0, *(random.randrange(space.count()) for _ in range(2)))
+    directory = args.work / f"{sample}-{transport}-{staging or 'fused'}"
+    for number in ids:
+        dagc.compile(
+            path, directory / f"t{ids.index(number)}", target=args.target, defines=defines, traversal=str(number)
+        )
+    end = "cu" if args.target == "cuda" else "cpp"
+    first = directory / "t0"
+    build(
+        [first / f"runner.{end}"], first / "runner", target=args.target, arch=args.arch, mpi=require_mpi(),
+        defines=("DAGC_RUNNER_MAIN",),
+    )  # fmt: skip
+    lines = [table_line(space.sample(random)) for _ in range(args.tables)]
+    (first / "tables.txt").write_text("\n".join(lines) + "\n")
+    return Case(sample, transport, staging or "fused", directory, defines, ids)
+
+
+def run(case: Case, what: str, argv: list[str], args: argparse.Namespace, env: dict[str, str]) -> dict[str, Any]:
+    """Start one program on the ranks; its JSON record, or what went wrong."""
+    record = case.directory / "record.json"
+    record.unlink(missing_ok=True)
+    words = [*argv, "--json", str(record)]
+    if case.transport == "mpi_cuda" and args.mpi_takes_device_pointers:
+        words.append("--mpi-takes-device-pointers")
+    start = time.perf_counter()
+    done = launch(words, args.ranks, env=env, timeout=150)
+    out: dict[str, Any] = {"what": what, "exit_code": done.returncode, "wall_s": round(time.perf_counter() - start, 2)}
+    if done.returncode == 0 and record.exists():
+        out["record"] = json.loads(record.read_text())
+    else:
+        out["said"] = (done.stdout + done.stderr)[-3000:]
+    return out
+
+
+def campaign(case: Case, layout: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """All runs of one case under one layout."""
+    env = {"CUDA_VISIBLE_DEVICES": "0"} if layout == "one GPU" else {}
+    data, first = str(args.work / f"data-{case.sample}"), case.directory / "t0"
+    timing = ["--seconds", str(args.seconds), "--repeats", str(args.repeats)]
+    out = []
+    for i, number in enumerate(case.ids):
+        bench = str(case.directory / f"t{i}" / "bench")
+        out.append({"traversal": number, **run(case, "bench", [bench, "--data", data, *timing], args, env)})
+    runner = [str(first / "runner"), "--data", data]
+    out.append(run(case, "tables", [*runner, "--tables", str(first / "tables.txt")], args, env))
+    out.append(run(case, "compare", [*runner, "--compare", *timing], args, env))
+    if args.target == "cuda":
+        out.append(run(case, "driver", [sys.executable, str(first / "driver.py"), "--data", data, *timing], args, env))
+    for entry in out:
+        entry.update(case=case.name, layout=layout, defines={k: str(v) for k, v in case.defines.items()})
+        print(summary(entry), flush=True)
+    return out
+
+
+def summary(entry: dict[str, Any]) -> str:
+    head = f"{entry['case']:22} {entry['layout']:12} {entry['what']:8}"
+    if "record" not in entry:
+        return f"{head} FAILED ({entry['exit_code']}): {entry.get('said', '')[-400:]}"
+    record = entry["record"]
+    if entry["what"] == "tables":
+        good = sum(r["good"] for r in record["results"])
+        return f"{head} {good} of {len(record['results'])} traversals right"
+    if entry["what"] == "compare":
+        r = record["ratio"]
+        return f"{head} table / straight-line {r['median']:.4f} ({r['median_low']:.4f} to {r['median_high']:.4f})"
+    s = record["time"]["statistics"]
+    return f"{head} right; {s['median'] * 1e6:.2f} us ({s['median_low'] * 1e6:.2f} to {s['median_high'] * 1e6:.2f})"
+
+
+def provenance(args: argparse.Namespace) -> dict[str, Any]:
+    def said(*command: str) -> str:
+        try:
+            return subprocess.run(
+                command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=60
+            ).stdout.strip()
+        except OSError:
+            return ""
+
+    query = "name,driver_version,clocks.sm,clocks.max.sm,memory.total"
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": args.revision or said("git", "rev-parse", "HEAD"),
+        "dagc": dagc.__version__,
+        "python": platform.python_version(),
+        "mpi": require_mpi().describe(),
+        "nvcc": said("nvcc", "--version").splitlines()[-2:],
+        "gpus": said("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader").splitlines(),
+        "cores": os.cpu_count(),
+        "command": " ".join(sys.argv[1:]),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="where the record goes")
+    add("--work", type=Path, default=Path("build/campaign"), metavar="DIR", help="scratch (default: build/campaign)")
+    add("--samples", default="spmv,halo3d")
+    add("--transports", default="mpi_host:fused,mpi_host:ops", help="(default: mpi_host:fused,mpi_host:ops)")
+    add("--layouts", default="a GPU a rank,one GPU", help="(default: both)")
+    add("--target", choices=("cuda", "host"), default="cuda")
+    add("--arch", default="sm_90")
+    add("--ranks", type=int, default=4)
+    add("--tables", type=int, default=200, help="traversals sampled (default: 200)")
+    add("--seconds", type=float, default=0.01)
+    add("--repeats", type=int, default=30)
+    add("--seed", type=int, default=1)
+    add("--revision", default="", help="git revision, where this is no checkout")
+    add("--name", default="campaign", help="name of the record (default: campaign)")
+    add("--mpi-takes-device-pointers", action="store_true")
+    args = parser.parse_args()
+    args.work = args.work.absolute()
+    args.out.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {"provenance": provenance(args), "runs": []}
+    target = args.out / f"{args.name}.json"
+    samples, lowerings = args.samples.split(","), args.transports.split(",")
+    for sample in samples:
+        path, full, small = SAMPLES[sample]
+        dagc.run_setup(path, args.ranks, args.work / f"data-{sample}", args.seed, small if args.target == "host" else full)
+    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 4)) as pool:
+        jobs = [pool.submit(prepare, s, x, args) for s in samples for x in lowerings]
+    failed = 0
+    for job in jobs:
+        for layout in args.layouts.split(","):
+            try:
+                runs = campaign(job.result(), layout, args)
+            except Exception:  # one case that fails must not lose the others
+                traceback.print_exc()
+                failed += 1
+                continue
+            record["runs"] += runs
+            failed += sum("record" not in r for r in runs)
+            target.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{len(record['runs'])} runs, {failed} failed; record in {target}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
