@@ -1,0 +1,117 @@
+"""The samples, compiled small and built as runners, for tests that run many traversals of one program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dagc import api
+from dagc.build import build
+from dagc.emit.table import rows
+from dagc.run.launch import Finished, launch
+from dagc.run.mpi_env import thread_sanitizer_environment
+from dagc.setup import run_setup
+from dagc.space import Space
+from dagc.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.traversal import Entry, Traversal
+from dagc.verify import Prover
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+SPMV, HALO = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag"
+SMALL = {
+    SPMV: {"rows": "2000"},
+    HALO: {"nx": "12", "ny": "10", "nz": "8", "nq": "2", "g": "2"},
+}
+LOWERINGS = {
+    "mpi_host": {"transport": "mpi_host"},
+    "staging_ops": {"transport": "mpi_host", "staging": "ops"},
+    "mpi_cuda": {"transport": "mpi_cuda"},
+}
+RANKS = 4
+
+
+def can_run() -> bool:
+    """Whether programs of the host target can be built and started here."""
+    mpi = find_mpi()
+    return mpi is not None and mpi.mpiexec is not None and find_cxx() is not None
+
+
+needs_mpi = [pytest.mark.mpi, pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A sample with its choices made, as a runner program and the arrays of its ranks."""
+
+    space: Space
+    directory: Path
+    runner: Path
+    data: Path
+    ranks: int
+    sanitize: str
+
+    @cached_property
+    def prover(self) -> Prover:
+        return Prover(self.space.graph)
+
+    def run(self, traversals: Iterable[Traversal], *options: str, times: int = 1) -> Finished:
+        """One run and check of each traversal; each is issued `times` times in a row before its check."""
+        return self.run_tables(";".join(_line(t.entries) for _ in range(times)) for t in traversals)
+
+    def run_tables(self, lines: Iterable[str], *options: str) -> Finished:
+        tables = self.directory / "tables.txt"
+        tables.write_text("".join(f"{line}\n" for line in lines))
+        argv = [self.runner, "--data", self.data, "--tables", tables, *options]
+        env = thread_sanitizer_environment(require_mpi()) if self.sanitize else {}
+        return launch(argv, self.ranks, env=env, timeout=300)
+
+
+def _line(entries: Sequence[Entry]) -> str:
+    return ";".join(",".join(map(str, row)) for row in rows(Traversal(tuple(entries))))
+
+
+Make = Callable[..., Built]
+
+
+@pytest.fixture(scope="session")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """`make(SPMV, transport="mpi_cuda", sanitize="thread")`; equal calls give the same."""
+    known: dict[str, Built] = {}
+
+    def made(path: Path, sanitize: str = "", ranks: int = RANKS, **choices: str) -> Built:
+        key = json.dumps([str(path), sanitize, ranks, sorted(choices.items())])
+        if key not in known:
+            defines = {**SMALL[path], **choices}
+            directory = tmp_path_factory.mktemp(path.stem) / "out"
+            done = api.compile(path, directory, target="host", defines=defines, build=False)
+            runner = build(
+                [directory / "runner.cpp"],
+                directory / "runner",
+                mpi=require_mpi(),
+                sanitize=sanitize,
+                defines=("DAGC_RUNNER_MAIN",),
+            )
+            data = directory / "data"
+            run_setup(done.plan.program, path.parent, ranks, 7, data)
+            known[key] = Built(Space(done.plan.graph), directory, runner, data, ranks, sanitize)
+        return known[key]
+
+    return made
+
+
+def wander(space: Space, random: Random) -> Traversal:
+    """A traversal by fair choices among the offers: not uniform, but without counting the space."""
+    entries: list[Entry] = []
+    state = space.moves.start()
+    while not space.moves.finished(state):
+        offers = space.moves.offers(state)
+        entry = random.choice(list(offers))
+        entries.append(entry)
+        state = space.moves.step(state, entry, offers[entry])
+    return Traversal(tuple(entries))
