@@ -15,14 +15,17 @@ from dagc.lang.lower_report import Report
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def check_reads(report: Report, uses: Iterable[Use], explicit: bool) -> None:
-    """An array without contents at the start must be written before it is read (anywhere, where order says nothing)."""
+def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: set[str]) -> None:
+    """An array without contents at the start must be written before it is read (anywhere, where order says nothing).
+
+    doubtful: words that ops in error use; arrays so called may have been written by them.
+    """
     uses = list(uses)
     written = {u.storage.array.name for u in uses if u.mode is not ast.Mode.IN} if explicit else set()
     own: set[str] = set()
     for use in uses:
         array = use.storage.array
-        defined = array.role not in (None, ast.Role.OUT)
+        defined = array.role not in (None, ast.Role.OUT) or _word(array.name) in doubtful
         if use.mode is not ast.Mode.OUT and not defined and array.name not in written and array.name not in own:
             report.error(
                 "undefined-read",
@@ -34,6 +37,11 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool) -> None:
             own.add(array.name)
         if use.mode is not ast.Mode.IN:
             own.add(array.name)
+
+
+def _word(name: str) -> str:
+    """`mv[0].v_r[1]` is declared as `v_r`."""
+    return name.rpartition(".")[2].partition("[")[0]
 
 
 def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: Declared, out: GraphOut) -> None:

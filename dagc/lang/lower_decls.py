@@ -313,6 +313,7 @@ class Declarer:
 
 
 _NUMBERS = (Kind.INT, Kind.REAL)
+MAX_CHOICES = 1000
 
 
 def dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
@@ -328,20 +329,23 @@ def dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
 def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
     """The values of a `tune`, compile-time, of one kind, none twice."""
     report = ev.ctx.report
+    found = ev.items(item.range, "the choices of a tune", structural=True)
+    if len(found) > MAX_CHOICES:
+        mend = f"give at most {MAX_CHOICES}"
+        report.fail("bad-choice", f"{len(found)} choices", item.range.span, mend)
     values: list[ir.Value] = []
-    for item_value in ev.items(item.range, "the choices of a tune", structural=True):
+    for item_value in found:
         scalar = ev.scalar(item_value, item.range.span)
         assert isinstance(scalar, Const)
         value = scalar.value
         if isinstance(value, Fraction):
             report.fail("type-mismatch", "a choice is not an integer", item.range.span, "write `floor(...)`")
-        if value in values and type(value) is type(values[values.index(value)]):
-            report.fail("bad-choice", f"{spelled(value)} is among the choices twice", item.range.span, "drop one")
         values.append(value)
     if not values:
         report.fail("bad-choice", "nothing to choose from", item.range.span, "give at least one value")
     if len({kind_of_constant(v) for v in values}) > 1:
         report.fail("type-mismatch", "the choices are of several kinds", item.range.span, "give values of one kind")
-    if len(values) > 10_000:
-        report.fail("bad-choice", f"{len(values)} choices", item.range.span, "give at most 10000")
+    if len(set(values)) < len(values):
+        twice = next(v for i, v in enumerate(values) if v in values[:i])
+        report.fail("bad-choice", f"{spelled(twice)} is among the choices twice", item.range.span, "drop one")
     return tuple(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from dagc import ir
 from dagc.lang import ast
@@ -111,6 +111,7 @@ class GraphOut:
     selects: list[ir.Select] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     explicit: ast.EdgesExplicit | None = None
+    doubtful: set[str] = field(default_factory=set)  # words in ops that are in error: they may write arrays so called
 
     def use(self, frame: Frame, op: str, storage: Storage, mode: ast.Mode, span: Span) -> ir.Access:
         """Enter an access. Reports writes to what may not be written."""
@@ -141,3 +142,18 @@ def unknown_op(frame: Frame, name: str, span: Span) -> None:
     known = frame.ops.families
     mend = did_you_mean(name, known, f"there are {listing(known)}" if known else "the dag has no ops")
     frame.ctx.report.fail("unknown-name", f"unknown op `{name}`", span, mend)
+
+
+def words(node: object) -> set[str]:
+    """Names of all references in a piece of the syntax tree."""
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, ast.Ref):
+            found.add(item.name)
+        if isinstance(item, tuple):
+            stack.extend(item)
+        elif is_dataclass(item):
+            stack.extend(getattr(item, f.name) for f in fields(item))
+    return found

@@ -10,7 +10,7 @@ from dagc.lang.lower_calls import kernel_op as lower_kernel_op
 from dagc.lang.lower_eval import Evaluator
 from dagc.lang.lower_expand import branch, turns
 from dagc.lang.lower_features import select
-from dagc.lang.lower_frames import Frame, GraphOut, OpEntry, OpScope
+from dagc.lang.lower_frames import Frame, GraphOut, OpEntry, OpScope, words
 from dagc.lang.lower_kernels import declare_formal, lower_formals, wrong_place
 from dagc.lang.lower_messages import collective, exchange
 from dagc.lang.lower_regions import check_sizes, overlap, storage
@@ -29,7 +29,12 @@ def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: 
             elif isinstance(item, ast.If):
                 lower_items(out, frame, branch(frame.ev, item), main)
             elif isinstance(item, (ast.Op, ast.Exchange, ast.Collective)):
-                _op(out, frame, item)
+                before = frame.ctx.report.errors
+                try:
+                    _op(out, frame, item)
+                finally:
+                    if frame.ctx.report.errors != before:
+                        out.doubtful |= words(item)
             elif isinstance(item, ast.Edge):
                 frame.ctx.expand(item.span)
                 out.edges.append((item, frame))

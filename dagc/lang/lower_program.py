@@ -163,7 +163,7 @@ class Lowering:
     def _main(self, out: GraphOut) -> ast.MainDag | None:
         report = self.ctx.report
         if self.module.program is None:
-            span = _head(self.module.items[0].span, 1) if self.module.items else Span(0, 1, self.source.path)
+            span = _head(self.module.items[0].span, 1) if self.module.items else Span(0, 0, self.source.path)
             report.error(
                 "no-program-name", "the file does not begin with a program's name", span, "write `program name`"
             )
@@ -228,7 +228,7 @@ class Lowering:
 
     def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
         report = self.ctx.report
-        check_reads(report, out.uses, out.explicit is not None)
+        check_reads(report, out.uses, out.explicit is not None, out.doubtful)
         if report.failed:
             return  # what an op in error would have used is unknown
         check_unused(self.ctx, self.found.kernels, self.declared, out)

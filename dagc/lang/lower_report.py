@@ -23,8 +23,10 @@ class Report:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int, int], Diagnostic] = {}
+        self._errors = 0  # with repeated ones
 
     def add(self, diagnostic: Diagnostic) -> None:
+        self._errors += diagnostic.severity is Severity.ERROR
         span = diagnostic.span
         self._found.setdefault((diagnostic.code, span.file, span.start, span.end), diagnostic)
 
@@ -55,8 +57,12 @@ class Report:
             yield
 
     @property
+    def errors(self) -> int:
+        return self._errors
+
+    @property
     def failed(self) -> bool:
-        return any(d.severity is Severity.ERROR for d in self._found.values())
+        return self._errors > 0
 
     def sorted(self, files: Iterable[str]) -> tuple[Diagnostic, ...]:
         """By file in the order given, then by place."""
