@@ -282,8 +282,6 @@ class Declarer:
         self._enter(What.TUNE, item.name, None)
         ctx.choose(display, values, item.span)
         self.ev.scope.kinds[display] = kind_of_constant(values[0])
-        if display == "capture" and True in values:
-            ctx.not_used_yet("`capture`", item.span, "no CUDA graphs yet; the dag is issued op by op")
 
     def _check_words(self, item: ast.Tune) -> None:
         """Bare words among the choices of `transport` and `staging` that are none of theirs."""

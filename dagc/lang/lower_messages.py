@@ -312,6 +312,9 @@ def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
             frame.ctx.report.fail("type-mismatch", "an array of counts is wanted here", arg.span, "name an array")
         counts.append(_index_array(out, frame, name, arg).region)
     accesses = (out.use(frame, name, dst, ast.Mode.OUT, dst_span), out.use(frame, name, src, ast.Mode.IN, src_span))
+    frame.ctx.not_used_yet(
+        "`alltoallv`", args[0].span, "no code is made of it yet; an exchange with counts does the same"
+    )
     return (dst.region, src.region, *counts), accesses, None
 
 

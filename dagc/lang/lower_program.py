@@ -202,6 +202,7 @@ class Lowering:
         if main is not None and main.until is not None:
             with self.ctx.report.guard():
                 stop = until(self.ev, out, main.until)
+                self.ctx.not_used_yet("`until`", main.until.span, "the program repeats the full number of times")
         return repeat, stop
 
     # ---- the world outside ------------------------------------------------------------------------
@@ -253,6 +254,12 @@ class Lowering:
             ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
         for name in ("transport", "staging"):
             ctx.choices[name].structural = True
+        capture = ctx.choices.get("capture")
+        if capture is not None and (capture.chosen or not capture.fixed):
+            ctx.not_used_yet("`capture`", capture.span, "no CUDA graphs yet; the dag is issued op by op")
+        if ctx.choices["transport"].chosen == "nccl":
+            span = ctx.choices["transport"].span
+            ctx.not_used_yet("transport `nccl`", span, "its graphs are counted, but no code is made of them yet")
         self._refuse_unknown_defines()
         first = [n for n in PREDEFINED if n in ctx.choices]
         return tuple(ctx.choices[n].decision() for n in (*first, *(n for n in ctx.choices if n not in first)))

@@ -333,3 +333,33 @@ def test_set_up_files_are_not_looked_for() -> None:
     p = program('setup "not_there.py" make(size_of = 3)')
     assert p.setup is not None
     assert p.setup.args == (("size_of", 3),)
+
+
+def test_collectives() -> None:
+    decls = "array total, piece : f32[4] inout\narray many : i32[ranks] on host const\narray all : f32[8] inout"
+    dag = """
+  s : mpi allreduce(total, piece, max)
+  b : mpi bcast(total, ranks - 1)
+  a : mpi alltoallv(all, total, many, many)
+  w : mpi barrier()
+  y : gpu scale(y, x, n)
+"""
+    ops = {op.name: op for op in program(decls, dag).ops if isinstance(op, ir.CollectiveOp)}
+    assert [a.mode for a in ops["s"].accesses] == [Mode.OUT, Mode.IN]
+    assert (ops["s"].reduce, ops["b"].accesses[0].mode, ops["w"].args) == ("max", Mode.INOUT, ())
+    assert ops["a"].args[2:] == (ir.Region("many"), ir.Region("many"))
+
+
+@pytest.mark.parametrize(
+    ("decls", "defines", "what"),
+    [
+        ("let capture = true", {}, "`capture`"),
+        ("", {"capture": "true"}, "`capture`"),
+        ("tune transport in {mpi_host, nccl}", {"transport": "nccl"}, "`nccl`"),
+    ],
+)
+def test_what_is_not_used_yet_is_said(decls: str, defines: dict[str, str], what: str) -> None:
+    source = Source("t.dag", BASE.format(decls=decls, dag="  y : gpu scale(y, x, n)", items=""))
+    notes = analyse(parse(source), source, defines).diagnostics
+    assert [(d.code, d.severity) for d in notes] == [("not-used-yet", Severity.NOTE)]
+    assert what in notes[0].message
