@@ -14,8 +14,11 @@ _SKIP = re.compile(
     r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/|(?P<dot>\.|->|::)?\s*\b(?P<name>[A-Za-z_]\w*)|(?P<other>.)',
     re.DOTALL,
 )
-# Words after which a name is a use. After any other word it is declared: `long x`.
-_BEFORE_USE = frozenset("return case else do throw new delete sizeof and or not goto defined unroll".split())
+# Words after which a name is a use; after any other word it is declared: `long x`. Also `__shared__` and its like.
+_BEFORE_USE = frozenset(
+    """return case else do throw new delete sizeof and or not goto defined unroll const volatile static constexpr inline
+    extern typename register __shared__ __device__ __host__ __global__ __constant__ __managed__""".split()
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 from dagc.emit.code import CodeView, code_view, names_used, place
 from dagc.emit.constants import ConstantView, file_constants, local_constants
 from dagc.emit.cxx import cxx_type
+from dagc.emit.launch_syntax import rewrite_for_host
 from dagc.emit.names import Names, mangle
 from dagc.errors import DagcError
 from dagc.graph import Graph
@@ -107,13 +108,11 @@ class Functions:
         return out
 
     def _code(self, code: CodeText) -> CodeView:
-        """On the host target `k<<<...>>>(...)` in the user's own host code becomes a call that g++ can parse."""
+        """On the host target, what g++ cannot parse (launches, dynamic shared memory) is said in C++."""
         view = code_view(code, self.program)
-        if self.target is Target.CUDA or "<<<" not in view.text:
+        if self.target is Target.CUDA:
             return view
-        from dagc.emit.launch_syntax import rewrite_launches
-
-        return CodeView(rewrite_launches(view.text), view.line, view.file)
+        return CodeView(rewrite_for_host(view.text), view.line, view.file)
 
     def _function(self, op: KernelOp) -> FunctionView:
         kernel, impl = implementation(self.program, op)

@@ -186,12 +186,23 @@ def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:
     length = layout.arrays[region.array].dims[0] if layout.arrays[region.array].dims else None
     if region.start is None or region.stop is None:
         return
-    texts = [layout.text(region.start), layout.text(region.stop)]
-    if length is not None and sym.equal(region.start, Const(0)) and sym.equal(region.stop, length):
+    if length is not None and _certainly_inside(region.start, region.stop, length):
         return
+    texts = [layout.text(region.start), layout.text(region.stop)]
     whole = layout.text(length) if length is not None else f"{layout.array(region.array)}.size"
     what = cxx_string(f"{region.array} in op {op}")
     yield Call("dagc::check_slice", f"{texts[0]}, {texts[1]}, {whole}, {what}")
+
+
+def _certainly_inside(start: Sym, stop: Sym, length: Sym) -> bool:
+    if isinstance(start, Const) and isinstance(stop, Const) and isinstance(length, Const):
+        return bool(sym.evaluate(sym.apply(Fn.AND, *_order(start, stop, length)), {}))
+    return bool(sym.equal(start, Const(0)) and sym.equal(stop, length))
+
+
+def _order(start: Sym, stop: Sym, length: Sym) -> tuple[Sym, Sym]:
+    ordered = sym.apply(Fn.AND, sym.apply(Fn.LE, Const(0), start), sym.apply(Fn.LE, start, stop))
+    return ordered, sym.apply(Fn.LE, stop, length)
 
 
 def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
