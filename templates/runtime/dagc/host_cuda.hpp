@@ -51,7 +51,7 @@ class Runtime {
     if ((flags & cudaStreamNonBlocking) == 0) any_blocking_.store(true, std::memory_order_relaxed);
     for (const auto& stream : streams_)
       if (!stream->open()) {
-        stream->set_open(true, flags);
+        stream->reopen(flags);
         return stream.get();
       }
     streams_.push_back(std::make_unique<CUstream_st>(flags));
@@ -61,7 +61,7 @@ class Runtime {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& event : events_)
       if (!event->open()) {
-        event->set_open(true, flags);
+        event->reopen(flags);
         return event.get();
       }
     events_.push_back(std::make_unique<CUevent_st>(flags));
@@ -171,15 +171,8 @@ namespace dagc {
 // The grid of a launch; remembers where the launch stands, for messages.
 struct LaunchGrid {
   LaunchGrid(dim3 grid, const char* from = __builtin_FILE(), int at = __builtin_LINE()) : size(grid), file(from), line(at) {}
-  LaunchGrid(unsigned int blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
-      : size(blocks), file(from), line(at) {}
-  LaunchGrid(int blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
-      : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
-  LaunchGrid(long long blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
-      : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
-  LaunchGrid(long blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
-      : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
-  LaunchGrid(unsigned long blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
+  template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+  LaunchGrid(Number blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
       : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
   dim3 size;
   const char* file;
@@ -331,9 +324,7 @@ inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned i
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
 // Returns at once, as in CUDA: what was issued still runs.
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  if (stream == nullptr || !stream->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
-  stream->set_open(false, cudaStreamNonBlocking);
-  return cudaSuccess;
+  return dagc::host::remember(stream != nullptr && stream->close() ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
@@ -371,9 +362,7 @@ inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned int flags = cuda
   return cudaEventCreateWithFlags(event, flags);
 }
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  if (event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
-  event->set_open(false, 0);
-  return cudaSuccess;
+  return dagc::host::remember(event != nullptr && event->close() ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle = nullptr) {
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);

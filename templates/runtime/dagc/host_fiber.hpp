@@ -90,8 +90,7 @@ class Fiber {
 #if DAGC_HOST_SWITCH
   void prepare(char* top) {
     auto** slot = reinterpret_cast<void**>(top);
-    *--slot = nullptr;  // keeps the alignment that a call gives
-    *--slot = nullptr;  // where `start` would return to: it does not
+    *--slot = nullptr;  // where the entry would return to: it does not; and the alignment that a call gives
     *--slot = reinterpret_cast<void*>(entry_point());
     for (int i = 0; i < 6; ++i) *--slot = nullptr;
     pointer_ = slot;

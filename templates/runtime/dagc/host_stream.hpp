@@ -137,11 +137,16 @@ struct CUstream_st {
     return finished_.load(std::memory_order_acquire) >= issued;
   }
   bool used() const { return issued_.load(std::memory_order_relaxed) != 0; }
-  bool blocking() const { return (flags_ & cudaStreamNonBlocking) == 0; }
-  bool open() const { return open_; }
-  void set_open(bool open, unsigned int flags) {
-    open_ = open;
-    flags_ = flags;
+  bool blocking() const { return (flags_.load(std::memory_order_relaxed) & cudaStreamNonBlocking) == 0; }
+  bool open() const { return open_.load(dagc::quiet::acquire); }
+  void reopen(unsigned int flags) {
+    flags_.store(flags, std::memory_order_relaxed);
+    open_.store(true, dagc::quiet::release);
+  }
+  // Whether it was open.
+  bool close() {
+    flags_.store(cudaStreamNonBlocking, std::memory_order_relaxed);
+    return open_.exchange(false, dagc::quiet::acq_rel);
   }
 
  private:
@@ -172,8 +177,8 @@ struct CUstream_st {
     }
   }
 
-  unsigned int flags_;
-  bool open_ = true;
+  std::atomic<unsigned int> flags_;
+  std::atomic<bool> open_{true};
   std::mutex issuers_;  // among issuing threads only
   dagc::host::Task* head_;
   dagc::host::Task* tail_;
@@ -209,14 +214,18 @@ struct CUevent_st {
     if (latest_ != nullptr) latest_->hold();
     return latest_;
   }
-  bool timed() const { return (flags_ & cudaEventDisableTiming) == 0; }
-  bool open() const { return open_; }
-  void set_open(bool open, unsigned int flags) {
+  bool timed() const { return (flags_.load(std::memory_order_relaxed) & cudaEventDisableTiming) == 0; }
+  bool open() const { return open_.load(dagc::quiet::acquire); }
+  void reopen(unsigned int flags) {
+    flags_.store(flags, std::memory_order_relaxed);
+    open_.store(true, dagc::quiet::release);
+  }
+  // Whether it was open.
+  bool close() {
     const std::lock_guard<std::mutex> lock(issuers_);
-    open_ = open;
-    flags_ = flags;
     if (latest_ != nullptr) latest_->drop();
     latest_ = nullptr;
+    return open_.exchange(false, dagc::quiet::acq_rel);
   }
 
  private:
@@ -227,8 +236,8 @@ struct CUevent_st {
     return records_.back().get();
   }
 
-  unsigned int flags_;
-  bool open_ = true;
+  std::atomic<unsigned int> flags_;
+  std::atomic<bool> open_{true};
   std::mutex issuers_;  // among issuing threads only
   dagc::host::Record* latest_ = nullptr;
   std::vector<std::unique_ptr<dagc::host::Record>> records_;

@@ -14,6 +14,22 @@
 #define DAGC_KERNELS_BEGIN
 #define DAGC_KERNELS_END
 
+namespace dagc {
+
+template <class T>
+struct SameType {
+  using type = T;
+};
+
+// kernel<<<grid, block, shared, stream>>>(arguments...) as a call, which both targets' compilers understand.
+template <class... Parameters>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream,
+            typename SameType<Parameters>::type... arguments) {
+  kernel<<<grid, block, shared, stream>>>(arguments...);
+}
+
+}  // namespace dagc
+
 #else
 
 #include "host_cuda.hpp"

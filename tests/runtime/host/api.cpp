@@ -1,0 +1,344 @@
+// The runtime API: what succeeds, what is refused and how, and what events mean.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "dagc/target.hpp"
+
+namespace {
+
+__global__ void nothing() {}
+__global__ void store(long long* to, long long value, const char* text, double real) {
+  to[0] = value;
+  to[1] = text == nullptr;
+  to[2] = static_cast<long long>(real);
+}
+__global__ void count(int* calls) { atomicAdd(calls, 1); }
+__global__ void where(unsigned* out) {
+  const unsigned i = ((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x * blockDim.y * blockDim.z +
+                     (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  ++out[i];
+}
+
+// A stream whose work waits until `open()`.
+class Gate {
+ public:
+  Gate() { GOOD(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  ~Gate() {
+    open();
+    GOOD(cudaStreamSynchronize(stream));
+    GOOD(cudaStreamDestroy(stream));
+  }
+  void close() {
+    closed_ = true;
+    GOOD(cudaLaunchHostFunc(stream, wait, &closed_));
+  }
+  void open() { closed_ = false; }
+  cudaStream_t stream = nullptr;
+
+ private:
+  static void wait(void* closed) {
+    while (*static_cast<std::atomic<bool>*>(closed)) usleep(50);
+  }
+  std::atomic<bool> closed_{false};
+};
+
+cudaEvent_t event(unsigned flags = cudaEventDisableTiming) {
+  cudaEvent_t e;
+  GOOD(cudaEventCreateWithFlags(&e, flags));
+  return e;
+}
+
+void events_never_recorded_are_complete() {
+  Gate gate;
+  const cudaEvent_t e = event();
+  EXPECT(cudaEventQuery(e) == cudaSuccess);
+  GOOD(cudaEventSynchronize(e));
+  GOOD(cudaStreamWaitEvent(gate.stream, e, 0));
+  GOOD(cudaStreamSynchronize(gate.stream));
+}
+
+void events_mean_their_latest_record() {
+  Gate a, b;
+  const cudaEvent_t e = event();
+  a.close();
+  GOOD(cudaEventRecord(e, a.stream));
+  EXPECT(cudaEventQuery(e) == cudaErrorNotReady);
+  EXPECT(cudaGetLastError() == cudaSuccess);  // not ready is an answer, not an error
+  GOOD(cudaEventRecord(e, b.stream));         // now it means b, whose work is done at once
+  GOOD(cudaEventSynchronize(e));
+  EXPECT(cudaStreamQuery(a.stream) == cudaErrorNotReady);
+}
+
+void waits_mean_the_record_before_them() {
+  Gate a, b;
+  const cudaEvent_t e = event();
+  int* calls;
+  GOOD(cudaMalloc(&calls, sizeof *calls));
+  *calls = 0;
+  a.close();
+  GOOD(cudaEventRecord(e, a.stream));
+  GOOD(cudaStreamWaitEvent(b.stream, e, 0));
+  dagc::launch(count, 1, 1, 0, b.stream, calls);
+  Gate c;
+  GOOD(cudaEventRecord(e, c.stream));  // changes nothing for b
+  GOOD(cudaEventSynchronize(e));
+  usleep(2000);
+  EXPECT(cudaStreamQuery(b.stream) == cudaErrorNotReady);
+  EXPECT(__atomic_load_n(calls, __ATOMIC_RELAXED) == 0);
+  a.open();
+  GOOD(cudaStreamSynchronize(b.stream));
+  EXPECT(*calls == 1);
+  GOOD(cudaFree(calls));
+}
+
+void later_records_do_not_delay_earlier_waits() {
+  Gate a, b;
+  const cudaEvent_t e = event();
+  GOOD(cudaEventRecord(e, a.stream));
+  GOOD(cudaStreamWaitEvent(b.stream, e, 0));
+  a.close();
+  GOOD(cudaEventRecord(e, a.stream));
+  GOOD(cudaStreamSynchronize(b.stream));  // does not wait for the second
+  EXPECT(cudaEventQuery(e) == cudaErrorNotReady);
+}
+
+void many_records_in_flight() {
+  Gate a;
+  a.close();
+  const cudaEvent_t e = event();
+  std::vector<cudaStream_t> streams(20);
+  for (cudaStream_t& s : streams) {
+    GOOD(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    GOOD(cudaEventRecord(e, a.stream));
+    GOOD(cudaStreamWaitEvent(s, e, 0));
+  }
+  for (const cudaStream_t s : streams) EXPECT(cudaStreamQuery(s) == cudaErrorNotReady);
+  a.open();
+  for (const cudaStream_t s : streams) {
+    GOOD(cudaStreamSynchronize(s));
+    GOOD(cudaStreamDestroy(s));
+  }
+}
+
+void event_times() {
+  Gate a;
+  const cudaEvent_t first = event(cudaEventDefault), last = event(cudaEventDefault), plain = event();
+  float ms = -1;
+  EXPECT(cudaEventElapsedTime(&ms, first, last) == cudaErrorInvalidResourceHandle);  // not recorded
+  GOOD(cudaEventRecord(first, a.stream));
+  GOOD(cudaLaunchHostFunc(a.stream, [](void*) { usleep(3000); }, nullptr));
+  a.close();
+  GOOD(cudaEventRecord(last, a.stream));
+  GOOD(cudaEventRecord(plain, a.stream));
+  EXPECT(cudaEventElapsedTime(&ms, first, last) == cudaErrorNotReady);
+  a.open();
+  GOOD(cudaEventSynchronize(last));
+  GOOD(cudaEventElapsedTime(&ms, first, last));
+  EXPECT(ms >= 3);
+  EXPECT(cudaEventElapsedTime(&ms, first, plain) == cudaErrorInvalidResourceHandle);
+  cudaGetLastError();
+}
+
+void launches_that_cuda_refuses() {
+  struct {
+    dim3 grid, block;
+    std::size_t shared;
+  } const bad[] = {{0, 1, 0}, {dim3(1, 0), 1, 0}, {1, 0, 0}, {1, 1025, 0}, {1, dim3(32, 33), 0}, {1, dim3(1, 1, 65), 0},
+                   {dim3(1, 65536), 1, 0}, {dim3(1, 1, 65536), 1, 0}, {0x80000000u, 1, 0}, {1, 1, 227 * 1024 + 1}};
+  for (const auto& b : bad) {
+    dagc::launch(nothing, b.grid, b.block, b.shared, nullptr);
+    EXPECT(cudaPeekAtLastError() == cudaErrorInvalidConfiguration);
+    EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    EXPECT(cudaGetLastError() == cudaSuccess);
+  }
+  dagc::launch(nothing, 1, dim3(1024, 1, 1), 227 * 1024, nullptr);
+  GOOD(cudaGetLastError());
+  EXPECT(std::strcmp(cudaGetErrorString(cudaErrorInvalidConfiguration), "invalid configuration argument") == 0);
+  EXPECT(std::strcmp(cudaGetErrorName(cudaErrorInvalidConfiguration), "cudaErrorInvalidConfiguration") == 0);
+}
+
+void arguments_are_converted_as_in_a_call() {
+  long long* to;
+  GOOD(cudaMalloc(&to, 3 * sizeof *to));
+  const short value = -3;
+  dagc::launch(store, 1u, dim3(1), 0, nullptr, to, value, nullptr, 7);
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(to[0] == -3 && to[1] == 1 && to[2] == 7);
+  dagc::launch(store, std::int64_t{1}, 1, 0, nullptr, to, 1, 0, 2.9f);
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(to[0] == 1 && to[1] == 1 && to[2] == 2);
+  GOOD(cudaFree(to));
+}
+
+void every_thread_runs_once() {
+  const dim3 grid(3, 2, 4), block(5, 3, 2);
+  unsigned* out;
+  const int n = 3 * 2 * 4 * 5 * 3 * 2;
+  GOOD(cudaMalloc(&out, n * sizeof *out));
+  GOOD(cudaMemset(out, 0, n * sizeof *out));
+  dagc::launch(where, grid, block, 0, nullptr, out);
+  GOOD(cudaDeviceSynchronize());
+  for (int i = 0; i < n; ++i) EXPECT(out[i] == 1);
+  GOOD(cudaFree(out));
+}
+
+void refusals() {
+  int device = -1, n = 0;
+  GOOD(cudaGetDeviceCount(&n));
+  EXPECT(n == 1);
+  EXPECT(cudaSetDevice(1) == cudaErrorInvalidDevice && cudaGetLastError() == cudaErrorInvalidDevice);
+  GOOD(cudaSetDevice(0));
+  GOOD(cudaGetDevice(&device));
+  EXPECT(device == 0);
+  cudaDeviceProp properties;
+  GOOD(cudaGetDeviceProperties(&properties, 0));
+  EXPECT(std::strcmp(properties.name, "host") == 0 && properties.warpSize == 32 && properties.maxThreadsPerBlock == 1024);
+
+  char* memory = reinterpret_cast<char*>(1);
+  EXPECT(cudaMalloc(&memory, SIZE_MAX) == cudaErrorMemoryAllocation && memory == nullptr);
+  EXPECT(cudaMalloc(&memory, std::size_t{1} << 60) == cudaErrorMemoryAllocation);
+  GOOD(cudaMalloc(&memory, 0));
+  EXPECT(memory == nullptr);
+  GOOD(cudaFree(nullptr));
+  GOOD(cudaMallocHost(&memory, 10));
+  EXPECT(cudaMemcpy(memory, nullptr, 1, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+  EXPECT(cudaMemcpy(memory, memory, 1, static_cast<cudaMemcpyKind>(9)) == cudaErrorInvalidMemcpyDirection);
+  GOOD(cudaMemcpy(memory, nullptr, 0, cudaMemcpyHostToDevice));
+  GOOD(cudaFreeHost(memory));
+
+  cudaStream_t stream;
+  GOOD(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  GOOD(cudaStreamDestroy(stream));
+  const cudaEvent_t e = event();
+  EXPECT(cudaStreamDestroy(stream) == cudaErrorInvalidResourceHandle);
+  EXPECT(cudaStreamSynchronize(stream) == cudaErrorInvalidResourceHandle);
+  EXPECT(cudaEventRecord(e, stream) == cudaErrorInvalidResourceHandle);
+  EXPECT(cudaStreamWaitEvent(stream, e, 0) == cudaErrorInvalidResourceHandle);
+  cudaGetLastError();
+  dagc::launch(nothing, 1, 1, 0, stream);
+  EXPECT(cudaGetLastError() == cudaErrorInvalidResourceHandle);
+  GOOD(cudaEventDestroy(e));
+  EXPECT(cudaEventRecord(e, nullptr) == cudaErrorInvalidResourceHandle);
+  EXPECT(cudaEventDestroy(nullptr) == cudaErrorInvalidResourceHandle);
+  cudaGetLastError();
+}
+
+void destroyed_streams_finish_their_work() {
+  int* calls;
+  GOOD(cudaMalloc(&calls, sizeof *calls));
+  *calls = 0;
+  for (int i = 0; i < 200; ++i) {
+    cudaStream_t stream;
+    GOOD(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    dagc::launch(count, 2, 3, 0, stream, calls);
+    GOOD(cudaStreamDestroy(stream));
+  }
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(*calls == 1200);
+  GOOD(cudaFree(calls));
+}
+
+void copies_and_fills() {
+  std::vector<int> from(1000), to(1000);
+  for (int i = 0; i < 1000; ++i) from[i] = i;
+  int *x, *y;
+  GOOD(cudaMalloc(&x, 4000));
+  GOOD(cudaMalloc(&y, 4000));
+  EXPECT(reinterpret_cast<std::uintptr_t>(x) % 256 == 0);
+  GOOD(cudaMemcpy(x, from.data(), 4000, cudaMemcpyHostToDevice));
+  GOOD(cudaMemcpy(y, x, 4000, cudaMemcpyDeviceToDevice));
+  GOOD(cudaMemcpy(to.data(), y, 4000, cudaMemcpyDeviceToHost));
+  EXPECT(to == from);
+  GOOD(cudaMemset(x, 0xff, 4000));
+  GOOD(cudaMemcpy2DAsync(x, 40, y, 80, 8, 10, cudaMemcpyDeviceToDevice, nullptr));
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(x[0] == 0 && x[1] == 1 && x[2] == -1 && x[10] == 20 && x[91] == 181 && x[92] == -1);
+  GOOD(cudaFree(x));
+  GOOD(cudaFree(y));
+}
+
+void many_threads_issue() {  // from several threads of the CPU, as CUDA allows
+  int* calls;
+  GOOD(cudaMalloc(&calls, sizeof *calls));
+  *calls = 0;
+  cudaStream_t shared;
+  GOOD(cudaStreamCreateWithFlags(&shared, cudaStreamNonBlocking));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([=] {
+      cudaStream_t own;
+      GOOD(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+      const cudaEvent_t e = event();
+      for (int i = 0; i < 200; ++i) {
+        dagc::launch(count, 1, 4, 0, own, calls);
+        GOOD(cudaEventRecord(e, own));
+        GOOD(cudaStreamWaitEvent(shared, e, 0));
+        dagc::launch(count, 1, 1, 0, shared, calls);
+        if (i % 7 == 0) GOOD(cudaStreamSynchronize(own));
+        if (i % 11 == 0) GOOD(cudaEventSynchronize(e));
+      }
+      GOOD(cudaStreamSynchronize(own));
+      GOOD(cudaEventDestroy(e));
+      GOOD(cudaStreamDestroy(own));
+    });
+  for (std::thread& t : threads) t.join();
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(*calls == 4 * 200 * 5);
+  GOOD(cudaFree(calls));
+}
+
+void sleeping_and_waking() {  // nothing is lost when streams and waiters fall asleep between operations
+  Gate a, b;
+  const cudaEvent_t e = event(), f = event();
+  int* calls;
+  GOOD(cudaMalloc(&calls, sizeof *calls));
+  *calls = 0;
+  for (int i = 0; i < 3000; ++i) {
+    dagc::launch(count, 1, 1, 0, a.stream, calls);
+    GOOD(cudaEventRecord(e, a.stream));
+    GOOD(cudaStreamWaitEvent(b.stream, e, 0));
+    dagc::launch(count, 1, 1, 0, b.stream, calls);
+    GOOD(cudaEventRecord(f, b.stream));
+    GOOD(cudaEventSynchronize(i % 3 == 0 ? f : e));
+    if (i % 100 == 0) usleep(200);
+  }
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(*calls == 6000);
+  GOOD(cudaFree(calls));
+}
+
+void idle_streams_use_no_processor() {
+  Gate a, b;
+  a.close();
+  const cudaEvent_t e = event();
+  GOOD(cudaEventRecord(e, a.stream));
+  GOOD(cudaStreamWaitEvent(b.stream, e, 0));  // b waits in an event, a in a host function, others have nothing to do
+  usleep(20000);
+  const std::clock_t before = std::clock();
+  const auto start = std::chrono::steady_clock::now();
+  usleep(200000);
+  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  EXPECT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC < 0.5 * wall);
+  a.open();
+}
+
+constexpr Case kCases[] = {
+#define CASE(name) {#name, name}
+    CASE(events_never_recorded_are_complete), CASE(events_mean_their_latest_record), CASE(waits_mean_the_record_before_them),
+    CASE(later_records_do_not_delay_earlier_waits), CASE(many_records_in_flight), CASE(event_times),
+    CASE(launches_that_cuda_refuses), CASE(arguments_are_converted_as_in_a_call), CASE(every_thread_runs_once), CASE(refusals),
+    CASE(destroyed_streams_finish_their_work), CASE(copies_and_fills), CASE(many_threads_issue), CASE(sleeping_and_waking),
+    CASE(idle_streams_use_no_processor),
+};
+
+}  // namespace
+
+int main(int count, char** arguments) { return run_cases(kCases, count, arguments); }

@@ -1,0 +1,487 @@
+// Kernels as people write them, against plain C++. The same text compiles with nvcc and must pass there, too.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "check.hpp"
+#include "dagc/math.hpp"
+#include "dagc/target.hpp"
+
+namespace {
+
+template <class T>
+class Device {
+ public:
+  explicit Device(std::size_t n) : n_(n) { GOOD(cudaMalloc(&data_, n * sizeof(T))); }
+  explicit Device(const std::vector<T>& from) : Device(from.size()) {
+    GOOD(cudaMemcpy(data_, from.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device() { GOOD(cudaFree(data_)); }
+  operator T*() const { return data_; }
+  std::vector<T> get() const {
+    GOOD(cudaGetLastError());
+    GOOD(cudaDeviceSynchronize());
+    std::vector<T> out(n_);
+    GOOD(cudaMemcpy(out.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost));
+    return out;
+  }
+
+ private:
+  std::size_t n_;
+  T* data_ = nullptr;
+};
+
+std::vector<double> numbers(std::size_t n) {  // in [0, 1), always the same
+  std::vector<double> out(n);
+  std::uint64_t state = 1;
+  for (double& x : out) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    x = static_cast<double>(state >> 11) / 9007199254740992.0;
+  }
+  return out;
+}
+bool near(double a, double b, double tolerance) { return std::fabs(a - b) <= tolerance * std::max(1.0, std::fabs(b)); }
+
+}  // namespace
+
+DAGC_KERNELS_BEGIN
+
+using real = double;
+__global__ void dot_blocks(real* sums, const real* a, const real* b, int n) {
+  __shared__ real s[256];
+  real v = 0;
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += 256 * gridDim.x) v += a[i] * (b ? b[i] : real(1));
+  s[threadIdx.x] = v;
+  for (int d = 128; d > 0; d /= 2) {
+    __syncthreads();
+    if (threadIdx.x < d) s[threadIdx.x] += s[threadIdx.x + d];
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = s[0];
+}
+
+__global__ void spmv_warp(float* y, const int* row_ptr, const int* col, const float* val, const float* x, int n) {
+  int i = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (i >= n) return;
+  float sum = 0;
+  for (int k = row_ptr[i] + lane; k < row_ptr[i + 1]; k += 32) sum += val[k] * __ldg(x + col[k]);
+  for (int d = 16; d > 0; d /= 2) sum += __shfl_down_sync(~0u, sum, d);
+  if (lane == 0) y[i] = sum;
+}
+
+__global__ void histogram(unsigned* bins, const int* keys, int n, int n_bins) {
+  extern __shared__ unsigned local[];
+  for (int b = threadIdx.x; b < n_bins; b += blockDim.x) local[b] = 0;
+  __syncthreads();
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&local[keys[i]], 1u);
+  __syncthreads();
+  for (int b = threadIdx.x; b < n_bins; b += blockDim.x) atomicAdd(&bins[b], local[b]);
+}
+
+__global__ void transpose(float* out, const float* in, int rows, int cols) {
+  __shared__ float tile[32][33];
+  int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+  for (int j = 0; j < 32; j += 8)
+    if (x < cols && y + j < rows) tile[threadIdx.y + j][threadIdx.x] = in[size_t(y + j) * cols + x];
+  __syncthreads();
+  x = blockIdx.y * 32 + threadIdx.x;
+  y = blockIdx.x * 32 + threadIdx.y;
+  for (int j = 0; j < 32; j += 8)
+    if (x < rows && y + j < cols) out[size_t(y + j) * rows + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+
+__global__ void stencil3(float* out, const float* in, int nx, int ny, int nz) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z * blockDim.z + threadIdx.z;
+  if (x >= nx || y >= ny || z >= nz) return;
+  auto at = [&](int i, int j, int k) { return in[(size_t((k + nz) % nz) * ny + (j + ny) % ny) * nx + (i + nx) % nx]; };
+  out[(size_t(z) * ny + y) * nx + x] =
+      at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) + at(x, y, z - 1) + at(x, y, z + 1) - 6 * at(x, y, z);
+}
+
+// Inclusive scan of a block: shuffles within a warp, shared memory across warps.
+__global__ void scan(int* out, const int* in, int n) {
+  __shared__ int warps[32];
+  int i = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  int v = i < n ? in[i] : 0;
+  for (int d = 1; d < 32; d *= 2) {
+    int left = __shfl_up_sync(0xffffffff, v, d);
+    if (lane >= d) v += left;
+  }
+  if (lane == 31) warps[warp] = v;
+  __syncthreads();
+  if (warp == 0) {
+    int w = lane < blockDim.x / 32 ? warps[lane] : 0;
+    for (int d = 1; d < 32; d *= 2) {
+      int left = __shfl_up_sync(0xffffffff, w, d);
+      if (lane >= d) w += left;
+    }
+    warps[lane] = w;
+  }
+  __syncthreads();
+  if (warp > 0) v += warps[warp - 1];
+  if (i < n) out[i] = v;
+}
+
+// The last block to finish adds up what all have left.
+__device__ unsigned blocks_done = 0;
+__global__ void sum_in_one_launch(double* result, double* partial, const double* in, int n) {
+  __shared__ double s[128];
+  __shared__ bool last;
+  double v = 0;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) v += in[i];
+  s[threadIdx.x] = v;
+  __syncthreads();
+  for (int d = 64; d > 0; d >>= 1) {
+    if (threadIdx.x < d) s[threadIdx.x] += s[threadIdx.x + d];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = s[0];
+    __threadfence();
+    last = atomicInc(&blocks_done, gridDim.x - 1) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (last && threadIdx.x == 0) {
+    double all = 0;
+    for (int b = 0; b < gridDim.x; ++b) all += partial[b];
+    *result = all;
+  }
+}
+
+__constant__ float weights[4];
+__global__ void weighted(float4* out, const float4* in, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float4 v = in[i];
+  out[i] = make_float4(v.x * weights[0], v.y * weights[1], v.z * weights[2], v.w * weights[3]);
+}
+
+template <class T, int kSize>
+__global__ void tiled_gemm(T* c, const T* a, const T* b, int n) {
+  __shared__ T as[kSize][kSize], bs[kSize][kSize];
+  int row = blockIdx.y * kSize + threadIdx.y, col = blockIdx.x * kSize + threadIdx.x;
+  T sum = 0;
+  for (int t = 0; t < n; t += kSize) {
+    as[threadIdx.y][threadIdx.x] = row < n && t + threadIdx.x < n ? a[row * n + t + threadIdx.x] : T(0);
+    bs[threadIdx.y][threadIdx.x] = t + threadIdx.y < n && col < n ? b[(t + threadIdx.y) * n + col] : T(0);
+    __syncthreads();
+    for (int k = 0; k < kSize; ++k) sum += as[threadIdx.y][k] * bs[k][threadIdx.x];
+    __syncthreads();
+  }
+  if (row < n && col < n) c[row * n + col] = sum;
+}
+
+// Every function of a warp once; 40 threads, so that the second warp has 8 lanes.
+__global__ void warp_functions(unsigned* out) {
+  unsigned lane = threadIdx.x % 32, t = threadIdx.x;
+  unsigned mask = t < 32 ? ~0u : 0xffu;
+  unsigned* o = out + t * 16;
+  o[0] = __shfl_sync(mask, t, 3);
+  o[1] = __shfl_sync(mask, t, lane + 9, 8);
+  o[2] = __shfl_up_sync(mask, t, 2);
+  o[3] = __shfl_up_sync(mask, t, 1, 4);
+  o[4] = __shfl_down_sync(mask, t, 1, 8);
+  o[5] = __shfl_xor_sync(mask, t, 5);
+  o[6] = __ballot_sync(mask, lane % 3 == 0);
+  o[7] = __any_sync(mask, t == 35) + 2 * __all_sync(mask, t < 32);
+  o[8] = __match_any_sync(mask, lane % 4);
+  o[9] = __reduce_add_sync(mask, t) + __reduce_max_sync(mask, t) * 1000;
+  o[10] = (unsigned)__shfl_sync(mask, (long long)t << 33, 1) + (unsigned)(__shfl_sync(mask, (long long)t << 33, 1) >> 33);
+  o[11] = (unsigned)(__shfl_xor_sync(mask, t * 0.5, 1) * 4) + (unsigned)(__shfl_xor_sync(mask, t * 0.5f, 1) * 4);
+  if (lane % 2) {  // two halves of a warp, apart
+    o[12] = __shfl_down_sync(mask & 0xaaaaaaaau, t, 2, 8);
+    __syncwarp(mask & 0xaaaaaaaau);
+  } else {
+    o[12] = __reduce_add_sync(mask & 0x55555555u, t);
+  }
+  __syncwarp(mask);
+  o[13] = __popc(mask) + 100 * __ffs(t) + 10000 * __clz(t);
+  o[14] = __syncthreads_count(t % 5 == 0) + 100 * __syncthreads_or(t == 39) + 1000 * __syncthreads_and(t < 39);
+  o[15] = __brev(t) ^ __umulhi(t * 0x10000001u, 77u);
+}
+
+__global__ void early_exits(int* out) {  // threads leave at different times; barriers count those that stay
+  int t = threadIdx.x;
+  for (int round = 0; round < 8; ++round) {
+    if (t % 8 == round) return;
+    __syncthreads();
+    out[t] = round + 1;
+  }
+}
+
+__global__ void atomics(int* i, unsigned* u, unsigned long long* l, float* f, double* d) {
+  int t = blockIdx.x * blockDim.x + threadIdx.x;
+  atomicAdd(&i[0], t);
+  atomicSub(&i[1], t);
+  atomicMin(&i[2], t - 50);
+  atomicMax(&i[3], t);
+  atomicOr(&i[4], 1 << t % 31);
+  atomicAnd(&i[5], ~(1 << t % 7));
+  atomicXor(&i[6], t);
+  atomicInc(&u[0], 99);
+  atomicDec(&u[1], 99);
+  atomicMax(&u[2], unsigned(t));
+  atomicCAS(&u[3], 0u, 5u);
+  atomicAdd(&l[0], 1ull << 33);
+  atomicMax(&l[1], (unsigned long long)t << 32);
+  atomicAdd(f, 0.5f);
+  atomicAdd(d, 0.25);
+  if (t == 7) atomicExch(&u[4], 9u);
+}
+
+__global__ void arithmetic(float* out, float x) {
+  out[0] = rsqrtf(x) + __fmaf_rn(x, 2.0f, 1.0f) + fminf(x, 1.0f) + max(x, 2.0f) + min(3, 5);
+  out[1] = __saturatef(x) + __expf(0.0f) + __fdividef(x, 2.0f) + abs(-x) + sqrt(x) + fabsf(-x);
+  out[2] = __int_as_float(__float_as_int(x)) + __mulhi(1 << 30, 8) + __float2int_rn(2.5f) + dagc::floor_div(-7, 2);
+}
+
+DAGC_KERNELS_END
+
+namespace {
+
+void test_dot() {
+  const int n = 12345;
+  const auto a = numbers(n);
+  const Device<double> x(a), sums(64), result(1);
+  dagc::launch(dot_blocks, 64, 256, 0, nullptr, sums, x, x, n);
+  dagc::launch(dot_blocks, 1, 256, 0, nullptr, result, sums, nullptr, 64);
+  double expected = 0;
+  for (const double v : a) expected += v * v;
+  EXPECT(near(result.get()[0], expected, 1e-12));
+}
+
+void test_spmv() {
+  const int n = 1001;
+  std::vector<int> ptr{0}, col;
+  std::vector<float> val, x(n);
+  const auto random = numbers(200'000);
+  std::size_t r = 0;
+  for (float& v : x) v = static_cast<float>(random[r++]);
+  for (int i = 0; i < n; ++i) {
+    for (int k = static_cast<int>(random[r++] * 90); k > 0; --k) {
+      col.push_back(static_cast<int>(random[r++] * n));
+      val.push_back(static_cast<float>(random[r++] - 0.5));
+    }
+    ptr.push_back(static_cast<int>(col.size()));
+  }
+  const Device<int> d_ptr(ptr), d_col(col);
+  const Device<float> d_val(val), d_x(x), y(n);
+  for (const int block : {64, 128, 256, 512}) {
+    dagc::launch(spmv_warp, (32 * n + block - 1) / block, block, 0, nullptr, y, d_ptr, d_col, d_val, d_x, n);
+    const auto got = y.get();
+    for (int i = 0; i < n; ++i) {
+      double sum = 0;
+      for (int k = ptr[i]; k < ptr[i + 1]; ++k) sum += double(val[k]) * x[col[k]];
+      EXPECT(near(got[i], sum, 1e-5));
+    }
+  }
+}
+
+void test_histogram() {
+  const int n = 30'000, bins = 300;
+  std::vector<int> keys(n);
+  std::vector<unsigned> expected(bins);
+  const auto random = numbers(n);
+  for (int i = 0; i < n; ++i) ++expected[keys[i] = static_cast<int>(random[i] * random[i] * bins)];
+  const Device<int> d_keys(keys);
+  const Device<unsigned> counts(std::vector<unsigned>(bins, 0));
+  cudaStream_t a, b;
+  GOOD(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
+  GOOD(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+  GOOD(cudaDeviceSynchronize());
+  dagc::launch(histogram, 7, 192, bins * sizeof(unsigned), a, counts, d_keys, n / 2, bins);  // two at once: atomics meet
+  dagc::launch(histogram, 5, 256, bins * sizeof(unsigned), b, counts, d_keys + n / 2, n / 2, bins);
+  EXPECT(counts.get() == expected);
+  GOOD(cudaStreamDestroy(a));
+  GOOD(cudaStreamDestroy(b));
+}
+
+void test_transpose() {
+  const int rows = 77, cols = 130;
+  std::vector<float> in(static_cast<std::size_t>(rows) * cols);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
+  const Device<float> d_in(in), d_out(in.size());
+  dagc::launch(transpose, dim3((cols + 31) / 32, (rows + 31) / 32), dim3(32, 8), 0, nullptr, d_out, d_in, rows, cols);
+  const auto out = d_out.get();
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < cols; ++j) EXPECT(out[static_cast<std::size_t>(j) * rows + i] == in[static_cast<std::size_t>(i) * cols + j]);
+}
+
+void test_stencil() {
+  const int nx = 19, ny = 13, nz = 7;
+  std::vector<float> in(static_cast<std::size_t>(nx) * ny * nz);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 97);
+  const Device<float> d_in(in), d_out(in.size());
+  dagc::launch(stencil3, dim3(3, 4, 4), dim3(8, 4, 2), 0, nullptr, d_out, d_in, nx, ny, nz);
+  const auto out = d_out.get();
+  auto at = [&](int x, int y, int z) {
+    return in[(static_cast<std::size_t>((z + nz) % nz) * ny + static_cast<std::size_t>((y + ny) % ny)) * nx + static_cast<std::size_t>((x + nx) % nx)];
+  };
+  for (int z = 0, i = 0; z < nz; ++z)
+    for (int y = 0; y < ny; ++y)
+      for (int x = 0; x < nx; ++x, ++i)
+        EXPECT(out[i] == at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) + at(x, y, z - 1) +
+                             at(x, y, z + 1) - 6 * at(x, y, z));
+}
+
+void test_scan() {
+  for (const int block : {32, 96, 256, 1024}) {
+    const int n = 2 * block - 5;
+    std::vector<int> in(n);
+    for (int i = 0; i < n; ++i) in[i] = i % 11 - 3;
+    const Device<int> d_in(in), d_out(n);
+    dagc::launch(scan, 2, block, 0, nullptr, d_out, d_in, n);
+    const auto out = d_out.get();
+    for (int i = 0, sum = 0; i < n; ++i) {
+      sum = i == block ? in[i] : sum + in[i];
+      EXPECT(out[i] == sum);
+    }
+  }
+}
+
+void test_sum_in_one_launch() {
+  const int n = 9999;
+  const auto in = numbers(n);
+  double expected = 0;
+  for (const double v : in) expected += v;
+  const Device<double> d_in(in), partial(16), result(1);
+  for (int i = 0; i < 3; ++i) {
+    dagc::launch(sum_in_one_launch, 16, 128, 0, nullptr, result, partial, d_in, n);
+    EXPECT(near(result.get()[0], expected, 1e-12));
+  }
+}
+
+void test_constant_and_vectors() {
+  const float host[4] = {1, 2, 3, 4};
+  GOOD(cudaMemcpyToSymbol(weights, host, sizeof host));
+  const std::vector<float4> in(100, make_float4(1, 1, 1, 2));
+  const Device<float4> d_in(in), d_out(100);
+  dagc::launch(weighted, 4, 32, 0, nullptr, d_out, d_in, 100);
+  for (const float4& v : d_out.get()) EXPECT(v.x == 1 && v.y == 2 && v.z == 3 && v.w == 8);
+  EXPECT(sizeof(float3) == 12 && alignof(float4) == 16 && alignof(double2) == 16 && sizeof(uchar4) == 4);
+}
+
+void test_gemm() {
+  const int n = 70;
+  const auto a = numbers(n * n);
+  const Device<double> x(a), c(n * n);
+  dagc::launch(tiled_gemm<double, 16>, dim3(5, 5), dim3(16, 16), 0, nullptr, c, x, x, n);
+  const auto out = c.get();
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int k = 0; k < n; ++k) sum += a[i * n + k] * a[k * n + j];
+      EXPECT(near(out[i * n + j], sum, 1e-12));
+    }
+}
+
+unsigned bits_reversed(unsigned x) {
+  unsigned out = 0;
+  for (int i = 0; i < 32; ++i) out |= (x >> i & 1) << (31 - i);
+  return out;
+}
+void test_warp_functions() {
+  const Device<unsigned> d_out(40 * 16);
+  dagc::launch(warp_functions, 1, 40, 0, nullptr, d_out);
+  const auto out = d_out.get();
+  for (unsigned t = 0; t < 40; ++t) {
+    const unsigned first = t / 32 * 32, lane = t % 32, lanes = t < 32 ? 32 : 8, mask = t < 32 ? ~0u : 0xffu;
+    unsigned thirds = 0, alike = 0, total = 0, even = 0, ffs = 0, clz = 32;
+    for (unsigned i = 0; i < lanes; ++i) {
+      thirds |= (i % 3 == 0) << i;
+      alike |= (i % 4 == lane % 4) << i;
+      total += first + i;
+      even += i % 2 ? 0 : first + i;
+    }
+    for (unsigned i = 0; i < 32; ++i) {
+      if (t >> i & 1) {
+        ffs = ffs ? ffs : i + 1;
+        clz = 31 - i;
+      }
+    }
+    const unsigned* o = &out[t * 16];
+    EXPECT(o[0] == first + 3);
+    EXPECT(o[1] == first + lane / 8 * 8 + (lane + 9) % 8);
+    EXPECT(o[2] == (lane < 2 ? t : t - 2));
+    EXPECT(o[3] == (lane % 4 < 1 ? t : t - 1));
+    EXPECT(o[4] == (lane % 8 == 7 ? t : t + 1));
+    EXPECT(o[5] == first + (lane ^ 5));
+    EXPECT(o[6] == thirds);
+    EXPECT(o[7] == (t < 32 ? 2 : 1));
+    EXPECT(o[8] == alike);
+    EXPECT(o[9] == total + (first + lanes - 1) * 1000);
+    EXPECT(o[10] == first + 1);
+    EXPECT(o[11] == 4 * (t ^ 1));
+    EXPECT(o[12] == (lane % 2 ? (lane % 8 > 5 ? t : t + 2) : even));
+    EXPECT(o[13] == static_cast<unsigned>(__builtin_popcount(mask)) + 100 * ffs + 10000 * clz);
+    EXPECT(o[14] == 8 + 100 * 1 + 1000 * 0);
+    EXPECT(o[15] == (bits_reversed(t) ^ static_cast<unsigned>((t * 0x10000001ull & 0xffffffffull) * 77u >> 32)));
+  }
+}
+
+void test_early_exits() {
+  for (const int block : {8, 50, 256}) {
+    const Device<int> d_out(std::vector<int>(block, 0));
+    dagc::launch(early_exits, 3, block, 0, nullptr, d_out);
+    const auto out = d_out.get();
+    for (int t = 0; t < block; ++t) EXPECT(out[t] == t % 8);
+  }
+}
+
+void test_atomics() {
+  const Device<int> i(std::vector<int>{0, 0, 0, 0, 0, ~0, 0});
+  const Device<unsigned> u(std::vector<unsigned>{0, 0, 0, 0, 0});
+  const Device<unsigned long long> l(std::vector<unsigned long long>{0, 0});
+  const Device<float> f(std::vector<float>{0});
+  const Device<double> d(std::vector<double>{0});
+  dagc::launch(atomics, 10, 50, 0, nullptr, i, u, l, f, d);
+  int xors = 0;
+  for (int t = 0; t < 500; ++t) xors ^= t;
+  EXPECT((i.get() == std::vector<int>{124750, -124750, -50, 499, 0x7fffffff, ~0x7f, xors}));
+  EXPECT((u.get() == std::vector<unsigned>{0, 0, 499, 5, 9}));
+  EXPECT((l.get() == std::vector<unsigned long long>{500ull << 33, 499ull << 32}));
+  EXPECT(f.get()[0] == 250 && d.get()[0] == 125);
+}
+
+void test_arithmetic() {
+  const Device<float> d_out(3);
+  dagc::launch(arithmetic, 1, 1, 0, nullptr, d_out, 4.0f);
+  const auto out = d_out.get();
+  EXPECT(near(out[0], 0.5 + 9 + 1 + 4 + 3, 1e-6));
+  EXPECT(near(out[1], 1 + 1 + 2 + 4 + 2 + 4, 1e-6));
+  EXPECT(near(out[2], 4 + 2 + 2 - 4, 1e-6));
+}
+
+void test_math() {
+  for (int a = -20; a <= 20; ++a)
+    for (int b = -7; b <= 7; ++b) {
+      if (b == 0) continue;
+      EXPECT(dagc::floor_div(a, b) == static_cast<std::int64_t>(std::floor(double(a) / b)));
+      EXPECT(dagc::ceil_div(a, b) == static_cast<std::int64_t>(std::ceil(double(a) / b)));
+      EXPECT(dagc::floor_mod(a, b) == a - b * dagc::floor_div(a, b));
+    }
+  static_assert(dagc::ceil_div(INT64_MAX, 2) == INT64_MAX / 2 + 1 && dagc::floor_div(INT64_MIN, 2) == INT64_MIN / 2);
+}
+
+constexpr Case kCases[] = {
+    {"dot", test_dot},
+    {"spmv", test_spmv},
+    {"histogram", test_histogram},
+    {"transpose", test_transpose},
+    {"stencil", test_stencil},
+    {"scan", test_scan},
+    {"sum_in_one_launch", test_sum_in_one_launch},
+    {"constant_and_vectors", test_constant_and_vectors},
+    {"gemm", test_gemm},
+    {"warp_functions", test_warp_functions},
+    {"early_exits", test_early_exits},
+    {"atomics", test_atomics},
+    {"arithmetic", test_arithmetic},
+    {"math", test_math},
+};
+
+}  // namespace
+
+int main(int count, char** arguments) { return run_cases(kCases, count, arguments); }
