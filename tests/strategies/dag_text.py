@@ -212,11 +212,11 @@ def loosened(draw: st.DrawFn, texts: Sequence[str]) -> str:
     """One of `texts` with other blanks, line ends and comments between its words: the same program."""
     text = draw(st.sampled_from(texts))
     tokens = scan(text)
-    start = draw(st.integers(0, max(0, len(tokens) - 40)))
+    start = draw(st.integers(0, max(0, len(tokens) - 12)))
     out, last = [], 0
     for i, token in enumerate(tokens):
         between = text[last : token.start]
-        if start <= i < start + 40:
+        if start <= i < start + 12:
             filler = st.sampled_from(["", " ", "   ", "\n", "\n\n\n", "\t", " // why\n", " /* why */ ", "\r\n"])
             between = between if between == "" or "\n" in between else draw(filler.filter(bool))
             between += draw(filler) if between else ""
