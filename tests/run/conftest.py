@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 
 from dagc import api
 from dagc.build import build
-from dagc.emit.table import rows
+from dagc.emit.table import table_line
 from dagc.run.launch import Finished, launch
 from dagc.run.mpi_env import thread_sanitizer_environment
 from dagc.setup import run_setup
@@ -60,20 +60,17 @@ class Built:
     def prover(self) -> Prover:
         return Prover(self.space.graph)
 
-    def run(self, traversals: Iterable[Traversal], *options: str, times: int = 1) -> Finished:
-        """One run and check of each traversal; each is issued `times` times in a row before its check."""
-        return self.run_tables(";".join(_line(t.entries) for _ in range(times)) for t in traversals)
+    def run(self, traversals: Iterable[Traversal], *, times: int = 1, first_report: bool = False) -> Finished:
+        """One run and check of each traversal; each is issued `times` times in a row before its check.
 
-    def run_tables(self, lines: Iterable[str], *options: str) -> Finished:
+        `first_report`: ThreadSanitizer ends the run with its first report, instead of collecting them.
+        """
         tables = self.directory / "tables.txt"
-        tables.write_text("".join(f"{line}\n" for line in lines))
-        argv = [self.runner, "--data", self.data, "--tables", tables, *options]
+        tables.write_text("".join(";".join([table_line(t)] * times) + "\n" for t in traversals))
         env = thread_sanitizer_environment(require_mpi()) if self.sanitize else {}
-        return launch(argv, self.ranks, env=env, timeout=300)
-
-
-def _line(entries: Sequence[Entry]) -> str:
-    return ";".join(",".join(map(str, row)) for row in rows(Traversal(tuple(entries))))
+        if first_report:
+            env["TSAN_OPTIONS"] += " halt_on_error=1"
+        return launch([self.runner, "--data", self.data, "--tables", tables], self.ranks, env=env, timeout=300)
 
 
 Make = Callable[..., Built]

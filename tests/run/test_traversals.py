@@ -21,7 +21,7 @@ pytestmark = needs_mpi
 
 
 def _sample(built: Built, number: int, seed: int) -> list[Traversal]:
-    """Uniformly drawn ones of the SpMV; fair steps for the halo exchange, whose space takes long to count, if at all."""
+    """Uniformly drawn ones of the SpMV; fair steps for the halo exchange, whose space takes long to count."""
     random = Random(seed)
     if len(built.space.graph.ops) < 20:
         return [built.space.sample(random) for _ in range(number)]
