@@ -90,21 +90,19 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """Every diagnostic at once: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-    from dagc.lang.lower import lower_with_diagnostics
+    from dagc.lang.lower import analyse
+    from dagc.lang.parse import parse
     from dagc.passes import graph_with_diagnostics
 
     source = _read_source(path)
-    sources = {source.path: source}
     try:
-        from dagc.lang.parse import parse
-
-        program, found = lower_with_diagnostics(parse(source), source, dict(defines or {}))
+        lowered = analyse(parse(source), source, dict(defines or {}))
     except ProgramError as error:
-        return Checked(error.diagnostics, {**sources, **error.sources})
-    if program is None:
-        return Checked(found, sources)
-    _, more = graph_with_diagnostics(program)
-    return Checked((*found, *more), program.sources)
+        return Checked(error.diagnostics, {source.path: source, **error.sources})
+    if lowered.program is None:
+        return Checked(lowered.diagnostics, lowered.sources)
+    _, more = graph_with_diagnostics(lowered.program)
+    return Checked((*lowered.diagnostics, *more), lowered.program.sources)
 
 
 def count(path: str | Path, defines: Defines | None = None) -> CountReport:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from dataclasses import dataclass
 
+from dagc.devices import gpus
 from dagc.errors import UsageError
 from dagc.plan import Target
 from dagc.toolchain import find_nvcc
@@ -23,24 +22,9 @@ class Choice:
 
 
 def gpu_arch() -> str | None:
-    """nvcc's name of the first GPU's architecture, None where there is no GPU (or no nvidia-smi to ask)."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return None
-    try:
-        answer = subprocess.run(
-            [tool, "--query-gpu=compute_cap", "--format=csv,noheader"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = answer.stdout.split()
-    if answer.returncode or not lines or not lines[0].replace(".", "").isdigit():
-        return None
-    return "sm_" + lines[0].replace(".", "")
+    """nvcc's name of the first GPU's architecture, None where there is no GPU."""
+    found = gpus()
+    return found[0].arch if found else None
 
 
 def choose_target(target: str | None, arch: str | None) -> Choice:
