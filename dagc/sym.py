@@ -78,7 +78,7 @@ def _exact(value: Number) -> Number:
 def _divide(a: Number, b: Number) -> Number:
     if isinstance(a, float) or isinstance(b, float):
         return a / b  # type: ignore[operator]
-    return _exact(Fraction(a) / Fraction(b))  # type: ignore[arg-type]
+    return _exact(Fraction(a) / Fraction(b))
 
 
 _RULES: dict[Fn, Callable[..., Number]] = {
@@ -250,7 +250,8 @@ def _times(a: Sym, b: Sym) -> Sym:
 def to_c(expr: Sym, name: Callable[[str], str] = str, _outer: int = 0) -> str:
     """C++ text over std::int64_t and double; `name` maps variables to C++ names.
 
-    `ceil(a / b)` becomes `dagc::ceil_div(a, b)`, `floor(a / b)` `dagc::floor_div(a, b)` (templates/runtime).
+    `ceil(a / b)` becomes `dagc::ceil_div(a, b)`, `floor(a / b)` `dagc::floor_div(a, b)`, `a % b`
+    `dagc::floor_mod(a, b)` (templates/runtime).
     """
     if isinstance(expr, Const):
         if isinstance(expr.value, bool):
@@ -275,7 +276,10 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, _outer: int = 0) -> str:
         inner = ", ".join(f"{cast}({to_c(a, name)})" if cast else to_c(a, name) for a in args)
         return f"{_CALLS[fn]}({inner})"
     if fn is Fn.NEG:
-        return f"-{to_c(args[0], name, 9)}"
+        inner = to_c(args[0], name, 9)
+        return f"-({inner})" if inner.startswith("-") else f"-{inner}"
+    if fn is Fn.MOD:  # C's % rounds to zero
+        return f"dagc::floor_mod({to_c(args[0], name)}, {to_c(args[1], name)})"
     if fn is Fn.NOT:
         return f"!{to_c(args[0], name, 9)}"
     if fn is Fn.COND:
