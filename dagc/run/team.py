@@ -42,14 +42,17 @@ class Team:
     def measure(
         self, library: Path, data: Path, rows: Sequence[Row], seconds: float, repeats: int, device_pointers: bool
     ) -> BenchResult:
-        """Check one run, then time it: as `bench` does, through the runner. Raises WrongResult on every rank."""
+        """Check one run, then time it: as `bench` does, through the runner.
+
+        Raises WrongResult on rank 0 and Elsewhere on the others, so that it is told once.
+        """
         with Runner(library, data, self.comm, mpi_takes_device_pointers=device_pointers) as runner:
             table = runner.prepare(rows)
             runner.reset()
             runner.execute(table)
             wrong = runner.verify()
             if wrong:
-                raise WrongResult(wrong)
+                raise WrongResult(wrong) if self.rank == 0 else Elsewhere(wrong, WrongResult.exit_code)
             runner.time(table, seconds)  # warm-up
             times = [runner.time(table, seconds) for _ in range(repeats)]
         return describe(times, self.size)
