@@ -1,0 +1,302 @@
+"""`compile`, end to end: what it writes builds, runs on four ranks, is checked, and is refused where it is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dagc import api
+from dagc.compiled import Compiled
+from dagc.errors import DagcError, UsageError, WrongResult
+from dagc.plan import Target
+from dagc.run.bench import run_bench
+from dagc.run.launch import Finished, launch, launch_command
+from dagc.text import traversal_text
+from dagc.toolchain import find_cmake, require_mpi
+from dagc.verify import NotProved
+from tests.run.conftest import HALO, LOWERINGS, SMALL, SPMV, needs_mpi
+
+pytestmark = needs_mpi
+QUICK = {"seconds": 0.001, "repeats": 3}
+
+
+def _compile(path: Path, out: Path, **more: object) -> Compiled:
+    defines = {**SMALL[path], **more.pop("defines", {})}  # type: ignore[dict-item]
+    return api.compile(path, out, target="host", defines=defines, **more)  # type: ignore[arg-type]
+
+
+# ---- good runs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
+def test_compile_and_run(tmp_path: Path, path: Path, lowering: str) -> None:
+    done = _compile(path, tmp_path / "out", defines=LOWERINGS[lowering], run=True, **QUICK)
+    assert (done.plan.target, done.number, done.target_reason) == (Target.HOST, 0, "as asked for")
+    result = done.result
+    assert result is not None
+    assert (result.ranks, result.repeats) == (4, 3)
+    assert 0 < result.minimum <= result.median <= result.maximum
+    assert result.low <= result.median <= result.high
+    assert result.record["traversal"] == traversal_text(done.plan.traversal, done.plan.graph)
+    assert {"plan.json", "traversal.txt", "kernels.cu", "bench.cpp", "iteration.hpp"} <= set(done.files)
+    assert all((done.directory / name).is_file() for name in done.files)
+
+
+def test_variants_and_blocks(tmp_path: Path) -> None:
+    defines = {"yl.variant": "warp_per_row", "yl.block": "64", "yr.variant": "warp_per_row"}
+    done = _compile(SPMV, tmp_path / "out", defines=defines, run=True, **QUICK)
+    assert done.result is not None
+    made = dict(done.plan.decisions)
+    assert (made["yl.variant"], made["yl.block"], made["yr.variant"]) == ("warp_per_row", 64, "warp_per_row")
+    assert "__shfl_down_sync" in (done.directory / "kernels.cu").read_text()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_other_numbers_of_ranks(tmp_path: Path, ranks: int) -> None:
+    """On one rank there are no messages, on one or three the faces of a dimension meet the same rank."""
+    for path in (SPMV, HALO):
+        done = _compile(path, tmp_path / path.stem, run=True, ranks=ranks, **QUICK)
+        assert done.result is not None
+        assert done.result.ranks == ranks
+
+
+# ---- which traversal -------------------------------------------------------------------------
+
+
+def test_traversal_by_id_by_text_and_by_plan(tmp_path: Path) -> None:
+    by_id = _compile(SPMV, tmp_path / "id", traversal="1234", run=True, **QUICK)
+    assert by_id.number == 1234
+    for wanted in ("traversal.txt", "plan.json"):
+        again = _compile(SPMV, tmp_path / wanted, traversal=str(by_id.directory / wanted), build=False)
+        assert (again.number, again.plan.traversal) == (1234, by_id.plan.traversal)
+        written = (again.directory / "iteration.hpp").read_text()
+        assert written == (by_id.directory / "iteration.hpp").read_text()
+
+
+def test_a_traversal_that_is_not_proved_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("pack@s0 post_recv post_send wait_recv wait_send yl@s0 yr@s0 y@s0 record(e0)@s0 sync(e0) end\n")
+    with pytest.raises(NotProved, match=r"entry 3: `post_send` may start before `pack` has completed") as refused:
+        _compile(SPMV, tmp_path / "out", traversal=str(text), run=True)
+    assert refused.value.exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pruned_traversal_is_taken(tmp_path: Path) -> None:
+    """Right, though not in the counted space: yr on pack's stream needs no record of its own."""
+    text = tmp_path / "mine.txt"
+    text.write_text(
+        "pack@s0 post_recv record(e0)@s0 sync(e0) post_send wait_recv wait_send yl@s0 record(e1)@s0 sync(e1) "
+        "yr@s0 y@s0 record(e2)@s0 sync(e2) end\n"
+    )
+    done = _compile(SPMV, tmp_path / "out", traversal=str(text), run=True, **QUICK)
+    assert done.number is None
+    assert done.result is not None
+
+
+@pytest.mark.parametrize("wanted", ["2036", "nowhere.txt", "-1"])
+def test_traversals_that_are_not_there(tmp_path: Path, wanted: str) -> None:
+    with pytest.raises(UsageError):
+        _compile(SPMV, tmp_path / "out", traversal=wanted, build=False)
+
+
+def test_a_plan_of_another_program(tmp_path: Path) -> None:
+    other = _compile(SPMV, tmp_path / "other", defines={"rows": "2001"}, build=False)
+    with pytest.raises(UsageError, match="written for program"):
+        _compile(SPMV, tmp_path / "out", traversal=str(other.directory / "plan.json"), build=False)
+
+
+# ---- the output directory --------------------------------------------------------------------
+
+
+def test_what_dagc_did_not_write_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="content that dagc did not write"):
+        _compile(SPMV, tmp_path, build=False)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+    _compile(SPMV, tmp_path, build=False, force=True)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "plan.json").is_file()
+    _compile(SPMV, tmp_path, build=False)  # now it is dagc's
+
+
+# ---- the program by itself -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spmv(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    return _compile(SPMV, tmp_path_factory.mktemp("spmv") / "out", run=True, **QUICK)
+
+
+Bench = Callable[..., Finished]
+
+
+@pytest.fixture
+def bench(spmv: Compiled) -> Bench:
+    def run(*options: str, ranks: int = 4, data: Path | None = None) -> Finished:
+        assert spmv.binary is not None
+        return launch([spmv.binary, "--data", data or spmv.directory / "data-4", *options], ranks, timeout=120)
+
+    return run
+
+
+def test_bench_explains_itself(spmv: Compiled) -> None:
+    assert spmv.binary is not None
+    done = subprocess.run([spmv.binary, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    for option in ("--data", "--seconds", "--repeats", "--json", "--check-only"):
+        assert option in done.stdout
+
+
+def test_bench_prints_json(bench: Bench) -> None:
+    done = bench("--seconds", "0.001", "--repeats", "4", "--json", "-")
+    record = json.loads(done.check().stdout)
+    assert record["program"] == "spmv"
+    assert len(record["time"]["seconds"]) == 4
+    assert all(s > 0 for s in record["time"]["seconds"])
+
+
+def test_bench_only_checks(bench: Bench) -> None:
+    done = bench("--check-only").check()
+    assert done.stdout.startswith("spmv on 4 ranks: ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "code", "says"),
+    [
+        (("--secnds", "1"), 1, 2, "--secnds"),
+        (("--repeats", "0"), 1, 2, "at least 1"),
+        ((), 2, 3, "made for 4 ranks, but started with 2"),
+        ((), 5, 3, "made for 4 ranks, but started with 5"),
+    ],
+)
+def test_bench_refuses(bench: Bench, options: tuple[str, ...], ranks: int, code: int, says: str) -> None:
+    done = bench(*options, ranks=ranks)
+    assert done.returncode == code
+    lines = [line for line in done.stderr.splitlines() if line.startswith(("dagc:", "bench:"))]
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0]
+
+
+def _spoiled(spmv: Compiled, folder: Path, name: str, value: float) -> Path:
+    """The arrays with one number changed, on rank 2."""
+    shutil.copytree(spmv.directory / "data-4", folder)
+    file = folder / "rank-0002" / name
+    array = np.load(file)
+    array[array.size // 2] = value
+    np.save(file, array)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["expected/y.npy", "x_l.npy", "val_l.npy"])
+def test_a_wrong_result_is_told(spmv: Compiled, tmp_path: Path, name: str) -> None:
+    data = _spoiled(spmv, tmp_path / "data", name, 1e3)
+    assert spmv.binary is not None
+    with pytest.raises(WrongResult, match=r"rank \d: y is wrong: element") as wrong:
+        run_bench(spmv.binary, data, 4, 0.001, 3)
+    assert wrong.value.exit_code == 1
+
+
+def test_not_a_number_is_wrong(spmv: Compiled, tmp_path: Path) -> None:
+    data = _spoiled(spmv, tmp_path / "data", "x_l.npy", float("nan"))
+    assert spmv.binary is not None
+    with pytest.raises(WrongResult, match="y is wrong"):
+        run_bench(spmv.binary, data, 4, 0.001, 3)
+
+
+@pytest.mark.parametrize("spoil", ["gone", "empty", "short", "other type"])
+def test_arrays_that_do_not_fit(spmv: Compiled, tmp_path: Path, spoil: str) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(spmv.directory / "data-4", folder)
+    file = folder / "rank-0001" / "x_l.npy"
+    array = np.load(file)
+    match spoil:
+        case "gone":
+            file.unlink()
+        case "empty":
+            file.write_bytes(b"")
+        case "short":
+            np.save(file, array[:-1])
+        case "other type":
+            np.save(file, array.astype(np.float64))
+    assert spmv.binary is not None
+    with pytest.raises(DagcError, match="x_l") as refused:
+        run_bench(spmv.binary, folder, 4, 0.001, 3)
+    assert refused.value.exit_code == 5
+    assert "rank 1" in refused.value.message
+
+
+@pytest.mark.skipif(find_cmake() is None, reason="no cmake: the emitted CMakeLists.txt was not tried")
+def test_the_directory_builds_without_dagc(spmv: Compiled, tmp_path: Path) -> None:
+    """A copy, elsewhere, with CMake and the MPI that is there."""
+    source = tmp_path / "source"
+    shutil.copytree(spmv.directory, source, ignore=shutil.ignore_patterns("bench", "data-*"))
+    cmake, mpi = find_cmake(), require_mpi()
+    assert cmake is not None
+    assert mpi.mpiexec is not None
+    wrapper = mpi.mpiexec.with_name(mpi.mpiexec.name.replace("mpiexec", "mpicxx"))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("DAGC")}
+    build = tmp_path / "build"
+    for command in (
+        [str(cmake.path), "-S", str(source), "-B", str(build), f"-DMPI_CXX_COMPILER={wrapper}"],
+        [str(cmake.path), "--build", str(build)],
+    ):
+        made = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
+    data = spmv.directory / "data-4"
+    checked = launch([build / "bench", "--data", data, "--check-only"], 4, timeout=120).check()
+    assert checked.stdout.startswith("spmv on 4 ranks")
+    assert launch([build / "runner", "--data", data], 4, timeout=120).check().stdout == "0: good\n"
+
+
+# ---- started by the user's own mpiexec -------------------------------------------------------
+
+
+def _under_mpiexec(ranks: int, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "dagc", "compile", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(api.__file__).parents[1])}
+    command = launch_command(require_mpi(), argv, ranks)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
+
+
+def test_under_mpiexec_the_command_joins(tmp_path: Path) -> None:
+    arguments = (SPMV, "-o", "out", "--target", "host", "--run", "-D", "rows=2000", "--repeats", "2")
+    done = _under_mpiexec(2, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("results agree with the reference") == 1
+    assert done.stdout.splitlines()[-1].split()[0] == "2"
+    assert (tmp_path / "out" / "data-2" / "rank-0001").is_dir()
+
+
+@pytest.mark.parametrize(("wrong", "says"), [("-Drows=many", "rows"), ("-Dno_such=1", "no_such")])
+def test_under_mpiexec_an_error_is_told_once(tmp_path: Path, wrong: str, says: str) -> None:
+    done = _under_mpiexec(2, SPMV, "-o", "out", "--target", "host", "--run", wrong, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("error:") == 1
+    assert says in done.stderr
+
+
+def test_under_mpiexec_a_wrong_result_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "sample"
+    shutil.copytree(SPMV.parent, folder)
+    code = (folder / "spmv.py").read_text()
+    broken = code.replace(
+        'return {"y": np.concatenate([np.empty(0), *y])', 'return {"y": 2 * np.concatenate([np.empty(0), *y])'
+    )
+    assert broken != code
+    (folder / "spmv.py").write_text(broken)
+    done = _under_mpiexec(2, folder / "spmv.dag", "-o", "out", "--target", "host", "--run", "-Drows=2000", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("y is wrong: element") == 1, done.stderr
