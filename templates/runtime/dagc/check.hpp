@@ -5,9 +5,11 @@
 // Define DAGC_NO_MPI to use this header (and npy.hpp, options.hpp) in a program without MPI.
 #pragma once
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #ifndef DAGC_NO_MPI
 #include <mpi.h>
@@ -40,6 +42,8 @@ inline bool mpi_running() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::fprintf(stderr, "dagc: rank %d: %s\n", rank, message.c_str());
     std::fflush(stderr);
+    // The starter reads the ranks' output and their abort from different places; it loses what it has not read by then.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
   }
