@@ -1,0 +1,295 @@
+"""The command line as a user meets it: each command once, exit codes, and mistakes that never give a traceback."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.run.conftest import can_run
+
+ROOT = Path(__file__).parents[1]
+SPMV, HALO = ROOT / "samples/spmv/spmv.dag", ROOT / "samples/halo3d/halo3d.dag"
+TRAVERSALS = ROOT / "tests/data/spmv-2036-4xh200.csv"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def dagc(*arguments: str | Path, cwd: Path | None = None, **more: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dagc", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=300, **more  # type: ignore[call-overload]
+    )  # fmt: skip
+
+
+def good(*arguments: str | Path, cwd: Path | None = None) -> str:
+    done = dagc(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+# ---- each command ----------------------------------------------------------------------------
+
+
+def test_help_names_every_command() -> None:
+    text = good("--help")
+    commands = ("compile", "count", "list", "show", "check", "fmt", "setup", "doctor")
+    assert all(f"\n    {command} " in text for command in commands)
+    for command in commands:
+        assert good(command, "--help").startswith(f"usage: dagc {command} ")
+    assert good("--version").split()[0] == "dagc"
+
+
+@pytest.mark.parametrize("transport", ["mpi_cuda", "mpi_host"])
+@pytest.mark.parametrize(("streams", "count"), [(2, 2036), (3, 8507), (4, 10517)])
+def test_count(transport: str, streams: int, count: int) -> None:
+    text = good("count", SPMV, "--transport", transport, "--streams", str(streams))
+    assert text.startswith(f"{count} implementations of spmv: ")
+
+
+def test_count_of_the_defaults_and_other_lowerings() -> None:
+    report = json.loads(good("count", SPMV, "--json"))
+    assert (report["program"], report["count"]) == ("spmv", 2036)
+    assert {line["count"] for line in report["lines"]} >= {2036, 23450, 96}
+
+
+@pytest.mark.slow
+def test_count_of_the_halo_exchange() -> None:
+    text = good("count", HALO, "--transport", "mpi_cuda")
+    assert text.split()[0] == "5367658504764649454197598361600000"
+
+
+@pytest.mark.parametrize("transport", ["mpi_cuda", "mpi_host"])
+def test_list_is_the_2036(transport: str) -> None:
+    with TRAVERSALS.open(newline="") as file:
+        known = {row["traversal"] for row in csv.DictReader(file)}
+    lines = good("list", SPMV, "--transport", transport, "--plain").splitlines()
+    assert len(lines) == len(known) == 2036
+    assert set(lines) == known
+
+
+def test_list_numbers_stably() -> None:
+    few = good("list", SPMV, "--limit", "3").splitlines()
+    assert [line.split(":")[0] for line in few] == ["0", "1", "2"]
+    as_json = [json.loads(line) for line in good("list", SPMV, "--limit", "3", "--json").splitlines()]
+    assert [f"{x['id']}: {x['traversal']}" for x in as_json] == few
+    assert good("list", SPMV, "--limit", "0") == ""
+
+
+def test_show(tmp_path: Path) -> None:
+    assert good("show", HALO, "--transport", "mpi_cuda").startswith("halo: 33 vertices with start and end, 115 edges;")
+    assert good("show", SPMV, "--format", "dot").startswith('digraph "spmv" {')
+    assert good("show", SPMV, "--format", "svg", "-o", tmp_path / "dag.svg") == ""
+    assert ET.parse(tmp_path / "dag.svg").getroot().tag.endswith("svg")
+
+
+def test_check_tells_everything_at_once(tmp_path: Path) -> None:
+    assert good("check", SPMV) == f"{SPMV}: no errors\n"
+    broken = tmp_path / "broken.dag"
+    broken.write_text(SPMV.read_text().replace("pack -> x.send;", "").replace("{yl, yr} -> y", "yl -> y"))
+    done = dagc("check", broken)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("[unordered-hazard]") == 2
+    assert f"{broken}:" in done.stderr
+    assert "mend: add the edge `yr -> y`" in done.stderr
+    assert done.stderr.endswith("2 errors\n")
+
+
+def test_fmt(tmp_path: Path) -> None:
+    text = SPMV.read_text()
+    file = tmp_path / "mine.dag"
+    file.write_text(text.replace("param rows        : i64", "param rows        :   i64"))
+    assert dagc("fmt", "--check", file).returncode == 1
+    assert good("fmt", "--stdout", file) == good("fmt", "--stdout", SPMV)
+    assert good("fmt", file) == f"formatted {file}\n"
+    assert good("fmt", file) == ""
+    assert good("fmt", "--check", file) == ""
+
+
+def test_setup(tmp_path: Path) -> None:
+    assert (
+        good("setup", SPMV, "-n", "2", "-o", tmp_path / "d", "-D", "rows=100") == f"arrays of 2 ranks in {tmp_path}/d\n"
+    )
+    said = json.loads((tmp_path / "d/setup.json").read_text())
+    assert (said["ranks"], said["params"]["rows"]) == (2, 100)
+    assert (tmp_path / "d/rank-0001/expected/y.npy").is_file()
+
+
+def test_doctor() -> None:
+    done = dagc("doctor", "--json")
+    assert done.returncode in (0, 3)
+    names = {fact["name"] for fact in json.loads(done.stdout)["facts"]}
+    assert {"C++ compiler", "MPI", "nvcc", "GPU", "numpy"} <= names
+    text = dagc("doctor")
+    assert text.returncode == done.returncode
+    assert ("The host target can run here." in text.stdout) == (done.returncode == 0)
+
+
+def test_compile_without_a_build(tmp_path: Path) -> None:
+    text = good("compile", SPMV, "--no-build", "--target", "cuda", "--arch", "sm_90", "-o", tmp_path / "out")
+    assert text.startswith("target     cuda sm_90 (as asked for)\n")
+    assert "traversal  0, proved\n" in text
+    assert (tmp_path / "out/bench.cu").is_file()
+
+
+def test_the_default_output_directory(tmp_path: Path) -> None:
+    good("compile", SPMV, "--no-build", "--target", "host", cwd=tmp_path)
+    assert (tmp_path / "dagc-out/spmv/plan.json").is_file()
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_compile_and_run(tmp_path: Path) -> None:
+    arguments = ("-D", "rows=2000", "--repeats", "2", "--seconds", "0.001")
+    text = good("compile", SPMV, "-o", tmp_path / "out", "--target", "host", "--run", "-n", "2", *arguments)
+    assert "results agree with the reference" in text
+    assert text.splitlines()[-1].split()[0] == "2"
+
+
+# ---- a user's mistakes -----------------------------------------------------------------------
+
+
+def refused(*arguments: str | Path, code: int = 2, cwd: Path | None = None) -> str:
+    """What is said; never a traceback, always a mend or a reason."""
+    done = dagc(*arguments, cwd=cwd)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "error:" in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "count", "list", "show", "fmt"])
+def test_files_that_cannot_be_read(tmp_path: Path, command: str) -> None:
+    assert "nowhere.dag" in refused(command, tmp_path / "nowhere.dag")
+    assert str(tmp_path) in refused(command, tmp_path)
+    latin = tmp_path / "latin.dag"
+    latin.write_bytes("program größe\n".encode("latin-1"))
+    assert "byte 10 is not UTF-8" in refused(command, latin)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "COMMAND"),
+        (["conut", SPMV], "conut"),
+        (["count"], "FILE"),
+        (["count", SPMV, "-D", "rows"], "not of the form NAME=VALUE"),
+        (["count", SPMV, "-D", "=3"], "not of the form NAME=VALUE"),
+        (["count", SPMV, "-D", "no_such=3"], "no_such"),
+        (["count", SPMV, "-D", "rows=many"], "rows"),
+        (["count", SPMV, "-D", "yl.block=100"], "yl.block"),
+        (["count", SPMV, "--transport", "pigeon"], "pigeon"),
+        (["count", SPMV, "--streams", "0"], "at least 1"),
+        (["list", SPMV, "--limit", "-1"], "at least 0"),
+        (["list", SPMV, "--json", "--plain"], "not allowed with"),
+        (["show", SPMV, "--format", "png"], "png"),
+        (["setup", SPMV, "-n", "0", "-o", "d"], "at least 1"),
+        (["setup", SPMV], "-o"),
+        (["compile", SPMV, "--target", "fpga"], "fpga"),
+        (["compile", SPMV, "--run", "-n", "0"], "at least 1"),
+        (["compile", SPMV, "--seconds", "0"], "positive"),
+        (["compile", SPMV, "--no-build", "--traversal", "2036"], "from 0 to 2035"),
+        (["compile", SPMV, "--no-build", "--traversal", "nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_arguments_that_are_refused(tmp_path: Path, arguments: list[str | Path], says: str) -> None:
+    assert says in refused(*arguments, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "entries, the last is end|never issued"),
+        ("pack@s0 nonsense end", r"mine.txt:1:9: `nonsense`: there is no op of that name"),
+        ("pack\n", r"mine.txt:1:1: `pack`: a GPU op needs a stream"),
+        ("{}", "schema_version"),
+        ("{", "not JSON"),
+    ],
+)
+def test_traversal_files_that_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    import re
+
+    (tmp_path / "mine.txt").write_text(text)
+    said = refused("compile", SPMV, "--no-build", "--traversal", "mine.txt", "-o", "out", cwd=tmp_path)
+    assert re.search(says, said), said
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unproved_traversal_names_the_ops(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text(
+        "pack@s0 post_recv post_send wait_recv wait_send yl@s0 yr@s0 y@s0 record(e0)@s0 sync(e0) end"
+    )
+    said = refused("compile", SPMV, "--no-build", "--traversal", "mine.txt", "-o", "out", cwd=tmp_path)
+    assert "`post_send` may start before `pack` has completed" in said
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert "a file of that name exists" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file")
+    assert "dagc did not write" in refused("compile", SPMV, "--no-build", "-o", tmp_path)
+    assert "file/below" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file/below")
+    assert "no/x.svg" in refused("show", SPMV, "--format", "svg", "-o", tmp_path / "no/x.svg")
+    assert "/proc/none" in refused("setup", SPMV, "-D", "rows=100", "-n", "1", "-o", "/proc/none")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_missing_tool(tmp_path: Path) -> None:
+    """No compiler on the path: the sources are written, and the build says what is missing."""
+    environment = {**ENVIRONMENT, "PATH": str(tmp_path)}
+    environment.pop("DAGC_CXX", None)
+    command = [sys.executable, "-m", "dagc", "compile", str(SPMV), "--target", "host", "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 3, done.stderr
+    assert "mend:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out/bench").exists()
+
+
+# ---- pipes and interrupts --------------------------------------------------------------------
+
+
+def test_a_reader_that_leaves() -> None:
+    command = [sys.executable, "-m", "dagc", "list", str(SPMV), "--streams", "3"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("0: ")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_a_full_disk() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dagc", "count", str(SPMV)],
+            stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 5
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_interrupt() -> None:
+    """In the middle of a long list."""
+    command = [sys.executable, "-m", "dagc", "list", str(HALO)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "dagc: interrupted\n"
