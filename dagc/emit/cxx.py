@@ -62,4 +62,7 @@ def value_type(value: Value) -> str:
 
 def expression(expr: Sym, name: Callable[[str], str]) -> str:
     """C++ text of an expression whose integer variables are 64 bits wide, so that literals need no type."""
-    return re.sub(r"std::int64_t\{(-?\d+)\}", r"\1", sym.to_c(expr, name))
+    text = sym.to_c(expr, name)
+    if re.fullmatch(r"std::int64_t\{-\d+\}", text):
+        return text[13:-1]
+    return re.sub(r"std::int64_t\{(-\d+)\}", r"(\1)", re.sub(r"std::int64_t\{(\d+)\}", r"\1", text))

@@ -222,7 +222,7 @@ class _Driver:
 
     def _copy(self, op: CopyOp, stream: str) -> list[str]:
         whole = op.src if op.src.start is not None else op.dst
-        start, count = self._span(whole)
+        _start, count = self._span(whole)
         setup = f"{mangle(op.name)}_count"
         self.setup[f"{setup} = {count}"] = None
         on_device = [self.layout.arrays[r.array].place is Place.DEVICE for r in (op.dst, op.src)]

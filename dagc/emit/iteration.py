@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagc.emit.program import dag_text
+from dagc.emit.dag_text import dag_text
 from dagc.emit.steps import Step, Steps
 from dagc.graph import Action, Graph, GraphOp
 from dagc.ir import CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region

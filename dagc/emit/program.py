@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dagc import sym
 from dagc.emit.cxx import cxx_string, cxx_type
+from dagc.emit.dag_text import dag_text
 from dagc.emit.kernels import implementation
 from dagc.emit.layout import Layout, product, value_type
 from dagc.emit.names import mangle
@@ -92,13 +93,6 @@ def program_view(layout: Layout, steps: Steps) -> ProgramView:
 
 def _file(name: str) -> str:
     return cxx_string(f"{mangle(name)}.npy")
-
-
-def dag_text(expr: Sym | None) -> str:
-    """An expression as a `.dag` has it, for comments and messages."""
-    if expr is None:
-        return "*"
-    return sym.to_c(expr).replace("std::int64_t{", "").replace("}", "").replace("dagc::", "")
 
 
 def _shape(layout: Layout, dims: tuple[Sym | None, ...]) -> str:
@@ -231,9 +225,8 @@ def _size(layout: Layout, region: Region) -> Sym | str:
 
 
 def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> Iterator[Call]:
-    if not isinstance(has, str) and not isinstance(wants, str):
-        if sym.equal(has, wants):
-            return
+    if not isinstance(has, str) and not isinstance(wants, str) and sym.equal(has, wants):
+        return
     left, right = (s if isinstance(s, str) else layout.text(s) for s in (has, wants))
     yield Call("dagc::check_size", f"{left}, {right}, {cxx_string(what)}")
 
@@ -254,4 +247,4 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
                 yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
 
 
-__all__ = ["ROLES", "ProgramView", "dag_text", "program_view"]
+__all__ = ["ROLES", "ProgramView", "program_view"]

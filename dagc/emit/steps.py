@@ -176,7 +176,8 @@ class Steps:
 
     def _post(self, op: GraphOp) -> Call:
         exchange = op.op
-        assert isinstance(exchange, ExchangeOp) and op.message is not None
+        assert isinstance(exchange, ExchangeOp)
+        assert op.message is not None
         message, send = exchange.messages[op.message], op.action is Action.POST_SEND
         region = message.send if send else message.recv
         what, args = self._ends(message, send)

@@ -1,0 +1,54 @@
+"""Plans of the samples, for tests of emission."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from dagc.emit import emit, runtime_headers
+from dagc.graph import Graph
+from dagc.lang.lower import lower
+from dagc.lang.parse import parse
+from dagc.passes import build_graph
+from dagc.plan import Plan, Target
+from dagc.source import Source
+from dagc.space import Space
+
+ROOT = Path(__file__).parents[2]
+SPMV = ROOT / "samples/spmv/spmv.dag"
+HALO = ROOT / "samples/halo3d/halo3d.dag"
+SINK = Path(__file__).parent / "data/sink.dag"
+
+
+def graph(path: Path, **defines: str) -> Graph:
+    # Names of files show in emitted text: keep them free of where the checkout is.
+    source = Source(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
+    return build_graph(lower(parse(source), source, defines))
+
+
+def graph_of(text: str, **defines: str) -> Graph:
+    """The graph of a program given as text."""
+    source = Source("test.dag", text)
+    return build_graph(lower(parse(source), source, defines))
+
+
+@lru_cache(maxsize=32)
+def _plan(path: Path, target: Target, defines: tuple[tuple[str, str], ...]) -> Plan:
+    made = graph(path, **dict(defines))
+    return Plan(made, next(iter(Space(made))), target)
+
+
+def plan(path: Path, target: Target, **defines: str) -> Plan:
+    """The first traversal of a program."""
+    return _plan(path, target, tuple(sorted(defines.items())))
+
+
+def write(made: Plan, directory: Path) -> Path:
+    """Everything a compiler needs; returns the directory."""
+    for name, text in emit(made).items():
+        (directory / name).write_text(text, encoding="utf-8")
+    for name, path in runtime_headers().items():
+        to = directory / "include" / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_bytes(path.read_bytes())
+    return directory

@@ -1,0 +1,156 @@
+"""What is emitted, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dagc.emit import emit, runtime_headers, why_no_driver
+from dagc.emit.render import comment, number_lines, tidy
+from dagc.errors import DagcError
+from dagc.plan import Plan, Target
+from dagc.space import Space
+from tests.emit.build import HALO, ROOT, SINK, SPMV, graph, graph_of, plan
+
+
+def first(text: str, target: Target = Target.HOST, **defines: str) -> Plan:
+    made = graph_of(text, **defines)
+    return Plan(made, next(iter(Space(made))), target)
+
+
+def test_files_of_both_targets() -> None:
+    host, cuda = emit(plan(SPMV, Target.HOST)), emit(plan(SPMV, Target.CUDA))
+    both = {"kernels.cu", "program.hpp", "iteration.hpp", "CMakeLists.txt", "plan.json", "traversal.txt"}
+    assert host.keys() == both | {"bench.cpp", "runner.cpp"}
+    assert cuda.keys() == both | {"bench.cu", "runner.cu", "driver.py", "driver_runtime.py"}
+
+
+def test_kernels_are_the_same_text_on_both_targets() -> None:
+    for path in (SPMV, HALO):
+        assert emit(plan(path, Target.HOST))["kernels.cu"] == emit(plan(path, Target.CUDA))["kernels.cu"]
+
+
+def test_only_launches_differ() -> None:
+    host = emit(plan(SPMV, Target.HOST))["iteration.hpp"].splitlines()
+    cuda = emit(plan(SPMV, Target.CUDA))["iteration.hpp"].splitlines()
+    different = [(h, c) for h, c in zip(host, cuda, strict=True) if h != c]
+    assert len(different) == 4
+    assert all("dagc::launch(" in h and "<<<" in c for h, c in different)
+
+
+def test_lines_point_into_the_program() -> None:
+    text = emit(plan(SPMV, Target.CUDA))["kernels.cu"].splitlines()
+    source = SPMV.read_text().splitlines()
+    seen = 0
+    for i, line in enumerate(text):
+        if match := re.fullmatch(r'#line (\d+) "samples/spmv/spmv.dag"', line):
+            assert text[i + 1].strip() == source[int(match[1]) - 1].strip()
+            seen += 1
+        elif match := re.fullmatch(r'#line (\d+) "kernels.cu"', line):
+            assert int(match[1]) == i + 2
+    assert seen == 3
+
+
+def test_instances_of_a_kernel_get_names_of_their_own() -> None:
+    text = emit(plan(SPMV, Target.CUDA, **{"yl.variant": "warp_per_row", "yr.block": "128"}))["kernels.cu"]
+    assert "void spmv_warp_per_row(" in text
+    assert "void spmv_thread_per_row(" in text
+    text = emit(plan(SPMV, Target.CUDA, **{"yr.block": "128"}))["kernels.cu"]
+    assert "void spmv_block64(" in text
+    assert "void spmv_block128(" in text
+
+
+def test_names_of_columns_and_members_do_not_clash() -> None:
+    text = """
+      program clash
+      scalar comm, event : i32
+      array lambda : f32[comm] in
+      array load : f32[comm] out
+      kernel double(y: out f32[n], x: in f32[n], n: i32) {
+        gpu { launch grid(1) block(1) cuda \"\"\" if (n) y[0] = x[0]; \"\"\" }
+      }
+      dag { iteration : gpu double(load, lambda, comm) }
+    """
+    program = emit(first(text))["program.hpp"]
+    for member in ("comm_{}", "event_{}", "lambda_;", "load_;"):
+        assert member in program
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "samples").glob("*/*.dag")), ids=lambda p: p.stem)
+def test_every_sample_is_emitted_or_refused_clearly(path) -> None:  # type: ignore[no-untyped-def]
+    try:
+        files = emit(plan(path, Target.HOST))
+    except DagcError as error:
+        assert "not supported yet" in error.message  # noqa: PT017
+        assert re.match(r"samples/\w+/\w+\.dag:\d+:\d+: ", error.message)  # noqa: PT017
+    else:
+        assert "@" not in re.sub(r"@s\d+", "", files["kernels.cu"])
+
+
+def test_nccl_is_refused() -> None:
+    with pytest.raises(DagcError, match="not supported yet"):
+        emit(plan(SPMV, Target.CUDA, transport="nccl"))
+
+
+def test_a_driver_is_left_out_where_it_could_not_work() -> None:
+    made = plan(SINK, Target.CUDA)
+    assert why_no_driver(made) == "op `device` is host code"
+    assert "driver.py" not in emit(made)
+    assert why_no_driver(plan(SPMV, Target.CUDA)) == ""
+
+
+def test_device_pointers_are_asked_for_before_any_message() -> None:
+    for path, target in ((SPMV, Target.CUDA), (HALO, Target.CUDA), (SPMV, Target.HOST)):
+        files = emit(plan(path, target, transport="mpi_cuda"))
+        bench = files["bench.cu" if target is Target.CUDA else "bench.cpp"]
+        assert bench.index("dagc::require_device_pointers(device_pointers);") < bench.index("iteration(p);")
+    assert "require_device_pointers" not in emit(plan(SPMV, Target.CUDA))["bench.cu"]
+
+
+def test_sizes_that_cannot_be_proved_are_checked() -> None:
+    checks = re.findall(r"dagc::check_\w+\(.*\);", emit(plan(SINK, Target.HOST))["program.hpp"])
+    assert 'dagc::check_slice(500, p.n, p.n, "b in op high");' in checks
+    assert 'dagc::check_peer(p.towards, p.ranks, "x");' in checks
+    assert not any("sums" in c for c in checks)  # 0 .. 1 of 2 elements needs no check
+
+
+def test_runtime_headers_are_complete() -> None:
+    names = set(runtime_headers())
+    for name, path in runtime_headers().items():
+        for included in re.findall(r'#include "(dagc/\w+\.hpp)"', path.read_text()):
+            assert included in names, f"{name} includes {included}"
+
+
+def test_tags_are_unique() -> None:
+    text = emit(plan(HALO, Target.HOST, per_axis="true"))["iteration.hpp"]
+    tags = re.findall(r"dagc::post_send\(.*, (\d+), p\.comm\);", text)
+    assert sorted(tags) == [str(t) for t in range(6)]
+
+
+def test_staging_copies_whole_arrays_once() -> None:
+    text = emit(plan(HALO, Target.CUDA, staging="ops"))["iteration.hpp"]
+    assert text.count("cudaMemcpyDeviceToHost") == 6
+    assert text.count("cudaMemcpyHostToDevice") == 6
+
+
+def test_graph_choices_reach_the_plan() -> None:
+    made = graph(HALO, streams="3", per_axis="true")
+    assert made.streams == 3
+
+
+# ---- filters ------------------------------------------------------------------------------
+
+
+def test_comment() -> None:
+    assert comment("a\n  b \\") == "  // a b "
+    assert comment("") == ""
+
+
+def test_number_lines() -> None:
+    assert number_lines('a\n#line @ "f"\nb\n#line @ "f"') == 'a\n#line 3 "f"\nb\n#line 5 "f"'
+
+
+def test_tidy() -> None:
+    assert tidy("\n\na  \n\n\n\nb\n\n") == "a\n\nb\n"
+    assert tidy("a\n\n\n\nb", empty=2) == "a\n\n\nb\n"

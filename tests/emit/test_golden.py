@@ -1,0 +1,31 @@
+"""Emitted text of the two samples, as golden files: a change of emission shows as a change of these."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.emit import emit
+from dagc.plan import Target
+from tests.conftest import Compare
+from tests.emit.build import HALO, SPMV, plan
+
+GOLDEN = Path(__file__).parents[1] / "golden/emit"
+
+
+@pytest.mark.parametrize("target", list(Target), ids=lambda t: t.value)
+@pytest.mark.parametrize("path", [SPMV, HALO], ids=lambda p: p.stem)
+def test_emitted_text(path: Path, target: Target, golden: Compare) -> None:
+    small = {"nx": "16", "ny": "12", "nz": "8"} if path is HALO else {}
+    files = emit(plan(path, target, **small))
+    same_always = {"plan.json", "driver_runtime.py"}  # the sample's text, and a file of templates/
+    for name in sorted(files.keys() - same_always):
+        golden(GOLDEN / f"{path.stem}-{target.value}" / f"{name}.golden", files[name])
+
+
+@pytest.mark.parametrize("lowering", ["staging", "mpi_cuda"])
+def test_lowerings_of_the_spmv(lowering: str, golden: Compare) -> None:
+    choice = {"staging": {"staging": "ops"}, "mpi_cuda": {"transport": "mpi_cuda"}}[lowering]
+    files = emit(plan(SPMV, Target.CUDA, **choice))
+    golden(GOLDEN / f"spmv-cuda-{lowering}" / "iteration.hpp.golden", files["iteration.hpp"])

@@ -1,0 +1,83 @@
+"""Plan and plan.json."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagc.emit import emit
+from dagc.errors import UsageError
+from dagc.graph import Graph
+from dagc.lang.lower import lower
+from dagc.lang.parse import parse
+from dagc.passes import build_graph
+from dagc.plan import PlanInputs, Target, canonical_text, plan_from_json, plan_inputs, plan_to_json, program_hash
+from dagc.source import Source
+from tests.emit.build import SPMV, graph, plan
+
+
+def rebuild(inputs: PlanInputs) -> Graph:
+    """The graph of the texts and choices in a plan alone."""
+    source = Source(inputs.path, dict(inputs.sources)[inputs.path])
+    defines = dict(inputs.params) | dict(inputs.decisions)
+    return build_graph(lower(parse(source), source, defines))
+
+
+def test_a_plan_comes_back_from_its_own_text() -> None:
+    made = plan(SPMV, Target.CUDA, transport="mpi_cuda", rows="2000", **{"yl.variant": "warp_per_row"})
+    text = plan_to_json(made)
+    again = plan_from_json(text, rebuild(plan_inputs(text)))
+    assert again.traversal == made.traversal
+    assert again.decisions == made.decisions
+    assert emit(again) == emit(made)
+
+
+def test_decisions_are_all_there() -> None:
+    made = dict(plan(SPMV, Target.HOST).decisions)
+    assert made["transport"] == "mpi_host"
+    assert made["staging"] == "fused"
+    assert made["streams"] == 2
+    assert made["yl.block"] == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "no schema_version"),
+        ('{"schema_version": 2}', "schema_version 2, expected 1"),
+        ('{"schema_version": 1}', "not a plan"),
+    ],
+)
+def test_what_is_no_plan(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan_inputs(text, "p.json")
+
+
+@pytest.mark.parametrize(("key", "value"), [("target", "tpu"), ("sources", []), ("traversal", None)])
+def test_broken_fields(key: str, value: object) -> None:
+    record = json.loads(plan_to_json(plan(SPMV, Target.HOST)))
+    record[key] = value
+    with pytest.raises(UsageError, match="not a plan"):
+        plan_inputs(json.dumps(record))
+
+
+def test_a_plan_of_another_program_is_refused() -> None:
+    text = plan_to_json(plan(SPMV, Target.HOST))
+    with pytest.raises(UsageError, match="written for program"):
+        plan_from_json(text, graph(SPMV, rows="3000"))
+
+
+def test_layout_and_comments_do_not_change_the_hash() -> None:
+    program = graph(SPMV).program
+    source = program.sources[program.path]
+    other = Source(program.path, "// a new comment\n" + source.text.replace("  gpu {", "    gpu   {"))
+    assert program_hash(lower(parse(other), other, {})) == program_hash(program)
+    changed = Source(program.path, source.text.replace("a[i] + b[i]", "a[i] - b[i]"))
+    assert program_hash(lower(parse(changed), changed, {})) != program_hash(program)
+
+
+def test_canonical_text_keeps_code_and_strings() -> None:
+    text = 'a  /* x */ b // c\n"d  // e"  """ f  // g """'
+    assert canonical_text(text) == 'a b "d  // e" """ f  // g """'

@@ -1,0 +1,72 @@
+"""One expression, three texts: what dagc evaluates, what C++ computes and what Python computes are equal."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dagc.emit.cxx import expression
+from dagc.emit.python_text import python
+from dagc.resources import resource
+from dagc.sym import Apply, Const, Fn, Sym, Var, apply, evaluate
+from dagc.toolchain import find_cxx
+
+ENV = {"a": 7, "b": -12, "c": 100_003, "zero": 0}
+
+
+def sizes(depth: int = 3) -> st.SearchStrategy[Sym]:
+    leaf = st.one_of(st.sampled_from([Var(n) for n in ENV]), st.integers(-9, 9).map(Const))
+    if depth == 0:
+        return leaf
+    less = sizes(depth - 1)
+    divisor = st.sampled_from([Const(2), Const(32), Const(-3), Var("a")])
+    return st.one_of(
+        leaf,
+        st.builds(apply, st.sampled_from([Fn.ADD, Fn.SUB, Fn.MUL, Fn.MIN, Fn.MAX]), less, less),
+        st.builds(lambda f, x, y: apply(f, apply(Fn.DIV, x, y)), st.sampled_from([Fn.FLOOR, Fn.CEIL]), less, divisor),
+        st.builds(lambda x, y: apply(Fn.MOD, x, y), less, divisor),
+        st.builds(lambda t, x, y: Apply(Fn.COND, (Apply(Fn.LT, (t, Const(0))), x, y)), less, less, less),
+        st.builds(lambda x: apply(Fn.NEG, x), less),
+    )
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@given(sizes())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+def test_python_computes_what_dagc_evaluates(expr: Sym) -> None:
+    names = {**ENV, "dagc": SimpleNamespace(ceil_div=ceil_div)}
+    assert eval(python(expr, str), names) == evaluate(expr, ENV)
+
+
+@pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
+def test_cxx_computes_what_dagc_evaluates(tmp_path: Path) -> None:
+    """One program for many expressions: a compiler run each would take minutes."""
+    expressions: list[Sym] = []
+
+    @given(sizes())
+    @settings(max_examples=200, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    def collect(expr: Sym) -> None:
+        # Signed overflow has no meaning in C++, and sizes stay far from it.
+        if isinstance(value := evaluate(expr, ENV), int) and abs(value) < 2**62:
+            expressions.append(expr)
+
+    collect()
+    lines = "".join(f'  std::printf("%lld\\n", (long long)({expression(e, str)}));\n' for e in expressions)
+    values = "".join(f"  std::int64_t {n} = {v}; (void){n};\n" for n, v in ENV.items())
+    head = '#include <algorithm>\n#include <cstdint>\n#include <cstdio>\n#include "dagc/math.hpp"\n'
+    (tmp_path / "t.cpp").write_text(f"{head}int main() {{\n{values}{lines}}}\n")
+    cxx = find_cxx()
+    assert cxx is not None
+    command = [str(cxx.path), "-std=c++17", "-w", "-I", str(resource("templates/runtime")), "t.cpp", "-o", "t"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    out = subprocess.run(["./t"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    for text, expr in zip(out.split(), expressions, strict=True):
+        assert int(text) == evaluate(expr, ENV), expression(expr, str)
