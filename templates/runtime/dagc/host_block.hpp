@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "host_fiber.hpp"
+#include "host_lanes.hpp"
 #include "host_types.hpp"
 
 inline thread_local uint3 threadIdx{0, 0, 0};
@@ -22,51 +23,6 @@ inline thread_local dim3 gridDim{1, 1, 1};
 inline constexpr int warpSize = 32;
 
 namespace dagc::host {
-
-inline constexpr unsigned int kMaxThreads = 1024;
-inline constexpr std::size_t kMaxShared = 227 * 1024;
-
-// Where a launch stands, for messages.
-struct Site {
-  const void* kernel;
-  const char* file;
-  int line;
-};
-
-enum class Wait : std::uint8_t { none, barrier, sync, shuffle, ballot, match, fold };
-
-inline const char* name(Wait wait) {
-  switch (wait) {
-    case Wait::none: return "nothing";
-    case Wait::barrier: return "__syncthreads";
-    case Wait::sync: return "__syncwarp";
-    case Wait::shuffle: return "__shfl_sync";
-    case Wait::ballot: return "__ballot_sync, __all_sync or __any_sync";
-    case Wait::match: return "__match_any_sync";
-    case Wait::fold: return "__reduce_sync";
-  }
-  return "";
-}
-
-// One thread of the block.
-struct Lane {
-  Fiber* fiber = nullptr;  // where it is suspended
-  uint3 index{0, 0, 0};
-  Wait wait = Wait::none;
-  std::uint8_t source = 0;  // shuffle: the lane whose value is wanted
-  std::uint32_t mask = 0;   // of the warp's exchange it waits for
-  std::uint64_t value = 0, result = 0;
-  std::uint64_t (*fold)(std::uint64_t, std::uint64_t) = nullptr;
-};
-
-struct Warp {
-  std::uint32_t live = 0;     // not yet exited
-  std::uint32_t waiting = 0;  // in an exchange of the warp
-};
-
-struct Votes {
-  int any = 0, all = 1, count = 0;
-};
 
 // Runs blocks on the calling thread; one per thread.
 class Block {
@@ -111,7 +67,8 @@ class Block {
     Lane& me = lanes_[current_];
     Warp& warp = warps_[current_ / 32];
     const std::uint32_t bit = 1u << (current_ % 32);
-    if ((mask & bit) == 0) report("the mask of %s (%#x) does not name the calling lane %u", name(kind), mask, current_ % 32);
+    if ((mask & bit) == 0)
+      report("the mask of %s (%#x) does not name the calling lane %u", name(kind), mask, current_ % 32);
     me.wait = kind;
     me.mask = mask;
     me.value = value;
@@ -173,7 +130,9 @@ class Block {
     for (unsigned int first = 0; first < total_; first += 32) {
       const unsigned int count = total_ - first < 32 ? total_ - first : 32;
       const std::uint32_t all = count == 32 ? ~0u : (1u << count) - 1;
-      const std::uint32_t gone = first + count <= current_ ? all : first >= current_ ? 0 : (1u << (current_ - first)) - 1;
+      const std::uint32_t gone = first + count <= current_ ? all
+                                 : first >= current_       ? 0
+                                                           : (1u << (current_ - first)) - 1;
       warps_[first / 32] = Warp{all & ~gone, 0};
       for (unsigned int i = 0; i < count; ++i) lanes_[first + i].wait = Wait::none;
     }
@@ -222,32 +181,6 @@ class Block {
       if (i != current_) enqueue(i);
     }
     return true;
-  }
-
-  static void resolve(Lane* lanes, std::uint32_t group, Wait kind) {
-    constexpr std::uint64_t undefined = ~std::uint64_t{0};  // what a shuffle reads of a lane that is not there: NaN
-    std::uint64_t common = 0;
-    bool first = true;
-    for (std::uint32_t left = group; left != 0 && kind != Wait::sync; left &= left - 1) {
-      const int i = __builtin_ctz(left);
-      Lane& lane = lanes[i];
-      switch (kind) {
-        case Wait::shuffle: lane.result = (group >> lane.source & 1) != 0 ? lanes[lane.source].value : undefined; break;
-        case Wait::ballot: common |= static_cast<std::uint64_t>(lane.value != 0) << i; break;
-        case Wait::fold: common = first ? lane.value : lane.fold(common, lane.value); break;
-        case Wait::match:
-          lane.result = 0;
-          for (std::uint32_t rest = group; rest != 0; rest &= rest - 1) {
-            const int k = __builtin_ctz(rest);
-            lane.result |= static_cast<std::uint64_t>(lanes[k].value == lane.value) << k;
-          }
-          break;
-        default: break;
-      }
-      first = false;
-    }
-    if (kind != Wait::ballot && kind != Wait::fold) return;
-    for (std::uint32_t left = group; left != 0; left &= left - 1) lanes[__builtin_ctz(left)].result = common;
   }
 
   void enqueue(unsigned int lane) {
@@ -321,7 +254,8 @@ class Block {
       std::snprintf(where, sizeof where, "kernel %s, launched at %s:%d", symbol.dli_sname, site_->file, site_->line);
     else
       std::snprintf(where, sizeof where, "kernel launched at %s:%d", site_->file, site_->line);
-    std::snprintf(message, sizeof message, "%s: block (%u, %u, %u): %s", where, blockIdx.x, blockIdx.y, blockIdx.z, what);
+    std::snprintf(message, sizeof message, "%s: block (%u, %u, %u): %s", where, blockIdx.x, blockIdx.y, blockIdx.z,
+                  what);
     fatal(message);
   }
 
@@ -342,9 +276,10 @@ class Block {
       }
     }
     if (one == nullptr) report("%u threads wait in __syncthreads for ever", at_barrier_);
-    report("deadlock: %u threads wait in __syncthreads, %u in warp functions, the first of them in %s with mask %#x, "
-           "where the lanes %#x do not come",
-           at_barrier_, in_exchange, name(one->wait), one->mask, missing);
+    report(
+        "deadlock: %u threads wait in __syncthreads, %u in warp functions, the first of them in %s with mask %#x, "
+        "where the lanes %#x do not come",
+        at_barrier_, in_exchange, name(one->wait), one->mask, missing);
   }
 
   const Site* site_ = nullptr;

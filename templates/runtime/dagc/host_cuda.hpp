@@ -11,147 +11,16 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "host_block.hpp"
 #include "host_device.hpp"
+#include "host_runtime.hpp"
 #include "host_stream.hpp"
 #include "host_types.hpp"
 
-using cudaStream_t = CUstream_st*;
-using cudaEvent_t = CUevent_st*;
-using cudaHostFn_t = void (*)(void*);
-
-inline constexpr cudaStream_t cudaStreamLegacy = nullptr;
-
 namespace dagc::host {
-
-inline thread_local cudaError_t last_error = cudaSuccess;
-
-inline cudaError_t remember(cudaError_t error) {
-  if (error != cudaSuccess) last_error = error;
-  return error;
-}
-
-// All streams and events of the process, touched by issuing threads only. Never destroyed: streams' threads may still
-// sleep in them when the process ends.
-class Runtime {
- public:
-  static Runtime& get() {
-    static Runtime& runtime = *new Runtime;
-    return runtime;
-  }
-
-  CUstream_st* make_stream(unsigned int flags) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if ((flags & cudaStreamNonBlocking) == 0) any_blocking_.store(true, std::memory_order_relaxed);
-    for (const auto& stream : streams_)
-      if (!stream->open()) {
-        stream->reopen(flags);
-        return stream.get();
-      }
-    streams_.push_back(std::make_unique<CUstream_st>(flags));
-    return streams_.back().get();
-  }
-  CUevent_st* make_event(unsigned int flags) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& event : events_)
-      if (!event->open()) {
-        event->reopen(flags);
-        return event.get();
-      }
-    events_.push_back(std::make_unique<CUevent_st>(flags));
-    return events_.back().get();
-  }
-
-  // The stream that a handle names, ready for the next operation; null for one that was destroyed.
-  CUstream_st* resolve(cudaStream_t handle) {
-    CUstream_st* stream = handle == nullptr ? null_stream() : handle;
-    if (!stream->open()) return nullptr;
-    if (any_blocking_.load(std::memory_order_relaxed)) order_with_null(*stream);
-    return stream;
-  }
-
-  void synchronize(CUstream_st& stream) {
-    for (int i = 0; i < kSpins; ++i) {
-      if (stream.idle()) return;
-      pause();
-    }
-    Record* record = marks_.record_held(stream);
-    record->wait();
-    record->drop();
-  }
-  void synchronize_null() {
-    if (CUstream_st* stream = null_.load(std::memory_order_acquire)) synchronize(*stream);
-  }
-  void synchronize_all() {
-    std::vector<CUstream_st*> all;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      for (const auto& stream : streams_) all.push_back(stream.get());
-    }
-    for (CUstream_st* stream : all) synchronize(*stream);
-  }
-
- private:
-  CUstream_st* null_stream() {
-    if (CUstream_st* stream = null_.load(std::memory_order_acquire)) return stream;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (null_.load(std::memory_order_relaxed) == nullptr) {
-      streams_.push_back(std::make_unique<CUstream_st>(cudaStreamDefault));
-      null_.store(streams_.back().get(), std::memory_order_release);
-    }
-    return null_.load(std::memory_order_relaxed);
-  }
-
-  // CUDA's legacy rule: the null stream and streams that were not created non-blocking wait for one another.
-  void order_with_null(CUstream_st& stream) {
-    CUstream_st* const null = null_.load(std::memory_order_acquire);
-    if (null == nullptr || !stream.blocking()) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (&stream != null) {
-      after(stream, *null);
-      return;
-    }
-    for (const auto& other : streams_)
-      if (other.get() != null && other->blocking()) after(stream, *other);
-  }
-  void after(CUstream_st& later, CUstream_st& earlier) {
-    if (!earlier.used()) return;
-    Record* record = marks_.record_held(earlier);
-    later.push([record] {
-      record->wait();
-      record->drop();
-    });
-  }
-
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<CUstream_st>> streams_;
-  std::vector<std::unique_ptr<CUevent_st>> events_;
-  std::atomic<CUstream_st*> null_{nullptr};
-  std::atomic<bool> any_blocking_{false};
-  CUevent_st marks_{cudaEventDisableTiming};  // for marks of one use: only its records matter
-};
-
-// Issues `work` on a stream.
-template <class F>
-cudaError_t issue(cudaStream_t handle, F work) {
-  CUstream_st* stream = Runtime::get().resolve(handle);
-  if (stream == nullptr) return remember(cudaErrorInvalidResourceHandle);
-  stream->push(std::move(work));
-  return cudaSuccess;
-}
-
-inline cudaError_t allocate(void** pointer, std::size_t bytes) {
-  *pointer = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  *pointer = bytes < SIZE_MAX - 255 ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
-  return remember(*pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
-}
 
 inline bool valid_launch(const dim3& grid, const dim3& block, std::size_t shared) {
   const bool grid_fits = grid.x - 1 < 0x7fffffffu && grid.y - 1 < 65535 && grid.z - 1 < 65535;
@@ -170,7 +39,8 @@ namespace dagc {
 
 // The grid of a launch; remembers where the launch stands, for messages.
 struct LaunchGrid {
-  LaunchGrid(dim3 grid, const char* from = __builtin_FILE(), int at = __builtin_LINE()) : size(grid), file(from), line(at) {}
+  LaunchGrid(dim3 grid, const char* from = __builtin_FILE(), int at = __builtin_LINE())
+      : size(grid), file(from), line(at) {}
   template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
   LaunchGrid(Number blocks, const char* from = __builtin_FILE(), int at = __builtin_LINE())
       : size(static_cast<unsigned int>(blocks)), file(from), line(at) {}
@@ -230,11 +100,25 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int devic
   if (device != 0) return dagc::host::remember(cudaErrorInvalidDevice);
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  *properties = {"host", static_cast<std::size_t>(pages) * static_cast<std::size_t>(page), 48 * 1024, dagc::host::kMaxShared,
-                 65536, 32, 1024, {1024, 1024, 64}, {0x7fffffff, 65535, 65535}, 0, 0, cores, 2048};
+  *properties = {"host",
+                 static_cast<std::size_t>(pages) * static_cast<std::size_t>(page),
+                 48 * 1024,
+                 dagc::host::kMaxShared,
+                 65536,
+                 32,
+                 1024,
+                 {1024, 1024, 64},
+                 {0x7fffffff, 65535, 65535},
+                 0,
+                 0,
+                 cores,
+                 2048};
   return cudaSuccess;
 }
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9
+};
 template <class F>
 cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute attribute, int value) {
   const bool fits = attribute != cudaFuncAttributeMaxDynamicSharedMemorySize ||
@@ -271,8 +155,10 @@ inline cudaError_t cudaFree(void* pointer) {
 }
 inline cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
 
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return dagc::host::remember(cudaErrorInvalidMemcpyDirection);
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t stream = nullptr) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
+    return dagc::host::remember(cudaErrorInvalidMemcpyDirection);
   if (bytes != 0 && (to == nullptr || from == nullptr)) return dagc::host::remember(cudaErrorInvalidValue);
   return dagc::host::issue(stream, [=] {
     if (bytes != 0) std::memcpy(to, from, bytes);
@@ -291,10 +177,13 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaS
   });
 }
 // The host does not wait for it, as in CUDA: a non-blocking stream must be made to.
-inline cudaError_t cudaMemset(void* to, int value, std::size_t bytes) { return cudaMemsetAsync(to, value, bytes, nullptr); }
+inline cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+  return cudaMemsetAsync(to, value, bytes, nullptr);
+}
 
-inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                                     std::size_t height, cudaMemcpyKind, cudaStream_t stream = nullptr) {
+inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                                     std::size_t width, std::size_t height, cudaMemcpyKind,
+                                     cudaStream_t stream = nullptr) {
   if (width > to_pitch || width > from_pitch) return dagc::host::remember(cudaErrorInvalidValue);
   return dagc::host::issue(stream, [=] {
     for (std::size_t row = 0; row < height; ++row)
@@ -302,8 +191,8 @@ inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void*
   });
 }
 template <class T>
-cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, std::size_t bytes, std::size_t offset, cudaMemcpyKind kind,
-                                    cudaStream_t stream = nullptr) {
+cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, std::size_t bytes, std::size_t offset,
+                                    cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
   return cudaMemcpyAsync(reinterpret_cast<char*>(&symbol) + offset, from, bytes, kind, stream);
 }
 template <class T>
@@ -321,7 +210,9 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int 
 inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int) {
   return cudaStreamCreateWithFlags(stream, flags);
 }
-inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
 // Returns at once, as in CUDA: what was issued still runs.
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return dagc::host::remember(stream != nullptr && stream->close() ? cudaSuccess : cudaErrorInvalidResourceHandle);
@@ -343,7 +234,8 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function
 // Later work of the stream waits for the event's latest recording so far; recording it again changes nothing in that.
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned int = cudaEventWaitDefault) {
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
-  if (stream == nullptr || event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (stream == nullptr || event == nullptr || !event->open())
+    return dagc::host::remember(cudaErrorInvalidResourceHandle);
   if (dagc::host::Record* record = event->held())
     stream->push([record] {
       record->wait();
@@ -366,7 +258,8 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle = nullptr) {
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
-  if (stream == nullptr || event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (stream == nullptr || event == nullptr || !event->open())
+    return dagc::host::remember(cudaErrorInvalidResourceHandle);
   event->record(*stream);
   return cudaSuccess;
 }

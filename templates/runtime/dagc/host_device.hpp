@@ -55,33 +55,33 @@ inline int lane() { return static_cast<int>(block_here("a warp function").lane()
 
 template <class T, class F>
 T fold(std::uint32_t mask, T value, F) {
-  return from_bits<T>(block_here("__reduce_sync").exchange(Wait::fold, mask, to_bits(value), 0, [](std::uint64_t a, std::uint64_t b) {
-    return to_bits(F{}(from_bits<T>(a), from_bits<T>(b)));
-  }));
+  return from_bits<T>(
+      block_here("__reduce_sync").exchange(Wait::fold, mask, to_bits(value), 0, [](std::uint64_t a, std::uint64_t b) {
+        return to_bits(F{}(from_bits<T>(a), from_bits<T>(b)));
+      }));
 }
 
 }  // namespace dagc::host
 
-#define DAGC_SHUFFLES(T)                                                                                             \
-  inline T __shfl_sync(unsigned int mask, T value, int source, int width = 32) {                                     \
-    return dagc::host::shuffle(mask, value, (dagc::host::lane() & -width) | (source & (width - 1)));                 \
-  }                                                                                                                  \
-  inline T __shfl_up_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {                          \
-    const int lane = dagc::host::lane(), from = lane - static_cast<int>(delta);                                      \
-    return dagc::host::shuffle(mask, value, from < (lane & -width) ? -1 : from);                                     \
-  }                                                                                                                  \
-  inline T __shfl_down_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {                        \
-    const int lane = dagc::host::lane(), from = lane + static_cast<int>(delta);                                      \
-    return dagc::host::shuffle(mask, value, from > (lane | (width - 1)) ? -1 : from);                                \
-  }                                                                                                                  \
-  inline T __shfl_xor_sync(unsigned int mask, T value, int bits, int width = 32) {                                   \
-    const int lane = dagc::host::lane(), from = lane ^ bits;                                                         \
-    return dagc::host::shuffle(mask, value, from > (lane | (width - 1)) ? -1 : from);                                \
-  }                                                                                                                  \
-  inline unsigned int __match_any_sync(unsigned int mask, T value) {                                                 \
-    return static_cast<unsigned int>(                                                                                \
-        dagc::host::block_here("__match_any_sync")                                                                   \
-            .exchange(dagc::host::Wait::match, mask, dagc::host::to_bits(value)));                                   \
+#define DAGC_SHUFFLES(T)                                                                                        \
+  inline T __shfl_sync(unsigned int mask, T value, int source, int width = 32) {                                \
+    return dagc::host::shuffle(mask, value, (dagc::host::lane() & -width) | (source & (width - 1)));            \
+  }                                                                                                             \
+  inline T __shfl_up_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {                     \
+    const int lane = dagc::host::lane(), from = lane - static_cast<int>(delta);                                 \
+    return dagc::host::shuffle(mask, value, from < (lane & -width) ? -1 : from);                                \
+  }                                                                                                             \
+  inline T __shfl_down_sync(unsigned int mask, T value, unsigned int delta, int width = 32) {                   \
+    const int lane = dagc::host::lane(), from = lane + static_cast<int>(delta);                                 \
+    return dagc::host::shuffle(mask, value, from > (lane | (width - 1)) ? -1 : from);                           \
+  }                                                                                                             \
+  inline T __shfl_xor_sync(unsigned int mask, T value, int bits, int width = 32) {                              \
+    const int lane = dagc::host::lane(), from = lane ^ bits;                                                    \
+    return dagc::host::shuffle(mask, value, from > (lane | (width - 1)) ? -1 : from);                           \
+  }                                                                                                             \
+  inline unsigned int __match_any_sync(unsigned int mask, T value) {                                            \
+    return static_cast<unsigned int>(dagc::host::block_here("__match_any_sync")                                 \
+                                         .exchange(dagc::host::Wait::match, mask, dagc::host::to_bits(value))); \
   }
 DAGC_SHUFFLES(int)
 DAGC_SHUFFLES(unsigned int)
@@ -105,12 +105,12 @@ inline int __all_sync(unsigned int mask, int vote) { return __ballot_sync(mask, 
 // All lanes that have not exited: nothing runs in step here, so there is no narrower answer.
 inline unsigned int __activemask() { return dagc::host::block_here("__activemask").live_mask(); }
 
-#define DAGC_REDUCE(function, T, expression)                                            \
-  inline T function(unsigned int mask, T value) {                                       \
-    struct Fold {                                                                       \
-      T operator()(T a, T b) const { return expression; }                               \
-    };                                                                                  \
-    return dagc::host::fold(mask, value, Fold{});                                       \
+#define DAGC_REDUCE(function, T, expression)              \
+  inline T function(unsigned int mask, T value) {         \
+    struct Fold {                                         \
+      T operator()(T a, T b) const { return expression; } \
+    };                                                    \
+    return dagc::host::fold(mask, value, Fold{});         \
   }
 DAGC_REDUCE(__reduce_add_sync, unsigned int, a + b)
 DAGC_REDUCE(__reduce_add_sync, int, static_cast<int>(static_cast<unsigned int>(a) + static_cast<unsigned int>(b)))
@@ -146,27 +146,27 @@ T atomic_change(T* address, F change) {
 
 }  // namespace dagc::host
 
-#define DAGC_ATOMICS_INTEGER(T)                                                                                      \
-  inline T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }           \
-  inline T atomicExch(T* address, T value) { return __atomic_exchange_n(address, value, __ATOMIC_RELAXED); }         \
-  inline T atomicAnd(T* address, T value) { return __atomic_fetch_and(address, value, __ATOMIC_RELAXED); }           \
-  inline T atomicOr(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_RELAXED); }             \
-  inline T atomicXor(T* address, T value) { return __atomic_fetch_xor(address, value, __ATOMIC_RELAXED); }           \
-  inline T atomicCAS(T* address, T expected, T value) {                                                              \
-    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);               \
-    return expected;                                                                                                 \
-  }                                                                                                                  \
+#define DAGC_ATOMICS_INTEGER(T)                                                                              \
+  inline T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }   \
+  inline T atomicExch(T* address, T value) { return __atomic_exchange_n(address, value, __ATOMIC_RELAXED); } \
+  inline T atomicAnd(T* address, T value) { return __atomic_fetch_and(address, value, __ATOMIC_RELAXED); }   \
+  inline T atomicOr(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_RELAXED); }     \
+  inline T atomicXor(T* address, T value) { return __atomic_fetch_xor(address, value, __ATOMIC_RELAXED); }   \
+  inline T atomicCAS(T* address, T expected, T value) {                                                      \
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);       \
+    return expected;                                                                                         \
+  }                                                                                                          \
   DAGC_ATOMICS_EXTREME(T)
-#define DAGC_ATOMICS_EXTREME(T)                                                                                      \
-  inline T atomicMin(T* address, T value) {                                                                          \
-    return dagc::host::atomic_change(address, [value](T old) { return value < old ? value : old; });                 \
-  }                                                                                                                  \
-  inline T atomicMax(T* address, T value) {                                                                          \
-    return dagc::host::atomic_change(address, [value](T old) { return old < value ? value : old; });                 \
+#define DAGC_ATOMICS_EXTREME(T)                                                                      \
+  inline T atomicMin(T* address, T value) {                                                          \
+    return dagc::host::atomic_change(address, [value](T old) { return value < old ? value : old; }); \
+  }                                                                                                  \
+  inline T atomicMax(T* address, T value) {                                                          \
+    return dagc::host::atomic_change(address, [value](T old) { return old < value ? value : old; }); \
   }
-#define DAGC_ATOMICS_FLOAT(T)                                                                                        \
-  inline T atomicAdd(T* address, T value) {                                                                          \
-    return dagc::host::atomic_change(address, [value](T old) { return old + value; });                               \
+#define DAGC_ATOMICS_FLOAT(T)                                                          \
+  inline T atomicAdd(T* address, T value) {                                            \
+    return dagc::host::atomic_change(address, [value](T old) { return old + value; }); \
   }
 DAGC_ATOMICS_INTEGER(int)
 DAGC_ATOMICS_INTEGER(unsigned int)
@@ -189,7 +189,8 @@ inline unsigned int atomicInc(unsigned int* address, unsigned int last) {
   return dagc::host::atomic_change(address, [last](unsigned int old) { return old >= last ? 0u : old + 1; });
 }
 inline unsigned int atomicDec(unsigned int* address, unsigned int last) {
-  return dagc::host::atomic_change(address, [last](unsigned int old) { return old == 0 || old > last ? last : old - 1; });
+  return dagc::host::atomic_change(address,
+                                   [last](unsigned int old) { return old == 0 || old > last ? last : old - 1; });
 }
 
 // ---- memory, bits, time ---------------------------------------------------------------------------------------------
@@ -274,8 +275,8 @@ inline int __double2int_rz(double x) { return static_cast<int>(x); }
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
 
-#define DAGC_MIN_MAX(T)                                  \
-  constexpr T min(T a, T b) { return b < a ? b : a; }    \
+#define DAGC_MIN_MAX(T)                               \
+  constexpr T min(T a, T b) { return b < a ? b : a; } \
   constexpr T max(T a, T b) { return a < b ? b : a; }
 DAGC_MIN_MAX(int)
 DAGC_MIN_MAX(unsigned int)

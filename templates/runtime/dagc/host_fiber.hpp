@@ -35,8 +35,8 @@ namespace dagc::host {
 #if DAGC_HOST_SWITCH
 // Saves the callee-saved registers on this stack, its pointer in *save, and goes on where `load` was saved.
 // (swapcontext would do, at two system calls a switch.)
-__attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) inline void switch_stack(void** /*save*/,
-                                                                                                         void* /*load*/) {
+__attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) inline void switch_stack(
+    void** /*save*/, void* /*load*/) {
   __asm__(
       "pushq %rbp\n\tpushq %rbx\n\tpushq %r12\n\tpushq %r13\n\tpushq %r14\n\tpushq %r15\n\t"
       "movq %rsp, (%rdi)\n\tmovq %rsi, %rsp\n\t"
@@ -47,17 +47,20 @@ __attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) 
 // A stack with what is suspended on it. A default one stands for the stack that its thread came with.
 //
 // ThreadSanitizer is not told of the switches: it would take 0.9 MB and 2 ms for each fiber, which a block of 1024
-// threads on each of several streams does not bear. To it, all fibers of a stream are one thread (which they are), whose
-// call stack is deeper than it looks; a report's first line is right, the callers under it may be those of a sibling.
+// threads on each of several streams does not bear. To it, all fibers of a stream are one thread (which they are),
+// whose call stack is deeper than it looks; a report's first line is right, the callers under it may be those of a
+// sibling.
 class Fiber {
  public:
   Fiber() = default;
-  // `entry` runs on the new stack when it is first switched to, and must not return. `number` colours the stack: without
-  // it, all stacks would lie at the same place of the cache's sets.
+  // `entry` runs on the new stack when it is first switched to, and must not return. `number` colours the stack:
+  // without it, all stacks would lie at the same place of the cache's sets.
   Fiber(void (*entry)(), unsigned int number) : entry_(entry) {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    void* memory = mmap(nullptr, kBytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) fatal("no memory for the stacks of a block's threads");
+    void* memory =
+        mmap(nullptr, kBytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0)
+      fatal("no memory for the stacks of a block's threads");
     bottom_ = static_cast<char*>(memory) + page;
     bytes_ = kBytes;
     prepare(bottom_ + bytes_ - (number % 16) * 256);
@@ -85,7 +88,6 @@ class Fiber {
 
  private:
   static constexpr std::size_t kBytes = 256 * 1024;
-
 
 #if DAGC_HOST_SWITCH
   void prepare(char* top) {

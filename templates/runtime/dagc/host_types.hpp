@@ -27,19 +27,19 @@ struct dim3 {
   constexpr operator uint3() const { return {x, y, z}; }
 };
 
-#define DAGC_VECTOR_TYPES(name, scalar, align2, align4)                                                      \
-  struct name##1 {                                                                                           \
-    scalar x;                                                                                                \
-  };                                                                                                         \
-  struct __align__(align2) name##2 {                                                                         \
-    scalar x, y;                                                                                             \
-  };                                                                                                         \
-  struct __align__(align4) name##4 {                                                                         \
-    scalar x, y, z, w;                                                                                       \
-  };                                                                                                         \
-  constexpr name##1 make_##name##1(scalar x) { return {x}; }                                                 \
-  constexpr name##2 make_##name##2(scalar x, scalar y) { return {x, y}; }                                    \
-  constexpr name##3 make_##name##3(scalar x, scalar y, scalar z) { return {x, y, z}; }                       \
+#define DAGC_VECTOR_TYPES(name, scalar, align2, align4)                                \
+  struct name##1 {                                                                     \
+    scalar x;                                                                          \
+  };                                                                                   \
+  struct __align__(align2) name##2 {                                                   \
+    scalar x, y;                                                                       \
+  };                                                                                   \
+  struct __align__(align4) name##4 {                                                   \
+    scalar x, y, z, w;                                                                 \
+  };                                                                                   \
+  constexpr name##1 make_##name##1(scalar x) { return {x}; }                           \
+  constexpr name##2 make_##name##2(scalar x, scalar y) { return {x, y}; }              \
+  constexpr name##3 make_##name##3(scalar x, scalar y, scalar z) { return {x, y, z}; } \
   constexpr name##4 make_##name##4(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
 #define DAGC_VECTOR_TYPES_3(name, scalar, align2, align4) \
   struct name##3 {                                        \

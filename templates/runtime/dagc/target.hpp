@@ -39,8 +39,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 #define DAGC_TARGET_NAME "host"
 // Around kernels: nvcc does not show device code to the host compiler, so it never sees these warnings either
 // (`threadIdx.x < d` with an int d is usual and right).
-#define DAGC_KERNELS_BEGIN                                                                         \
-  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wsign-compare\"")              \
+#define DAGC_KERNELS_BEGIN                                                                                             \
+  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wsign-compare\"")                                  \
       _Pragma("GCC diagnostic ignored \"-Wunused-variable\"") _Pragma("GCC diagnostic ignored \"-Wunused-parameter\"") \
           _Pragma("GCC diagnostic ignored \"-Wunused-but-set-variable\"")
 #define DAGC_KERNELS_END _Pragma("GCC diagnostic pop")

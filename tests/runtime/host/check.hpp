@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 
-#define EXPECT(condition)                                                                  \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
-      std::fprintf(stderr, "%s:%d: expected: %s\n", __FILE__, __LINE__, #condition);       \
-      std::exit(1);                                                                        \
-    }                                                                                      \
+#define EXPECT(condition)                                                            \
+  do {                                                                               \
+    if (!(condition)) {                                                              \
+      std::fprintf(stderr, "%s:%d: expected: %s\n", __FILE__, __LINE__, #condition); \
+      std::exit(1);                                                                  \
+    }                                                                                \
   } while (false)
 #define GOOD(call) EXPECT((call) == cudaSuccess)
 

@@ -75,7 +75,8 @@ __global__ void histogram(unsigned* bins, const int* keys, int n, int n_bins) {
   extern __shared__ unsigned local[];
   for (int b = threadIdx.x; b < n_bins; b += blockDim.x) local[b] = 0;
   __syncthreads();
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&local[keys[i]], 1u);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+    atomicAdd(&local[keys[i]], 1u);
   __syncthreads();
   for (int b = threadIdx.x; b < n_bins; b += blockDim.x) atomicAdd(&bins[b], local[b]);
 }
@@ -93,11 +94,12 @@ __global__ void transpose(float* out, const float* in, int rows, int cols) {
 }
 
 __global__ void stencil3(float* out, const float* in, int nx, int ny, int nz) {
-  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z * blockDim.z + threadIdx.z;
+  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y,
+      z = blockIdx.z * blockDim.z + threadIdx.z;
   if (x >= nx || y >= ny || z >= nz) return;
   auto at = [&](int i, int j, int k) { return in[(size_t((k + nz) % nz) * ny + (j + ny) % ny) * nx + (i + nx) % nx]; };
-  out[(size_t(z) * ny + y) * nx + x] =
-      at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) + at(x, y, z - 1) + at(x, y, z + 1) - 6 * at(x, y, z);
+  out[(size_t(z) * ny + y) * nx + x] = at(x - 1, y, z) + at(x + 1, y, z) + at(x, y - 1, z) + at(x, y + 1, z) +
+                                       at(x, y, z - 1) + at(x, y, z + 1) - 6 * at(x, y, z);
 }
 
 // Inclusive scan of a block: shuffles within a warp, shared memory across warps.
@@ -188,7 +190,8 @@ __global__ void warp_functions(unsigned* out) {
   o[7] = __any_sync(mask, t == 35) + 2 * __all_sync(mask, t < 32);
   o[8] = __match_any_sync(mask, lane % 4);
   o[9] = __reduce_add_sync(mask, t) + __reduce_max_sync(mask, t) * 1000;
-  o[10] = (unsigned)__shfl_sync(mask, (long long)t << 33, 1) + (unsigned)(__shfl_sync(mask, (long long)t << 33, 1) >> 33);
+  o[10] =
+      (unsigned)__shfl_sync(mask, (long long)t << 33, 1) + (unsigned)(__shfl_sync(mask, (long long)t << 33, 1) >> 33);
   o[11] = (unsigned)(__shfl_xor_sync(mask, t * 0.5, 1) * 4) + (unsigned)(__shfl_xor_sync(mask, t * 0.5f, 1) * 4);
   if (lane % 2) {  // two halves of a warp, apart
     o[12] = __shfl_down_sync(mask & 0xaaaaaaaau, t, 2, 8);
@@ -291,7 +294,8 @@ void test_histogram() {
   GOOD(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
   GOOD(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
   GOOD(cudaDeviceSynchronize());
-  dagc::launch(histogram, 7, 192, bins * sizeof(unsigned), a, counts, d_keys, n / 2, bins);  // two at once: atomics meet
+  dagc::launch(histogram, 7, 192, bins * sizeof(unsigned), a, counts, d_keys, n / 2,
+               bins);  // two at once: atomics meet
   dagc::launch(histogram, 5, 256, bins * sizeof(unsigned), b, counts, d_keys + n / 2, n / 2, bins);
   EXPECT(counts.get() == expected);
   GOOD(cudaStreamDestroy(a));
@@ -306,7 +310,8 @@ void test_transpose() {
   dagc::launch(transpose, dim3((cols + 31) / 32, (rows + 31) / 32), dim3(32, 8), 0, nullptr, d_out, d_in, rows, cols);
   const auto out = d_out.get();
   for (int i = 0; i < rows; ++i)
-    for (int j = 0; j < cols; ++j) EXPECT(out[static_cast<std::size_t>(j) * rows + i] == in[static_cast<std::size_t>(i) * cols + j]);
+    for (int j = 0; j < cols; ++j)
+      EXPECT(out[static_cast<std::size_t>(j) * rows + i] == in[static_cast<std::size_t>(i) * cols + j]);
 }
 
 void test_stencil() {
@@ -317,7 +322,8 @@ void test_stencil() {
   dagc::launch(stencil3, dim3(3, 4, 4), dim3(8, 4, 2), 0, nullptr, d_out, d_in, nx, ny, nz);
   const auto out = d_out.get();
   auto at = [&](int x, int y, int z) {
-    return in[(static_cast<std::size_t>((z + nz) % nz) * ny + static_cast<std::size_t>((y + ny) % ny)) * nx + static_cast<std::size_t>((x + nx) % nx)];
+    return in[(static_cast<std::size_t>((z + nz) % nz) * ny + static_cast<std::size_t>((y + ny) % ny)) * nx +
+              static_cast<std::size_t>((x + nx) % nx)];
   };
   for (int z = 0, i = 0; z < nz; ++z)
     for (int y = 0; y < ny; ++y)

@@ -41,7 +41,9 @@ struct World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   void set(int* to, int value, cudaStream_t stream) const { dagc::launch(fill, 4, 256, 0, stream, to, value, kN); }
-  void move(int* to, const int* from, cudaStream_t stream) const { dagc::launch(copy, 4, 256, 0, stream, to, from, kN); }
+  void move(int* to, const int* from, cudaStream_t stream) const {
+    dagc::launch(copy, 4, 256, 0, stream, to, from, kN);
+  }
 };
 
 void late() { usleep(5000); }
@@ -246,7 +248,8 @@ void broken_reused_record() {  // an event used before, with other work, proves 
 }
 void broken_write_while_read() {  // the CPU overwrites what was issued to be read; issuing again does not excuse it
   const World w;
-  GOOD(cudaLaunchHostFunc(w.a, [](void*) { usleep(2000); }, nullptr));
+  GOOD(cudaLaunchHostFunc(
+      w.a, [](void*) { usleep(2000); }, nullptr));
   w.move(w.y, w.x, w.a);
   w.x[5] = 1;
   w.set(w.z, 1, w.a);
@@ -273,7 +276,8 @@ void broken_barrier_kernel() {  // the kernel's threads wait for one another; no
 }
 void broken_query_not_ready() {
   const World w;
-  GOOD(cudaLaunchHostFunc(w.a, [](void*) { usleep(20000); }, nullptr));
+  GOOD(cudaLaunchHostFunc(
+      w.a, [](void*) { usleep(20000); }, nullptr));
   w.set(w.x, 1, w.a);
   GOOD(cudaEventRecord(w.e, w.a));
   EXPECT(cudaEventQuery(w.e) == cudaErrorNotReady);
@@ -301,14 +305,35 @@ void broken_destroyed_stream() {
 }
 
 constexpr Case kCases[] = {
-#define CASE(name) {#name, name}
-    CASE(sound_event_synchronize), CASE(sound_stream_synchronize), CASE(sound_stream_wait), CASE(sound_through_the_cpu),
-    CASE(sound_query), CASE(sound_device_synchronize), CASE(sound_legacy_stream), CASE(sound_barriers), CASE(sound_message),
-    CASE(broken_no_synchronize), CASE(broken_record_without_synchronize), CASE(broken_issuing_is_no_synchronize),
-    CASE(broken_wrong_stream), CASE(broken_record_too_early), CASE(broken_no_stream_wait), CASE(broken_wait_too_early),
-    CASE(broken_wait_unrecorded), CASE(broken_stale_event), CASE(broken_reused_record), CASE(broken_write_while_read),
-    CASE(broken_memset_is_asynchronous), CASE(broken_async_copy), CASE(broken_barrier_kernel), CASE(broken_query_not_ready),
-    CASE(broken_send_too_early), CASE(broken_receive_into_use), CASE(broken_destroyed_stream),
+#define CASE(name) \
+  { #name, name }
+    CASE(sound_event_synchronize),
+    CASE(sound_stream_synchronize),
+    CASE(sound_stream_wait),
+    CASE(sound_through_the_cpu),
+    CASE(sound_query),
+    CASE(sound_device_synchronize),
+    CASE(sound_legacy_stream),
+    CASE(sound_barriers),
+    CASE(sound_message),
+    CASE(broken_no_synchronize),
+    CASE(broken_record_without_synchronize),
+    CASE(broken_issuing_is_no_synchronize),
+    CASE(broken_wrong_stream),
+    CASE(broken_record_too_early),
+    CASE(broken_no_stream_wait),
+    CASE(broken_wait_too_early),
+    CASE(broken_wait_unrecorded),
+    CASE(broken_stale_event),
+    CASE(broken_reused_record),
+    CASE(broken_write_while_read),
+    CASE(broken_memset_is_asynchronous),
+    CASE(broken_async_copy),
+    CASE(broken_barrier_kernel),
+    CASE(broken_query_not_ready),
+    CASE(broken_send_too_early),
+    CASE(broken_receive_into_use),
+    CASE(broken_destroyed_stream),
 };
 
 }  // namespace

@@ -15,12 +15,16 @@ extern "C" __global__ void half_a_barrier() {  // threads that wait for each oth
 namespace {
 
 __global__ void absent_lanes() {
-  if (threadIdx.x % 2) __shfl_sync(~0u, 1, 0);
-  else __syncthreads();
+  if (threadIdx.x % 2)
+    __shfl_sync(~0u, 1, 0);
+  else
+    __syncthreads();
 }
 __global__ void different_functions() {
-  if (threadIdx.x % 2) __ballot_sync(~0u, 1);
-  else __shfl_sync(~0u, 1, 0);
+  if (threadIdx.x % 2)
+    __ballot_sync(~0u, 1);
+  else
+    __shfl_sync(~0u, 1, 0);
 }
 __global__ void not_named() { __syncwarp(1u << ((threadIdx.x + 1) % 32)); }
 __global__ void different_masks() { __syncwarp(threadIdx.x < 16 ? 0x1ffffu : 0xffff8000u); }

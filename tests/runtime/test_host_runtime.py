@@ -1,0 +1,187 @@
+"""The host target's headers: programs of tests/runtime/host, plain and under sanitizers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dagc.emit.launch_syntax import rewrite_for_host
+from dagc.resources import resource
+from dagc.toolchain import find_cxx, find_nvcc
+
+SOURCES = Path(__file__).parent / "host"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+MODES = {
+    "plain": ("-O2",),
+    "optimised": ("-O3", "-ffp-contract=off"),
+    "thread": ("-O1", "-g", "-fsanitize=thread"),
+    "address": ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "ucontext": ("-O2", "-DDAGC_HOST_UCONTEXT"),  # how other processors than x86-64 switch stacks
+}
+RACE = 66  # how ThreadSanitizer ends a program in which it found one
+ENVIRONMENT = {
+    "TSAN_OPTIONS": "atexit_sleep_ms=0:allocator_may_return_null=1",
+    "ASAN_OPTIONS": "allocator_may_return_null=1",
+}
+
+needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
+
+Make = Callable[[str, str], Path]
+
+
+@pytest.fixture(scope="session")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """`make(name, mode)`: the program of host/NAME.cpp, compiled once."""
+    folder = tmp_path_factory.mktemp("host")
+
+    @cache
+    def compiled(name: str, mode: str) -> Path:
+        compiler = find_cxx()
+        assert compiler is not None
+        source, program = folder / f"{name}.cpp", folder / f"{name}-{mode}"
+        source.write_text(rewrite_for_host((SOURCES / f"{name}.cpp").read_text()))
+        include = [f"-I{resource('templates/runtime')}", f"-I{SOURCES}"]
+        flags = ["-std=c++17", "-pthread", "-rdynamic", *WARNINGS, *MODES[mode], *include]
+        result = subprocess.run(
+            [str(compiler.path), *flags, str(source), "-o", str(program)], capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stderr
+        return program
+
+    return compiled
+
+
+def run(program: Path, case: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **ENVIRONMENT}
+    return subprocess.run([str(program), case], capture_output=True, text=True, timeout=120, env=environment)
+
+
+def cases(name: str, pattern: str = r'^    \{"(\w+)"') -> list[str]:
+    """The names in the table of cases of host/NAME.cpp."""
+    found = re.findall(pattern, (SOURCES / f"{name}.cpp").read_text(), re.MULTILINE)
+    assert found
+    return found
+
+
+RACES = cases("races", r"CASE\((\w+)\)[,}]")
+SOUND = [name for name in RACES if name.startswith("sound")]
+BROKEN = [name for name in RACES if name.startswith("broken")]
+WRONG = {
+    "half_a_barrier": "kernel half_a_barrier, launched at .*: block (0, 0, 0): deadlock: 16 threads wait in "
+    "__syncthreads, 16 in warp functions, the first of them in __syncwarp with mask 0xffffffff, "
+    "where the lanes 0xffff do not come",
+    "absent_lanes": "where the lanes 0x55555555 do not come",
+    "different_functions": "lanes of a warp meet in __ballot_sync, __all_sync or __any_sync and in __shfl_sync",
+    "not_named": "the mask of __syncwarp (0x2) does not name the calling lane 0",
+    "different_masks": "the first of them in __syncwarp with mask 0x1ffff, where the lanes 0x10000 do not come",
+    "trap": "__trap called in a kernel",
+    "outside": "__syncthreads called outside of a kernel",
+}
+
+
+@needs_cxx
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["kernels", "api"])
+def test_cases(make: Make, name: str, mode: str) -> None:
+    program = make(name, mode)
+    listed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.split()
+    assert len(listed) >= 14
+    for case in listed:
+        result = run(program, case)
+        assert (case, result.returncode, result.stderr) == (case, 0, "")
+
+
+@needs_cxx
+@pytest.mark.parametrize("mode", ["plain", "thread", "address"])
+@pytest.mark.parametrize("case", WRONG)
+def test_kernels_that_cannot_go_on_end_the_program(make: Make, case: str, mode: str) -> None:
+    result = run(make("wrong", mode), case)
+    assert result.returncode == 5
+    assert result.stdout == ""
+    assert result.stderr.startswith("dagc: ")
+    assert result.stderr.count("\n") == 1
+    pattern = re.escape(WRONG[case]).replace(re.escape(".*"), ".*")
+    assert re.search(pattern, result.stderr)
+
+
+def test_each_wrong_kernel_is_tried() -> None:
+    assert cases("wrong") == list(WRONG)
+
+
+@needs_cxx
+@pytest.mark.parametrize("case", SOUND)
+def test_thread_sanitizer_is_silent(make: Make, case: str) -> None:
+    for _ in range(3):
+        result = run(make("races", "thread"), case)
+        assert (result.returncode, result.stderr) == (0, "")
+
+
+@needs_cxx
+@pytest.mark.parametrize("case", BROKEN)
+def test_thread_sanitizer_speaks(make: Make, case: str) -> None:
+    for _ in range(3):
+        result = run(make("races", "thread"), case)
+        assert result.returncode == RACE
+        assert "WARNING: ThreadSanitizer: data race" in result.stderr
+
+
+@needs_cxx
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RACES)
+def test_thread_sanitizer_is_reliable(make: Make, case: str) -> None:
+    codes = [run(make("races", "thread"), case).returncode for _ in range(20)]
+    assert codes == [RACE if case.startswith("broken") else 0] * 20
+
+
+@needs_cxx
+def test_two_files_share_the_headers(make: Make, tmp_path: Path) -> None:
+    """All is inline, and every header stands on its own."""
+    compiler = find_cxx()
+    assert compiler is not None
+    folder = resource("templates/runtime")
+    headers = [*sorted(h.stem for h in (folder / "dagc").glob("host_*.hpp")), "target", "tsan", "math"]
+    for name in ("a", "b"):
+        text = "".join(f'#include "dagc/{h}.hpp"\n' for h in (headers if name == "a" else reversed(headers)))
+        (tmp_path / f"{name}.cpp").write_text(text + ("int main() {}\n" if name == "a" else ""))
+    command = [str(compiler.path), "-std=c++17", "-pthread", *WARNINGS, f"-I{folder}", "a.cpp", "b.cpp", "-o", "both"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="session")
+def gpu_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """kernels.cpp, as it stands, compiled for a GPU."""
+    compiler = find_nvcc()
+    assert compiler is not None
+    program = tmp_path_factory.mktemp("gpu") / "kernels"
+    flags = ["-std=c++17", "-arch=sm_90", "--Werror", "all-warnings", f"-Xcompiler={','.join(WARNINGS)}", "-x", "cu"]
+    include = [f"-I{resource('templates/runtime')}", f"-I{SOURCES}"]
+    command = [str(compiler.path), *flags, *include, str(SOURCES / "kernels.cpp"), "-o", str(program)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return program
+
+
+@needs_nvcc
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_the_same_text_compiles_for_a_gpu(gpu_kernels: Path) -> None:
+    listed = subprocess.run([str(gpu_kernels)], capture_output=True, text=True, check=True).stdout.split()
+    assert listed == cases("kernels")
+
+
+@needs_nvcc
+@pytest.mark.nvcc
+@pytest.mark.gpu
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a CUDA device")
+@pytest.mark.parametrize("case", cases("kernels"))
+def test_the_same_text_gives_the_same_on_a_gpu(gpu_kernels: Path, case: str) -> None:
+    result = run(gpu_kernels, case)
+    assert (result.returncode, result.stderr) == (0, "")
