@@ -1,0 +1,102 @@
+"""Hazards without an order: which pairs conflict, and what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.errors import ProgramError
+from dagc.lang.lower import lower
+from dagc.lang.parse import parse
+from dagc.passes import build_graph
+from dagc.source import Source
+from tests.passes.text import edges, findings, graph
+
+SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"
+
+
+@pytest.mark.parametrize(
+    ("dag", "message"),
+    [
+        ("u : gpu fill(a)\nv : gpu add(b, a)", "`u` and `v` write and read `a`, and no edge orders them"),
+        ("u : gpu add(b, a)\nv : gpu fill(a)", "`u` and `v` read and write `a`, and no edge orders them"),
+        ("u : gpu fill(a)\nv : gpu fill(a)", "`u` and `v` both write `a`, and no edge orders them"),
+    ],
+)
+def test_the_ops_and_the_array_are_named(dag: str, message: str) -> None:
+    (found,) = findings(f"{dag}\nedges explicit", "array a, b : f32[8] inout")
+    assert (found.code, found.message) == ("unordered-hazard", message)
+    assert found.mend == "add the edge `u -> v`, or drop `edges explicit`"
+    assert [label for _, label in found.related] == ["`u` is here"]
+
+
+def test_readers_do_not_conflict() -> None:
+    found = graph(
+        "u : gpu add(a, c)\nv : gpu add(b, c)\nedges explicit", "array a, b : f32[8] inout  array c : f32[8] in"
+    )
+    assert edges(found) == set()
+    assert found.hazards == ()
+
+
+def test_a_path_is_order_enough() -> None:
+    arrays = "array a : f32[8] out  array b, c : f32[8] inout"
+    found = graph("u : gpu fill(a)\nm : gpu add(b, c)\nv : gpu add(c, a)\nedges explicit\nu -> m -> v", arrays)
+    assert edges(found) == {"u -> m", "m -> v"}
+    touched = {
+        (found.touches[i].region.array, found.touches[i].begin, found.touches[j].begin) for i, j in found.hazards
+    }
+    assert touched == {("a", 0, 2), ("c", 1, 2)}
+
+
+def test_every_pair_is_told_once() -> None:
+    found = findings(
+        "u : gpu add(a, b)\nv : gpu add(a, b)\nw : gpu add(b, a)\nedges explicit", "array a, b : f32[8] inout"
+    )
+    assert [d.message.split(",")[0] for d in found if "`u` and `v`" in d.message] == ["`u` and `v` both write `a`"]
+    assert {d.code for d in found} == {"unordered-hazard"}
+    assert len(found) == len({d.message for d in found})
+
+
+PARTS = "array a : f32[24] inout  array b : f32[8] in"
+
+
+def test_siblings_of_a_family_are_disjoint() -> None:
+    bounded = f"{PARTS}\nenum half {{l, r}}\nlet lo = {{0, 8}}\nfor i in half {{ part h[i] of a[lo[i] .. lo[i] + 8] }}"
+    dag = "for i in half { u[i] : gpu add(h[i], b) }"
+    found = graph(dag, bounded)
+    assert edges(found) == set()
+
+
+def test_parts_conflict_where_they_overlap() -> None:
+    parts = "part left of a[0 .. 8]\npart middle of a[4 .. 12]\npart right of a[8 .. 16]"
+    arrays = f"array a : f32[16] inout  array b : f32[8] in\n{parts}"
+    dag = "l : gpu add(left, b)\nr : gpu add(right, b)\nm : gpu add(middle, b)"
+    assert edges(graph(dag, arrays)) == {"l -> m", "r -> m"}
+
+
+def spmv(change: tuple[str, str], **choices: str) -> list[str]:
+    """What is said of the sample with one change."""
+    text = SPMV.read_text()
+    assert change[0] in text
+    source = Source("spmv.dag", text.replace(*change))
+    with pytest.raises(ProgramError) as error:
+        build_graph(lower(parse(source), source, choices))
+    return [d.message for d in error.value.diagnostics]
+
+
+def test_a_send_buffer_is_read_until_the_wait() -> None:
+    """pack must have completed before the send is posted; without the edge both are named."""
+    for transport in ("mpi_host", "mpi_cuda", "nccl"):
+        (said,) = spmv(("pack -> x.send;", ""), transport=transport)
+        assert said == "`pack` and `x` write and read `x_send`, and no edge orders them"
+
+
+def test_a_receive_buffer_is_written_until_the_wait() -> None:
+    (said,) = spmv(("x.recv -> yr;", ""), transport="mpi_cuda")
+    assert said == "`x` and `yr` write and read `x_r`, and no edge orders them"
+
+
+def test_sending_and_receiving_in_one_buffer() -> None:
+    said = spmv(("recv x_r    from", "recv x_send from"), transport="mpi_cuda")
+    assert "`x_send` is received into while another message of the exchange uses it" in said

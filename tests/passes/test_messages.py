@@ -1,0 +1,104 @@
+"""Messages lowered: which ops, in which order, and where the copies of mpi_host are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.graph import Action, Graph
+from dagc.lang.lower import lower
+from dagc.lang.parse import parse
+from dagc.passes import build_graph
+from dagc.source import Source
+from dagc.space import Space
+from tests.passes.text import edges
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+SPMV, HALO, CG = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag", SAMPLES / "cg/cg.dag"
+HALVES = "edges explicit                        // may go: the same three edges are inferred"
+
+
+def spmv(changes: dict[str, str], **choices: str) -> Graph:
+    text = SPMV.read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    source = Source(str(SPMV), text)
+    return build_graph(lower(parse(source), source, choices))
+
+
+def copies(graph: Graph) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    return {op.name: (op.copy_in, op.copy_out) for op in graph.ops if op.copy_in or op.copy_out}
+
+
+def test_fused_copies_are_in_the_producer_and_the_consumer() -> None:
+    graph = spmv({}, transport="mpi_host")
+    assert copies(graph) == {"pack": ((), ("x_send",)), "yr": (("x_r",), ())}
+    assert graph.mirrors == ("x_send", "x_r")
+    mirrored = {(t.region.array, graph.ops[t.begin].name) for t in graph.touches if t.mirror}
+    assert mirrored == {("x_send", "pack"), ("x_send", "post_send"), ("x_r", "post_recv"), ("x_r", "yr")}
+
+
+def test_copies_as_ops() -> None:
+    graph = spmv({}, staging="ops")
+    assert copies(graph) == {}
+    assert {op.name: op.staged for op in graph.ops if op.staged} == {"stage_out": "x_send", "stage_in": "x_r"}
+    assert {"pack -> stage_out", "stage_out -> post_send", "wait_recv -> stage_in", "stage_in -> yr"} <= edges(graph)
+    assert "pack -> post_send" not in edges(graph)
+    assert Space(graph).count() == 23450
+
+
+def test_device_pointers_need_no_copies() -> None:
+    graph = spmv({}, transport="mpi_cuda")
+    assert (copies(graph), graph.mirrors) == ({}, ())
+    assert not any(op.staged for op in graph.ops)
+
+
+def test_an_exchange_as_one_grouped_op() -> None:
+    graph = spmv({}, transport="nccl")
+    assert [op.name for op in graph.ops] == ["pack", "x", "yl", "yr", "y", "end"]
+    assert (graph.by_name("x").action, graph.by_name("x").gpu) == (Action.GROUP, True)
+    assert Space(graph).count() == 96
+
+
+def test_two_consumers_cannot_both_hold_the_copy() -> None:
+    """x_r is read by yl too: the copy to the device becomes an op of its own, the other stays fused."""
+    graph = spmv({"col_l, val_l, x_l, n)": "col_l, val_l, x_r, n)", HALVES: "x.recv -> yl; edges explicit"})
+    assert copies(graph) == {"pack": ((), ("x_send",))}
+    assert [op.name for op in graph.ops if op.staged] == ["stage_in"]
+    assert {"wait_recv -> stage_in", "stage_in -> yl", "stage_in -> yr"} <= edges(graph)
+
+
+def test_what_is_sent_but_not_computed_here_is_copied_by_an_op() -> None:
+    graph = spmv({"send x_send to": "send x_l to"})
+    assert [op.name for op in graph.ops if op.staged] == ["stage_out"]
+    assert "stage_out -> post_send" in edges(graph)
+
+
+def test_host_arrays_are_not_staged() -> None:
+    graph = spmv({"array x_r : f32[n_recv]": "array x_r : f32[n_recv] on pinned"})
+    assert graph.mirrors == ("x_send",)
+    assert copies(graph) == {"pack": ((), ("x_send",))}
+
+
+@pytest.mark.parametrize("transport", ["mpi_host", "mpi_cuda"])
+def test_every_wait_is_after_every_post(transport: str) -> None:
+    graph = api.load_graph(HALO, {"transport": transport})
+    posts = {op.id for op in graph.ops if op.action in (Action.POST_SEND, Action.POST_RECV)}
+    waits = {op.id for op in graph.ops if op.action in (Action.WAIT_SEND, Action.WAIT_RECV)}
+    assert (len(posts), len(waits)) == (12, 7)
+    assert set(graph.matches) == {(wait, post) for wait in waits for post in posts}
+    assert {(post, wait) for post in posts for wait in waits} <= set(graph.completion)
+
+
+def test_collectives_are_a_post_and_a_wait() -> None:
+    graph = api.load_graph(CG)
+    names = [op.name for op in graph.ops]
+    posts = [name for name in names if name.endswith(".post")]
+    assert posts
+    for name in posts:
+        wait = name.removesuffix("post") + "wait"
+        assert f"{name} -> {wait}" in edges(graph)
+        assert (graph.by_name(wait).id, graph.by_name(name).id) in graph.matches

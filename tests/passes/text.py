@@ -1,0 +1,42 @@
+"""Small programs as text, lowered."""
+
+from __future__ import annotations
+
+from dagc.errors import Diagnostic
+from dagc.graph import Graph
+from dagc.ir import Program
+from dagc.lang.lower import lower
+from dagc.lang.parse import parse
+from dagc.passes import build_graph, graph_with_diagnostics
+from dagc.source import Source
+
+KERNELS = '''
+kernel fill(y: out f32[8]) {
+  gpu { launch grid(1) block(8) cuda """y[threadIdx.x] = 1;""" }
+}
+kernel add(y: inout f32[8], x: in f32[8]) {
+  gpu { launch grid(1) block(8) cuda """y[threadIdx.x] += x[threadIdx.x];""" }
+}
+'''
+
+
+def program(dag: str, arrays: str, **choices: str) -> Program:
+    """`dag` is the body of the graph, `arrays` a line of declarations; two kernels: fill(y), add(y, x)."""
+    source = Source("small.dag", f"program small\n{arrays}\n{KERNELS}\ndag {{\n{dag}\n}}\n")
+    return lower(parse(source), source, choices)
+
+
+def graph(dag: str, arrays: str, **choices: str) -> Graph:
+    return build_graph(program(dag, arrays, **choices))
+
+
+def findings(dag: str, arrays: str, **choices: str) -> tuple[Diagnostic, ...]:
+    found, diagnostics = graph_with_diagnostics(program(dag, arrays, **choices))
+    assert found is None
+    return diagnostics
+
+
+def edges(graph: Graph) -> set[str]:
+    """Completion edges as `u -> v`, those into `end` left out."""
+    names = [op.name for op in graph.ops]
+    return {f"{names[u]} -> {names[v]}" for u, v in graph.completion if names[v] != "end"}
