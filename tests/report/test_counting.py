@@ -1,0 +1,62 @@
+"""The counting report: each lowering and choice, and the whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.report.counting import as_json, as_text
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+SPMV = SAMPLES / "spmv/spmv.dag"
+
+
+def test_each_lowering_has_a_line() -> None:
+    report = api.count(SPMV)
+    lines = {line.label: line.count for line in report.lines}
+    assert lines == {
+        "transport=mpi_host staging=fused": 2036,
+        "transport=mpi_host staging=ops": 23450,
+        "transport=mpi_cuda": 2036,
+        "transport=nccl": 96,
+    }
+    # yl and yr: two implementations, four blocks each.
+    assert dict(report.per_op) == {"yl": 8, "yr": 8}
+    assert report.whole == (2036 + 23450 + 2036 + 96) * 8 * 8
+
+
+def test_a_choice_that_is_made_is_not_open() -> None:
+    report = api.count(SPMV, {"transport": "mpi_cuda", "yl.variant": "warp_per_row", "yl.block": "64"})
+    assert report.count == 2036
+    assert dict(report.per_op).get("yl", 1) == 1
+    assert dict(report.per_op)["yr"] == 8
+    assert "staging" not in dict(report.choices)
+
+
+# Not the halo exchange, which takes seconds: it is counted in the tests of the command line.
+COUNTED = [path for path in sorted(SAMPLES.glob("*/*.dag")) if path.stem != "halo3d"]
+
+
+@pytest.mark.parametrize("path", COUNTED, ids=lambda path: path.stem)
+def test_json_says_the_same_as_the_text(path: Path) -> None:
+    report = api.count(path)
+    record = json.loads(as_json(report))
+    assert record["count"] == report.count > 0
+    assert as_text(report).startswith(f"{record['count']} implementations of {record['program']}")
+    assert [line["count"] for line in record["lines"]] == [line.count for line in report.lines]
+    for line in record["lines"]:
+        assert (line["count"] is None) == bool(line["note"])
+    assert (record["whole"] is None) == bool(record["whole_note"])
+    if record["whole"] is not None:
+        assert record["whole"] >= record["count"]
+
+
+def test_large_numbers_are_exact() -> None:
+    """Beyond 64 bits, in JSON too."""
+    count = 5367658504764649454197598361600000
+    report = api.count(SPMV)
+    assert json.loads(as_json(replace(report, count=count)))["count"] == count
