@@ -247,10 +247,14 @@ def _write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
     return tuple(sorted(files))
 
 
+# The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
+_ID_STATES = 20_000
+
+
 def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
-    """The traversal that `first`, an ID or a file names, and its ID."""
+    """The traversal that `first`, an ID or a file names, and its ID (None: of no space, or of one too large)."""
     from dagc.plan import plan_from_json
-    from dagc.space import Space
+    from dagc.space import Space, TooManyStates
     from dagc.text import parse_traversal
 
     space = Space(graph)
@@ -264,8 +268,8 @@ def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
     else:
         found = parse_traversal(source.text, graph, wanted)
     try:
-        return found, space.id_of(found)
-    except UsageError:
+        return found, Space(graph, limit=_ID_STATES).id_of(found)
+    except (UsageError, TooManyStates):
         return found, None  # proved or refused by the caller; a pruned traversal is right, but not in the space
 
 

@@ -13,7 +13,8 @@ from dagc.run.bench import BenchResult
 class Compiled:
     """What was written, built and measured. `binary` is None without a build, `result` without a run.
 
-    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it is in no space.
+    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it has
+    none (it is not of the counted space, or the space is too large to count).
     """
 
     directory: Path
@@ -28,7 +29,7 @@ class Compiled:
         """A few lines: the target and why, the implementation, the files, and the table of a run."""
         plan = self.plan
         arch = f" {plan.arch}" if plan.target is Target.CUDA else ""
-        number = "not of the counted space" if self.number is None else f"{self.number}"
+        number = "without an ID" if self.number is None else f"{self.number}"
         choices = " ".join(f"{name}={value}" for name, value in plan.decisions if "." not in name)
         out = [
             f"target     {plan.target.value}{arch} ({self.target_reason})",

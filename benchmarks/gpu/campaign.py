@@ -37,7 +37,8 @@ import dagc  # noqa: E402
 from dagc.build import build  # noqa: E402
 from dagc.emit import table_line  # noqa: E402
 from dagc.run.launch import launch  # noqa: E402
-from dagc.space import Space  # noqa: E402
+from dagc.space import Space, TooManyStates  # noqa: E402
+from dagc.text import traversal_text  # noqa: E402
 from dagc.toolchain import require_mpi  # noqa: E402
 
 SAMPLES: dict[str, tuple[Path, dict[str, Any], dict[str, Any]]] = {
@@ -54,7 +55,7 @@ class Case:
     staging: str
     directory: Path
     defines: Mapping[str, Any]
-    ids: tuple[int, ...]
+    traversals: int
 
     @property
     def name(self) -> str:
@@ -66,23 +67,28 @@ def prepare(sample: str, lowering: str, args: argparse.Namespace) -> Case:
     path, full, small = SAMPLES[sample]
     transport, _, staging = lowering.partition(":")
     defines = {**(small if args.target == "host" else full), "transport": transport, "staging": staging or "fused"}
-    space = Space(dagc.load_graph(path, defines))
-    random = Random(args.seed)
-    ids = (0, *(random.randrange(space.count()) for _ in range(2)))
+    space, random = Space(dagc.load_graph(path, defines), limit=20_000), Random(args.seed)
+    try:
+        space.count()
+        draw = space.sample
+    except TooManyStates:  # a space too large to count: random walks, not uniform
+        draw = space.walk
     directory = args.work / f"{sample}-{transport}-{staging or 'fused'}"
-    for number in ids:
-        dagc.compile(
-            path, directory / f"t{ids.index(number)}", target=args.target, defines=defines, traversal=str(number)
-        )
+    picked = [space.first(), draw(random), draw(random)]
+    for i, traversal in enumerate(picked):
+        text = directory / f"t{i}.txt"
+        text.parent.mkdir(parents=True, exist_ok=True)
+        text.write_text(traversal_text(traversal, space.graph) + "\n")
+        dagc.compile(path, directory / f"t{i}", target=args.target, defines=defines, traversal=str(text))
     end = "cu" if args.target == "cuda" else "cpp"
     first = directory / "t0"
     build(
         [first / f"runner.{end}"], first / "runner", target=args.target, arch=args.arch, mpi=require_mpi(),
         defines=("DAGC_RUNNER_MAIN",),
     )  # fmt: skip
-    lines = [table_line(space.sample(random)) for _ in range(args.tables)]
+    lines = [table_line(draw(random)) for _ in range(args.tables)]
     (first / "tables.txt").write_text("\n".join(lines) + "\n")
-    return Case(sample, transport, staging or "fused", directory, defines, ids)
+    return Case(sample, transport, staging or "fused", directory, defines, len(picked))
 
 
 def run(case: Case, what: str, argv: list[str], args: argparse.Namespace, env: dict[str, str]) -> dict[str, Any]:
@@ -108,9 +114,9 @@ def campaign(case: Case, layout: str, args: argparse.Namespace) -> list[dict[str
     data, first = str(args.work / f"data-{case.sample}"), case.directory / "t0"
     timing = ["--seconds", str(args.seconds), "--repeats", str(args.repeats)]
     out = []
-    for i, number in enumerate(case.ids):
+    for i in range(case.traversals):
         bench = str(case.directory / f"t{i}" / "bench")
-        out.append({"traversal": number, **run(case, "bench", [bench, "--data", data, *timing], args, env)})
+        out.append({"traversal": i, **run(case, "bench", [bench, "--data", data, *timing], args, env)})
     runner = [str(first / "runner"), "--data", data]
     out.append(run(case, "tables", [*runner, "--tables", str(first / "tables.txt")], args, env))
     out.append(run(case, "compare", [*runner, "--compare", *timing], args, env))
@@ -118,7 +124,6 @@ def campaign(case: Case, layout: str, args: argparse.Namespace) -> list[dict[str
         out.append(run(case, "driver", [sys.executable, str(first / "driver.py"), "--data", data, *timing], args, env))
     for entry in out:
         entry.update(case=case.name, layout=layout, defines={k: str(v) for k, v in case.defines.items()})
-        print(summary(entry), flush=True)
     return out
 
 
@@ -186,7 +191,9 @@ def main() -> int:
     samples, lowerings = args.samples.split(","), args.transports.split(",")
     for sample in samples:
         path, full, small = SAMPLES[sample]
-        dagc.run_setup(path, args.ranks, args.work / f"data-{sample}", args.seed, small if args.target == "host" else full)
+        dagc.run_setup(
+            path, args.ranks, args.work / f"data-{sample}", args.seed, small if args.target == "host" else full
+        )
     with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 4)) as pool:
         jobs = [pool.submit(prepare, s, x, args) for s in samples for x in lowerings]
     failed = 0
@@ -201,6 +208,8 @@ def main() -> int:
             record["runs"] += runs
             failed += sum("record" not in r for r in runs)
             target.write_text(json.dumps(record, indent=1) + "\n")
+            for entry in runs:
+                print(summary(entry), flush=True)
     print(f"{len(record['runs'])} runs, {failed} failed; record in {target}")
     return 1 if failed else 0
 

@@ -191,7 +191,7 @@ class _Driver:
             case Action.POST_COLLECTIVE, CollectiveOp() as collective:
                 lines += self._collective(op, collective)
             case ((Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE), _):
-                lines += [f"MPI.Request.Waitall({self._requests(op)})", f"{self._requests(op)}.clear()"]
+                lines.append(f"p.wait_all({self._requests(op)})")
         lines += [line for a in dict.fromkeys(op.copy_out) for line in self._stage(a, True, stream)]
         return lines
 
@@ -276,8 +276,7 @@ class _Driver:
         else:
             self.setup[f"{ends} = p.peer({self._text(peer)}, {self._part(region, start, count)})"] = None
         tag = self.steps.tag(exchange.name, op.message)
-        call = f"comm.{'Isend' if send else 'Irecv'}(buffer, {'dest' if send else 'source'}=rank, tag={tag})"
-        return [f"{self._requests(op)}.extend({call} for buffer, rank in {ends})"]
+        return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag})"]
 
     def _collective(self, op: GraphOp, collective: CollectiveOp) -> list[str]:
         regions = [a for a in collective.args if isinstance(a, Region)]
@@ -287,13 +286,13 @@ class _Driver:
         requests = self._requests(op)
         match collective.collective:
             case CollectiveKind.BARRIER:
-                call = "comm.Ibarrier()"
+                call = "p.comm.Ibarrier()"
             case CollectiveKind.BCAST:
                 root = next((self._text(a) for a in collective.args if not isinstance(a, Region)), "0")
-                call = f"comm.Ibcast({buffers[0]}, root={root})"
+                call = f"p.comm.Ibcast({buffers[0]}, root={root})"
             case _:
                 src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]
-                call = f"comm.Iallreduce({src}, {buffers[0]}, op=MPI.{_REDUCE[collective.reduce or 'sum']})"
+                call = f"p.comm.Iallreduce({src}, {buffers[0]}, op=MPI.{_REDUCE[collective.reduce or 'sum']})"
         return [f"{requests}.append({call})"]
 
 

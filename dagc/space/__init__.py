@@ -3,7 +3,7 @@
 Contract: docs/space.md. The rules are Table III of "Machine Learning for CUDA+MPI Design Rules" (section III).
 """
 
-from dagc.space.count import Counter
+from dagc.space.count import Counter, TooManyStates
 from dagc.space.space import Space
 
-__all__ = ["Counter", "Space"]
+__all__ = ["Counter", "Space", "TooManyStates"]

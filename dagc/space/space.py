@@ -6,7 +6,7 @@ program text and a number of streams, whatever machine or run prints them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from dagc.errors import UsageError
@@ -17,12 +17,16 @@ from dagc.traversal import Entry, Traversal
 
 
 class Space:
-    """The implementations of `graph` on `streams` streams (default: the graph's own number)."""
+    """The implementations of `graph` on `streams` streams (default: the graph's own number).
 
-    def __init__(self, graph: Graph, streams: int | None = None) -> None:
+    `limit`: states after which counting gives up with TooManyStates (default: none). Counts, IDs and uniform samples
+    need counting; iterating, `first` and `walk` do not.
+    """
+
+    def __init__(self, graph: Graph, streams: int | None = None, limit: int | None = None) -> None:
         self.graph = graph
         self.moves = Moves.of(graph, streams)
-        self.counter = Counter(self.moves)
+        self.counter = Counter(self.moves, limit)
         # Offers and successors of a state do not depend on how it was reached: enumeration meets each many times.
         self._steps: dict[State, tuple[tuple[Entry, State], ...]] = {}
 
@@ -59,12 +63,18 @@ class Space:
 
     def first(self) -> Traversal:
         """The traversal with ID 0: ops in file order, everything on the first stream where that is allowed."""
+        return self._follow(lambda offers: offers[0])
+
+    def walk(self, random: Random) -> Traversal:
+        """A traversal by a random walk: each offer equally likely. Not uniform, but needs no counts."""
+        return self._follow(random.choice)
+
+    def _follow(self, choose: Callable[[Sequence[tuple[Entry, State]]], tuple[Entry, State]]) -> Traversal:
         entries: list[Entry] = []
         state = self.moves.start()
-        while not self.moves.finished(state):  # not `at(0)`, which counts: a space may be too large for that
-            entry, askers = next(iter(self.moves.offers(state).items()))
+        while not self.moves.finished(state):
+            entry, state = choose(self._next(state))
             entries.append(entry)
-            state = self.moves.step(state, entry, askers)
         return Traversal(tuple(entries))
 
     def at(self, number: int) -> Traversal:

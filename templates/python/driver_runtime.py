@@ -51,13 +51,19 @@ def grid(x: int, y: int = 1, z: int = 1) -> Grid | None:
 
 def arguments(program: str) -> argparse.Namespace:
     """The same options as those of the C++ `bench`."""
-    parser = argparse.ArgumentParser(prog="driver.py", description=f"Runs {program}, checks its results, times an iteration.")
-    parser.add_argument("--data", metavar="DIR", type=Path, required=True, help="arrays of each rank, as `dagc setup` writes them")
+    parser = argparse.ArgumentParser(
+        prog="driver.py", description=f"Runs {program}, checks its results, times an iteration."
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", type=Path, required=True, help="arrays of each rank, as `dagc setup` writes them"
+    )
     parser.add_argument("--seconds", metavar="S", type=float, default=0.01, help="length of one measurement (0.01)")
     parser.add_argument("--repeats", metavar="N", type=int, default=20, help="number of measurements (20)")
     parser.add_argument("--json", metavar="FILE", default="", help="write the measurements; - is standard output")
     parser.add_argument("--check-only", action="store_true", help="check the results, time nothing")
-    parser.add_argument("--mpi-takes-device-pointers", action="store_true", help="believe that this MPI takes device pointers")
+    parser.add_argument(
+        "--mpi-takes-device-pointers", action="store_true", help="believe that this MPI takes device pointers"
+    )
     options = parser.parse_args()
     if not options.seconds > 0 or options.repeats < 1:
         parser.error("--seconds and --repeats must be positive")
@@ -75,15 +81,19 @@ def check_ranks(data: Path, comm: MPI.Comm) -> None:
         if found == 0:
             fail(BAD_INPUT, f"{data}: holds no rank-0000; make it with `dagc setup`")
         if found != comm.size:
-            fail(MISSING, f"{data}: made for {found} ranks, but started with {comm.size}; start it with mpiexec -n {found}")
+            fail(
+                MISSING,
+                f"{data}: made for {found} ranks, but started with {comm.size}; start it with mpiexec -n {found}",
+            )
     comm.Barrier()
 
 
 def take_gpu(comm: MPI.Comm) -> Any:
     """Makes GPU (local rank mod number of GPUs) current; says so where ranks share one. Returns its context."""
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    mine, ranks = node.rank, node.size
-    node.Free()
+    # By the host's name: an MPI told to do without shared memory would answer "alone" to Split_type.
+    hosts = comm.allgather(MPI.Get_processor_name())
+    ranks = hosts.count(hosts[comm.rank])
+    mine = hosts[: comm.rank].count(hosts[comm.rank])
     try:
         cuda.init()
         gpus = cuda.Device.count()
@@ -128,7 +138,18 @@ def _compile(source: Path, arch: str) -> bytes:
     nvcc = os.environ.get("DAGC_NVCC", "nvcc")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "kernels.cubin")
-        command = [nvcc, "-cubin", f"-arch={arch}", "-O3", "-std=c++17", "-I", str(source.parent / "include"), "-o", str(out), str(source)]
+        command = [
+            nvcc,
+            "-cubin",
+            f"-arch={arch}",
+            "-O3",
+            "-std=c++17",
+            "-I",
+            str(source.parent / "include"),
+            "-o",
+            str(out),
+            str(source),
+        ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
@@ -145,9 +166,15 @@ class Buffer:
     """Part of an array on the device, as MPI takes it."""
 
     def __init__(self, address: int, count: int, dtype: np.dtype[Any]) -> None:
+        self.address, self.nbytes = address, count * dtype.itemsize
         self.__cuda_array_interface__ = {
-            "shape": (count,), "strides": None, "typestr": dtype.str, "data": (address, False), "version": 3, "stream": None,
-        }  # fmt: skip
+            "shape": (count,),
+            "strides": None,
+            "typestr": dtype.str,
+            "data": (address, False),
+            "version": 3,
+            "stream": None,
+        }
 
 
 class Array:
@@ -209,6 +236,9 @@ class Rank:
         self.comm, self.rank, self.ranks = comm, comm.rank, comm.size
         self.folder = data / f"rank-{comm.rank:04d}"
         self._roles: list[tuple[Array, str, Any]] = []
+        # Messages of device memory to this rank itself: copied on a stream, as an MPI may move them with memcpy.
+        self._self_stream: Any = None
+        self._self_halves: dict[int, tuple[bool, Buffer]] = {}
 
     def _file(self, file: str) -> Any:
         try:
@@ -219,12 +249,20 @@ class Rank:
     def scalar(self, file: str) -> Any:
         return self._file(file).item()
 
-    def load(self, name: str, file: str, dtype: str, shape: Sequence[int], place: str, role: str, mirror: bool = False) -> Array:
+    def load(
+        self, name: str, file: str, dtype: str, shape: Sequence[int], place: str, role: str, mirror: bool = False
+    ) -> Array:
         """An array of the set-up; a negative entry of `shape` matches every length."""
         values = self._file(file)
-        fits = len(values.shape) == len(shape) and all(want in (-1, got) for got, want in zip(values.shape, shape, strict=True))
+        fits = len(values.shape) == len(shape) and all(
+            want in (-1, got) for got, want in zip(values.shape, shape, strict=True)
+        )
         if values.dtype != np.dtype(dtype) or not fits:
-            fail(RUN_FAILED, f"{self.folder / file}: {name} is {values.dtype}{values.shape}, declared as {np.dtype(dtype)}{tuple(shape)}")
+            fail(
+                RUN_FAILED,
+                f"{self.folder / file}: {name} is {values.dtype}{values.shape}, "
+                f"declared as {np.dtype(dtype)}{tuple(shape)}",
+            )
         flat = np.ascontiguousarray(values).reshape(-1)
         array = Array(dtype, flat.size, place, mirror)
         array.write(flat)
@@ -250,7 +288,7 @@ class Rank:
         cuda.Context.synchronize()
 
     def compare(self, array: Array, name: str, file: str, start: int, count: int, rtol: float) -> str:
-        """"" where max|got - want| <= rtol * max|want| (equal for rtol 0), else what is wrong. NaN is wrong."""
+        """ "" where max|got - want| <= rtol * max|want| (equal for rtol 0), else what is wrong. NaN is wrong."""
         want = self._file(file).reshape(-1)
         got = array.read()[start : start + count]
         if want.size != got.size:
@@ -280,9 +318,44 @@ class Rank:
         """One peer, or none where its rank is negative."""
         return [(buffer, rank)] if rank >= 0 else []
 
+    def send(self, requests: list[MPI.Request], parts: Sequence[tuple[Any, int]], tag: int) -> None:
+        """Post the sends of one message."""
+        for buffer, rank in parts:
+            if rank == self.rank and isinstance(buffer, Buffer):
+                self._to_self(True, buffer, tag)
+            else:
+                requests.append(self.comm.Isend(buffer, dest=rank, tag=tag))
+
+    def receive(self, requests: list[MPI.Request], parts: Sequence[tuple[Any, int]], tag: int) -> None:
+        """Post the receives of one message."""
+        for buffer, rank in parts:
+            if rank == self.rank and isinstance(buffer, Buffer):
+                self._to_self(False, buffer, tag)
+            else:
+                requests.append(self.comm.Irecv(buffer, source=rank, tag=tag))
+
+    def wait_all(self, requests: list[MPI.Request]) -> None:
+        """Complete what was posted into `requests`, and the copies of this rank to itself."""
+        MPI.Request.Waitall(requests)
+        requests.clear()
+        if self._self_stream is not None:
+            self._self_stream.synchronize()
+
+    def _to_self(self, sent: bool, buffer: Buffer, tag: int) -> None:
+        """The copy starts with the second of the two posts."""
+        if self._self_stream is None:
+            self._self_stream = cuda.Stream()
+        other = self._self_halves.pop(tag, None)
+        if other is None:
+            self._self_halves[tag] = (sent, buffer)
+            return
+        source, target = (buffer, other[1]) if sent else (other[1], buffer)
+        cuda.memcpy_dtod_async(target.address, source.address, source.nbytes, self._self_stream)
+
 
 def streams(count: int) -> list[Any]:
-    return [cuda.Stream() for _ in range(count)]
+    non_blocking = 1  # CU_STREAM_NON_BLOCKING: no order with the default stream, which MPI may use
+    return [cuda.Stream(non_blocking) for _ in range(count)]
 
 
 def events(count: int) -> list[Any]:
@@ -319,10 +392,15 @@ def run(program: str, rank: Rank, iteration: Callable[[], None], verify: Callabl
     times, iterations = measure(iteration, reset, rank.comm, options.seconds, options.repeats)
     if speak:
         low, high = float(np.min(times)), float(np.max(times))
-        print(f"time per iteration, max over ranks: median {np.median(times) * 1e6:.4g} us, min {low * 1e6:.4g} us, max {high * 1e6:.4g} us")
+        print(
+            f"time per iteration, max over ranks: median {np.median(times) * 1e6:.4g} us, min {low * 1e6:.4g} us, max {high * 1e6:.4g} us"
+        )
         print(f"measurements: {len(times)} of {iterations} iterations")
     if rank.rank == 0 and options.json:
-        _write_json(options.json, {"program": program, **facts, "environment": environment(rank), "time": _record(times, iterations)})
+        _write_json(
+            options.json,
+            {"program": program, **facts, "environment": environment(rank), "time": _record(times, iterations)},
+        )
     return 0
 
 
@@ -350,9 +428,24 @@ def measure(
     return [_timed(iteration, reset, comm, iterations) / iterations for _ in range(repeats)], iterations
 
 
+def median_interval(n: int) -> tuple[int, int]:
+    """Ranks of the order statistics that hold the median with 95% confidence or more; as in dagc/measure.hpp."""
+    below, rank = 0.0, 0
+    for k in range(n // 2):
+        below += math.comb(n, k) / 2**n
+        if below > 0.025:
+            break
+        rank = k
+    return rank, n - 1 - rank
+
+
 def _record(times: list[float], iterations: int) -> dict[str, Any]:
     low, middle, high = (float(q) for q in np.quantile(times, [0.25, 0.5, 0.75]))
-    statistics = {"median": middle, "min": min(times), "max": max(times), "lower_quartile": low, "upper_quartile": high}
+    ordered, (first, last) = sorted(times), median_interval(len(times))
+    statistics = {
+        "median": middle, "min": ordered[0], "max": ordered[-1], "lower_quartile": low, "upper_quartile": high,
+        "median_low": ordered[first], "median_high": ordered[last],
+    }  # fmt: skip
     return {"unit": "s", "iterations": iterations, "seconds": times, "statistics": statistics}
 
 

@@ -46,13 +46,13 @@ inline void take_gpu(int rank, MPI_Comm comm) {
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0)
     fail(exit_missing, "no GPU found; for a machine without one compile with --target host");
-  const int mine = local_rank(comm), ranks = local_ranks(comm);
-  DAGC_CUDA(cudaSetDevice(mine % gpus));
+  const LocalRank local = local_rank(comm);
+  DAGC_CUDA(cudaSetDevice(local.rank % gpus));
 #if defined(__CUDACC__)
-  if (rank == 0 && ranks > gpus)
-    std::fprintf(stderr, "note: %d ranks of this host share %d GPU%s\n", ranks, gpus, gpus == 1 ? "" : "s");
+  if (rank == 0 && local.ranks > gpus)
+    std::fprintf(stderr, "note: %d ranks of this host share %d GPU%s\n", local.ranks, gpus, gpus == 1 ? "" : "s");
 #else
-  static_cast<void>(rank), static_cast<void>(ranks);
+  static_cast<void>(rank);
 #endif
 }
 

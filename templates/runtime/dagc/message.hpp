@@ -22,6 +22,7 @@
 
 #include "dagc/check.hpp"
 #include "dagc/in_flight.hpp"
+#include "dagc/target.hpp"
 
 namespace dagc {
 
@@ -51,24 +52,27 @@ class Mpi {
   int ranks_ = 1;
 };
 
-// Number of this rank among those of its host, from 0: which GPU it takes.
-inline int local_rank(MPI_Comm comm = MPI_COMM_WORLD) {
-  MPI_Comm node = MPI_COMM_NULL;
-  int rank = 0;
-  DAGC_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
-  DAGC_MPI(MPI_Comm_rank(node, &rank));
-  DAGC_MPI(MPI_Comm_free(&node));
-  return rank;
-}
+// Place of this rank among those of its host, and how many they are. By the host's name: MPI_Comm_split_type answers
+// what the MPI shares memory with, and an MPI told to do without shared memory (MPIR_CVAR_NOLOCAL) says "nobody".
+struct LocalRank {
+  int rank = 0, ranks = 1;
+};
 
-// Number of ranks on this host.
-inline int local_ranks(MPI_Comm comm = MPI_COMM_WORLD) {
-  MPI_Comm node = MPI_COMM_NULL;
-  int ranks = 1;
-  DAGC_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
-  DAGC_MPI(MPI_Comm_size(node, &ranks));
-  DAGC_MPI(MPI_Comm_free(&node));
-  return ranks;
+inline LocalRank local_rank(MPI_Comm comm = MPI_COMM_WORLD) {
+  int rank = 0, ranks = 1, length = 0;
+  DAGC_MPI(MPI_Comm_rank(comm, &rank));
+  DAGC_MPI(MPI_Comm_size(comm, &ranks));
+  char mine[MPI_MAX_PROCESSOR_NAME] = "";
+  DAGC_MPI(MPI_Get_processor_name(mine, &length));
+  std::vector<char> names(static_cast<std::size_t>(ranks) * MPI_MAX_PROCESSOR_NAME);
+  DAGC_MPI(MPI_Allgather(mine, MPI_MAX_PROCESSOR_NAME, MPI_CHAR, names.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, comm));
+  LocalRank out{0, 0};
+  for (int r = 0; r < ranks; ++r) {
+    if (std::string(&names[static_cast<std::size_t>(r) * MPI_MAX_PROCESSOR_NAME]) != mine) continue;
+    ++out.ranks;
+    if (r < rank) ++out.rank;
+  }
+  return out;
 }
 
 // True where the MPI says that it takes device pointers. On the host target device memory is plain memory: true.
@@ -127,10 +131,59 @@ struct Peers {
 
 // ---- requests ------------------------------------------------------------------------------------------------------
 
+// Messages of a rank to itself, in programs that give device pointers to MPI: copied on a stream of their own. An MPI
+// that hands device memory on to others may still move its own messages with memcpy (MPICH does), and crash.
+class SelfCopies {
+ public:
+  SelfCopies() = default;
+  SelfCopies(const SelfCopies&) = delete;
+  SelfCopies& operator=(const SelfCopies&) = delete;
+  ~SelfCopies() {
+    if (stream_) cudaStreamDestroy(stream_);
+  }
+
+  int rank = -1;  // this rank; -1: all messages go to MPI
+
+  // The copy starts with the second of the two posts: the send is ready then, and so is the place.
+  void send(const void* from, std::size_t bytes, int tag) { post({from, nullptr, bytes, tag}); }
+  void receive(void* to, std::size_t bytes, int tag) { post({nullptr, to, bytes, tag}); }
+
+  void wait() { DAGC_CUDA(cudaStreamSynchronize(stream_)); }
+
+ private:
+  struct Half {
+    const void* from;
+    void* to;
+    std::size_t bytes;
+    int tag;
+  };
+
+  void post(const Half& half) {
+    if (!stream_) DAGC_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    for (std::size_t i = 0; i < halves_.size(); ++i) {
+      const Half other = halves_[i];
+      if (other.tag != half.tag || (other.from != nullptr) == (half.from != nullptr)) continue;
+      halves_.erase(halves_.begin() + static_cast<std::ptrdiff_t>(i));
+      const Half& sent = half.from ? half : other;
+      const Half& received = half.from ? other : half;
+      if (sent.bytes > received.bytes)
+        fail(exit_run_failed, "a message of " + std::to_string(sent.bytes) + " bytes to itself, where " +
+                                  std::to_string(received.bytes) + " are received");
+      DAGC_CUDA(cudaMemcpyAsync(received.to, sent.from, sent.bytes, cudaMemcpyDefault, stream_));
+      return;
+    }
+    halves_.push_back(half);
+  }
+
+  cudaStream_t stream_{};
+  std::vector<Half> halves_;
+};
+
 // What was posted and not waited for yet. One for each wait op of the program.
 class Requests {
  public:
-  explicit Requests(std::size_t expected = 0) { requests_.reserve(expected); }
+  Requests() = default;
+  explicit Requests(SelfCopies* self) : self_(self) {}
 
   // Room for one more request; `sent` is read and `received` written until the wait (either may be null).
   MPI_Request* add(const void* sent, std::size_t sent_bytes, void* received, std::size_t received_bytes) {
@@ -140,11 +193,20 @@ class Requests {
     return &requests_.back();
   }
 
+  // Where a message to or from `peer` is copied instead, null where it goes to MPI. The wait then waits for it too.
+  SelfCopies* copies(int peer) {
+    if (!self_ || peer != self_->rank) return nullptr;
+    copied_ = true;
+    return self_;
+  }
+
   // Complete them all.
   void wait_all() {
     DAGC_MPI(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE));
     requests_.clear();
     in_flight_.wait_all();
+    if (copied_) self_->wait();
+    copied_ = false;
   }
 
   std::size_t size() const { return requests_.size(); }
@@ -152,6 +214,8 @@ class Requests {
  private:
   std::vector<MPI_Request> requests_;
   tsan::InFlight in_flight_;
+  SelfCopies* self_ = nullptr;
+  bool copied_ = false;
 };
 
 inline void wait_all(Requests& requests) { requests.wait_all(); }
@@ -166,7 +230,9 @@ inline void wait_all(Requests& requests) { requests.wait_all(); }
 template <class T>
 void post_send(Requests& requests, const T* data, std::int64_t count, int peer, int tag, MPI_Comm comm) {
   if (peer < 0) return;
-  MPI_Request* request = requests.add(data, static_cast<std::size_t>(count) * sizeof(T), nullptr, 0);
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  if (SelfCopies* self = requests.copies(peer)) return self->send(data, bytes, tag);
+  MPI_Request* request = requests.add(data, bytes, nullptr, 0);
   if (count <= INT_MAX) {
     DAGC_MPI(MPI_Isend(data, static_cast<int>(count), mpi_type<T>(), peer, tag, comm, request));
   } else {
@@ -182,7 +248,9 @@ void post_send(Requests& requests, const T* data, std::int64_t count, int peer, 
 template <class T>
 void post_recv(Requests& requests, T* data, std::int64_t count, int peer, int tag, MPI_Comm comm) {
   if (peer < 0) return;
-  MPI_Request* request = requests.add(nullptr, 0, data, static_cast<std::size_t>(count) * sizeof(T));
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  if (SelfCopies* self = requests.copies(peer)) return self->receive(data, bytes, tag);
+  MPI_Request* request = requests.add(nullptr, 0, data, bytes);
   if (count <= INT_MAX) {
     DAGC_MPI(MPI_Irecv(data, static_cast<int>(count), mpi_type<T>(), peer, tag, comm, request));
   } else {

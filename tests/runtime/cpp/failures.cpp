@@ -26,7 +26,10 @@ int main(int argc, char** argv) {
     if (how == "thread" && last) std::thread([] { dagc::fail(dagc::exit_missing, "no GPU"); }).join();
     // The others wait for the last one: they must be ended too.
     DAGC_MPI(MPI_Barrier(MPI_COMM_WORLD));
-    if (how == "ranks") std::printf("%d %d %d\n", mpi.rank(), dagc::local_rank(), dagc::local_ranks());
+    if (how == "ranks") {
+      const dagc::LocalRank local = dagc::local_rank();
+      std::printf("%d %d %d\n", mpi.rank(), local.rank, local.ranks);
+    }
   }
   if (how == "after") dagc::fail(5, "after MPI");
 }
