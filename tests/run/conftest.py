@@ -69,7 +69,8 @@ class Built:
         tables.write_text("".join(";".join([table_line(t)] * times) + "\n" for t in traversals))
         env = thread_sanitizer_environment(require_mpi()) if self.sanitize else {}
         if first_report:
-            env["TSAN_OPTIONS"] += " halt_on_error=1"
+            # With a long history, so that the stacks of earlier accesses are still known.
+            env["TSAN_OPTIONS"] += " halt_on_error=1 history_size=7"
         return launch([self.runner, "--data", self.data, "--tables", tables], self.ranks, env=env, timeout=300)
 
 

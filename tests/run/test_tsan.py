@@ -149,8 +149,11 @@ def _speaks(built: Built, mutant: Traversal, culprits: list[tuple[GraphOp, Graph
         pytest.fail("ThreadSanitizer saw no race")
     assert done.returncode != 0
     seen = set(re.findall(r"#\d+ ([\w:]+)", done.stderr))
+    # Of an access long ago, the stack may be lost; the other one is then enough.
+    enough = 1 if "failed to restore the stack" in done.stderr else 2
     named = [f"{u.name} and {v.name}" for u, v in culprits]
-    assert any(_functions(u) & seen and _functions(v) & seen for u, v in culprits), (named, done.stderr[:3000])
+    found = [bool(_functions(u) & seen) + bool(_functions(v) & seen) for u, v in culprits]
+    assert max(found) >= enough, (named, done.stderr[:3000])
 
 
 HOST, OPS, DEVICE = (LOWERINGS[name] for name in ("mpi_host", "staging_ops", "mpi_cuda"))
