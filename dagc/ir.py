@@ -288,7 +288,7 @@ class CollectiveKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOp:
-    """`args`: regions (dst, src), count and displacement arrays as regions, the root as a Sym; `reduce` the operator."""
+    """`args`: regions (dst, src, count and displacement arrays), the root as a Sym; `reduce` the operator."""
 
     name: str
     base: str

@@ -301,7 +301,8 @@ class Rank:
         at = int(np.argmax(off))
         if rtol > 0 and off[at] <= allowed:
             return ""
-        return f"{name} is wrong: element {at} is {got[at]!r}, expected {want[at]!r}; largest difference {off[at]:.3g}, allowed {allowed:.3g}"
+        where = f"{name} is wrong: element {at} is {got[at]!r}, expected {want[at]!r}"
+        return f"{where}; largest difference {off[at]:.3g}, allowed {allowed:.3g}"
 
     # ---- messages ---------------------------------------------------------------------------
 
@@ -372,8 +373,15 @@ def function(module: Any, name: str, types: str) -> Any:
 # ---- measuring --------------------------------------------------------------------------------
 
 
-def run(program: str, rank: Rank, iteration: Callable[[], None], verify: Callable[[], str], carried: bool, options: argparse.Namespace,
-        facts: dict[str, Any]) -> int:  # fmt: skip
+def run(
+    program: str,
+    rank: Rank,
+    iteration: Callable[[], None],
+    verify: Callable[[], str],
+    carried: bool,
+    options: argparse.Namespace,
+    facts: dict[str, Any],
+) -> int:
     """Check, then time; returns the exit code."""
     rank.reset()
     iteration()
@@ -391,10 +399,8 @@ def run(program: str, rank: Rank, iteration: Callable[[], None], verify: Callabl
     reset = rank.reset if carried else _nothing
     times, iterations = measure(iteration, reset, rank.comm, options.seconds, options.repeats)
     if speak:
-        low, high = float(np.min(times)), float(np.max(times))
-        print(
-            f"time per iteration, max over ranks: median {np.median(times) * 1e6:.4g} us, min {low * 1e6:.4g} us, max {high * 1e6:.4g} us"
-        )
+        middle, low, high = (f"{1e6 * f(times):.4g} us" for f in (np.median, np.min, np.max))
+        print(f"time per iteration, max over ranks: median {middle}, min {low}, max {high}")
         print(f"measurements: {len(times)} of {iterations} iterations")
     if rank.rank == 0 and options.json:
         _write_json(

@@ -5,10 +5,9 @@
 
 #include "dagc/message.hpp"
 
-// A stand-in for a CUDA that fails: DAGC_CUDA needs these names and no more.
-enum Status { cudaSuccess, broken };
-const char* cudaGetErrorString(Status) { return "out of memory"; }
-Status call(Status s) { return s; }
+// A call of CUDA's that fails.
+const cudaError_t broken = cudaErrorMemoryAllocation;
+cudaError_t call(cudaError_t s) { return s; }
 
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
