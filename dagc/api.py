@@ -120,12 +120,30 @@ def count(path: str | Path, defines: Defines | None = None) -> CountReport:
     return count_report(lower(module, source, asked), build)
 
 
-def traversals(path: str | Path, defines: Defines | None = None, limit: int | None = None) -> Iterator[str]:
-    """Texts of the traversals in the order of their IDs, which count from 0."""
+def traversals(
+    path: str | Path, defines: Defines | None = None, limit: int | None = None, prune_syncs: bool = False
+) -> Iterator[tuple[int, str]]:
+    """(ID, text) of the traversals in the order of their IDs, which count from 0.
+
+    With `prune_syncs` sync ops that prove nothing are removed; of those that become equal the first is given.
+    """
+    from dagc.space.prune import prune
     from dagc.text import traversal_text
+    from dagc.verify import Prover
 
     space = load_space(path, defines)
-    return (traversal_text(t, space.graph) for t in islice(space, limit))
+    if not prune_syncs:
+        return islice(((i, traversal_text(t, space.graph)) for i, t in enumerate(space)), limit)
+    prover, seen = Prover(space.graph), set[str]()
+
+    def pruned() -> Iterator[tuple[int, str]]:
+        for number, traversal in enumerate(space):
+            text = traversal_text(prune(traversal, prover), space.graph)
+            if text not in seen:
+                seen.add(text)
+                yield number, text
+
+    return islice(pruned(), limit)
 
 
 def show(path: str | Path, defines: Defines | None = None, format: str = "text") -> str:
@@ -156,6 +174,7 @@ def compile(
     arch: str | None = None,
     defines: Defines | None = None,
     traversal: str = "first",
+    prune_syncs: bool = False,
     build: bool = True,
     run: bool = False,
     ranks: int = 4,
@@ -168,7 +187,8 @@ def compile(
     """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
 
     `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
-    `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`). `seconds` is the length of one
+    `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
+    sync ops that prove nothing. `seconds` is the length of one
     measurement, `repeats` their number. The set-up runs the user's Python code; nothing else here does.
     """
     from dagc.compiled import Compiled
@@ -180,7 +200,7 @@ def compile(
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
         picked, number = _traversal(graph, traversal)  # Graph -> Traversal
-        plan = _plan(graph, picked, chosen)  # Traversal -> Plan, proved
+        plan = _plan(graph, picked, chosen, prune_syncs)  # Traversal -> Plan, proved
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
         files = _write_sources(plan, directory, force)  # Plan -> source files
         binary = _build(directory, plan, "bench") if build or run else None  # source files -> binary
@@ -224,13 +244,15 @@ def _run_as_rank(
     return replace(done, result=result if team.rank == 0 else None)
 
 
-def _plan(graph: Graph, traversal: Traversal, chosen: TargetChoice) -> Plan:
+def _plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
     """Nothing is emitted unproved."""
     from dagc.plan import Plan
+    from dagc.space.prune import prune
     from dagc.verify import Prover
 
-    Prover(graph).prove(traversal, "the traversal")
-    return Plan(graph, traversal, chosen.target, chosen.arch)
+    prover = Prover(graph)
+    prover.prove(traversal, "the traversal")
+    return Plan(graph, prune(traversal, prover) if prune_syncs else traversal, chosen.target, chosen.arch)
 
 
 def _write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:

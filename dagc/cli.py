@@ -72,6 +72,10 @@ def _transport(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
+
+
 def _given(args: argparse.Namespace) -> dict[str, str]:
     out: dict[str, str] = {}
     for text in args.defines:
@@ -113,7 +117,7 @@ def _count(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from dagc import api
 
-    lines = enumerate(api.traversals(args.file, _given(args), args.limit))
+    lines = api.traversals(args.file, _given(args), args.limit, args.prune_syncs)
     if args.json:
         import json
 
@@ -167,10 +171,22 @@ def _compile(args: argparse.Namespace) -> int:
     from dagc import api
 
     done = api.compile(
-        args.file, args.output, target=args.target, arch=args.arch, defines=_given(args), traversal=args.traversal,
-        build=not args.no_build, run=args.run, ranks=args.ranks, seed=args.seed, seconds=args.seconds,
-        repeats=args.repeats, mpi_takes_device_pointers=args.mpi_takes_device_pointers, force=args.force,
-    )  # fmt: skip
+        args.file,
+        args.output,
+        target=args.target,
+        arch=args.arch,
+        defines=_given(args),
+        traversal=args.traversal,
+        prune_syncs=args.prune_syncs,
+        build=not args.no_build,
+        run=args.run,
+        ranks=args.ranks,
+        seed=args.seed,
+        seconds=args.seconds,
+        repeats=args.repeats,
+        mpi_takes_device_pointers=args.mpi_takes_device_pointers,
+        force=args.force,
+    )
     if done.result is not None or not args.run:  # of several ranks, the first speaks
         print(done.render(), end="")
     return 0
@@ -207,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     _space(list_)
     _defines(list_)
     list_.add_argument("--limit", type=_natural, metavar="N", help="the first N only (default: all)")
+    _prune(list_)
     form = list_.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
     form.add_argument("--plain", action="store_true", help="texts alone, without their IDs")
@@ -251,6 +268,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     _defines(compile_)
     add("--traversal", default="first", metavar="first|ID|FILE", help="which implementation (default: first)")
     _space(compile_)
+    _prune(compile_)
     add("--no-build", action="store_true", help="write sources only")
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
     add("-n", dest="ranks", type=_positive, default=4, metavar="RANKS", help="ranks for --run (default: 4)")
