@@ -9,7 +9,7 @@ For each sample, transport and layout (a GPU a rank, or one GPU for all ranks):
     python benchmarks/gpu/campaign.py --transports mpi_host:fused,mpi_host:ops --out DIR
     python benchmarks/gpu/campaign.py --transports mpi_cuda --mpi-takes-device-pointers --out DIR
 
-`--target host` rehearses everything but the drivers without a GPU.
+`--target host --small` rehearses everything but the drivers without a GPU.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def prepare(sample: str, lowering: str, args: argparse.Namespace) -> Case:
     """Emit and build everything of one sample under one lowering."""
     path, full, small = SAMPLES[sample]
     transport, _, staging = lowering.partition(":")
-    defines = {**(small if args.target == "host" else full), "transport": transport, "staging": staging or "fused"}
+    defines = {**(small if args.small else full), "transport": transport, "staging": staging or "fused"}
     space, random = Space(dagc.load_graph(path, defines), limit=20_000), Random(args.seed)
     try:
         space.count()
@@ -182,6 +182,7 @@ def main() -> int:
     add("--seed", type=int, default=1)
     add("--revision", default="", help="git revision, where this is no checkout")
     add("--name", default="campaign", help="name of the record (default: campaign)")
+    add("--small", action="store_true", help="sizes of a rehearsal")
     add("--mpi-takes-device-pointers", action="store_true")
     args = parser.parse_args()
     args.work = args.work.absolute()
@@ -192,7 +193,7 @@ def main() -> int:
     for sample in samples:
         path, full, small = SAMPLES[sample]
         dagc.run_setup(
-            path, args.ranks, args.work / f"data-{sample}", args.seed, small if args.target == "host" else full
+            path, args.ranks, args.work / f"data-{sample}", args.seed, small if args.small else full
         )
     with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 4)) as pool:
         jobs = [pool.submit(prepare, s, x, args) for s in samples for x in lowerings]
