@@ -124,9 +124,16 @@ def _scratch(layout: Layout) -> Iterator[ArrayView]:
     for op in layout.program.ops:
         for s in layout.scratch.get(op.name, ()):
             yield ArrayView(
-                s.member, cxx_type(s.type), cxx_string(s.label), "", _shape(layout, s.dims), s.place.value, "scratch", "",
-                f"of {s.label}",
-            )  # fmt: skip
+                member=s.member,
+                type=cxx_type(s.type),
+                name=cxx_string(s.label),
+                file="",
+                shape=_shape(layout, s.dims),
+                place=s.place.value,
+                role="scratch",
+                mirror="",
+                comment=f"of {s.label}",
+            )
 
 
 def _verifies(layout: Layout) -> Iterator[VerifyView]:

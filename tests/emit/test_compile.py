@@ -30,8 +30,11 @@ def name(case: object) -> str:
 def compile_both(path: Path, choice: dict[str, str], target: Target, directory: Path) -> None:
     write(plan(path, target, **choice), directory)
     bench, runner = (directory / f for f in sources(target))
-    assert build([bench], directory / "bench", target=target.value, mpi=require_mpi()).exists()
-    assert build([runner], directory / "runner.so", target=target.value, mpi=require_mpi(), shared=True).exists()
+    # Warnings are what matters here, not speed.
+    wanted = [(bench, "bench", False)] + ([(runner, "runner.so", True)] if choice in LOWERINGS[:1] else [])
+    for source, out, shared in wanted:
+        kind = target.value
+        build([source], directory / out, target=kind, mpi=require_mpi(), shared=shared, flags=("-O0",))
 
 
 @needs_mpi

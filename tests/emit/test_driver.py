@@ -1,0 +1,113 @@
+"""The Python driver, run with a stand-in for PyCUDA: its kernels by g++, its messages by the real mpi4py.
+
+A GPU runs it too, see docs/gpu-runs.md; here it is held right on machines without one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dagc.plan import Plan, Target
+from dagc.run.launch import Finished, launch
+from dagc.setup import run_setup
+from dagc.space import Space
+from dagc.toolchain import find_cxx, find_mpi
+from dagc.traversal import Entry, Sync, Traversal, Wait
+from tests.emit.build import HALO, SPMV, plan, write
+
+mpi = find_mpi()
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(
+        mpi is None or mpi.mpiexec is None or find_cxx() is None or importlib.util.find_spec("mpi4py") is None,
+        reason="needs an MPI, mpi4py and a C++ compiler",
+    ),
+]
+FAKE = Path(__file__).parent / "fake_cuda"
+SMALL = {
+    SPMV: {"rows": "900"},
+    HALO: {"nx": "6", "ny": "5", "nz": "7", "nq": "2", "g": "2"},
+}
+RANKS = 3
+LOWERINGS = {
+    "mpi_host": {"transport": "mpi_host"},
+    "staging_ops": {"transport": "mpi_host", "staging": "ops"},
+    "mpi_cuda": {"transport": "mpi_cuda"},
+}
+
+
+def run(directory: Path, *options: str) -> Finished:
+    argv = [sys.executable, directory / "driver.py", "--data", directory / "data", *options]
+    env = {"PYTHONPATH": str(FAKE), "DAGC_NVCC": str(FAKE / "nvcc"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return launch(argv, RANKS, env=env, timeout=120)
+
+
+def prepare(made: Plan, path: Path, directory: Path) -> Path:
+    write(made, directory)
+    run_setup(made.program, path.parent, RANKS, 1, directory / "data")
+    return directory
+
+
+@pytest.mark.parametrize("path", [SPMV, HALO], ids=lambda p: p.stem)
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_right_results(path: Path, lowering: str, tmp_path: Path) -> None:
+    made = plan(path, Target.CUDA, **SMALL[path], **LOWERINGS[lowering])
+    done = run(prepare(made, path, tmp_path), "--check-only", "--mpi-takes-device-pointers")
+    assert done.returncode == 0, done.stderr
+    assert "agree with the reference" in done.stdout
+
+
+def last(path: Path, **choices: str) -> Plan:
+    """A traversal with work on both streams: the last offer is taken each time."""
+    first = plan(path, Target.CUDA, **SMALL[path], **choices)
+    space = Space(first.graph)
+    entries: list[Entry] = []
+    state = space.moves.start()
+    while not space.moves.finished(state):
+        offers = space.moves.offers(state)
+        entry = list(offers)[-1]
+        entries.append(entry)
+        state = space.moves.step(state, entry, offers[entry])
+    return Plan(first.graph, Traversal(tuple(entries)), Target.CUDA)
+
+
+def test_two_streams_and_a_missing_wait(tmp_path: Path) -> None:
+    made = last(SPMV)
+    assert any(isinstance(e, Wait) for e in made.traversal.entries)
+    (tmp_path / "good").mkdir()
+    done = run(prepare(made, SPMV, tmp_path / "good"), "--check-only")
+    assert done.returncode == 0, done.stderr
+    syncs = [e for e in made.traversal.entries if isinstance(e, Sync)]
+    without = Traversal(tuple(e for e in made.traversal.entries if e != syncs[0]))
+    (tmp_path / "bad").mkdir()
+    done = run(prepare(Plan(made.graph, without, Target.CUDA), SPMV, tmp_path / "bad"), "--check-only")
+    assert done.returncode == 1
+    assert "y is wrong" in done.stderr
+
+
+def test_times_as_json(tmp_path: Path) -> None:
+    made = plan(SPMV, Target.CUDA, **SMALL[SPMV])
+    done = run(prepare(made, SPMV, tmp_path), "--seconds", "0.001", "--repeats", "3", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["environment"]["ranks"] == RANKS
+    assert len(record["time"]["seconds"]) == 3
+
+
+def test_failures(tmp_path: Path) -> None:
+    made = plan(SPMV, Target.CUDA, **SMALL[SPMV], transport="mpi_cuda")
+    prepare(made, SPMV, tmp_path)
+    done = run(tmp_path, "--check-only")
+    assert done.returncode == 3
+    assert "--mpi-takes-device-pointers" in done.stderr
+    np.save(tmp_path / "data/rank-0001/x_l.npy", np.zeros(2, np.float32))
+    done = run(tmp_path, "--check-only", "--mpi-takes-device-pointers")
+    assert done.returncode == 5
+    assert "x_l is float32(2,), declared as float32(300,)" in done.stderr
+    assert "Traceback" not in done.stderr
