@@ -22,7 +22,7 @@ class Error(Exception):
     pass
 
 
-class event_flags:  # noqa: N801
+class event_flags:
     DISABLE_TIMING = 2
 
 
