@@ -192,9 +192,7 @@ def main() -> int:
     samples, lowerings = args.samples.split(","), args.transports.split(",")
     for sample in samples:
         path, full, small = SAMPLES[sample]
-        dagc.run_setup(
-            path, args.ranks, args.work / f"data-{sample}", args.seed, small if args.small else full
-        )
+        dagc.run_setup(path, args.ranks, args.work / f"data-{sample}", args.seed, small if args.small else full)
     with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 4)) as pool:
         jobs = [pool.submit(prepare, s, x, args) for s in samples for x in lowerings]
     failed = 0
