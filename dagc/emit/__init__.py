@@ -9,10 +9,11 @@ from dagc.emit.iteration import iteration_view, table_ops
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import program_view
-from dagc.emit.render import number_lines, render, tidy
+from dagc.emit.render import macro, number_lines, render, tidy
 from dagc.emit.steps import Steps
 from dagc.emit.table import row_views, rows, table_line
 from dagc.graph import Transport
+from dagc.ir import CollectiveOp, ExchangeOp, Region
 from dagc.lang.ast import Place, Role
 from dagc.plan import Plan, Target, plan_to_json, program_hash
 from dagc.resources import resource
@@ -38,8 +39,8 @@ def emit(plan: Plan) -> dict[str, str]:
         "path": plan.program.path,
         "hash": program_hash(plan.program),
         "traversal": traversal_text(plan.traversal, plan.graph),
-        "launch": _launch_macro(plan.target),
-        "step": _step_macro(),
+        "launch": macro(f"{plan.target.value}/launch.j2", "launch"),
+        "step": macro("bench/step.j2", "step"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
         "device_messages": _device_messages(plan),
     }
@@ -79,22 +80,8 @@ def runtime_headers() -> dict[str, Path]:
     return {str(path.relative_to(root)): path for path in sorted(root.rglob("*.hpp"))}
 
 
-def _launch_macro(target: Target) -> object:
-    from dagc.emit.render import environment
-
-    return environment().get_template(f"{target.value}/launch.j2").module.launch  # type: ignore[attr-defined]
-
-
-def _step_macro() -> object:
-    from dagc.emit.render import environment
-
-    return environment().get_template("bench/step.j2").module.step  # type: ignore[attr-defined]
-
-
 def _device_messages(plan: Plan) -> bool:
     """Does MPI get device pointers?"""
-    from dagc.ir import CollectiveOp, ExchangeOp, Region
-
     if plan.graph.transport is not Transport.MPI_CUDA:
         return False
     places = {a.name: a.place for a in plan.program.arrays}

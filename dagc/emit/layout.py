@@ -17,7 +17,7 @@ from dagc.errors import DagcError
 from dagc.graph import Action, Graph, GraphOp
 from dagc.ir import Array, Device, ElementType, KernelOp, Region, Scalar
 from dagc.lang.ast import Place
-from dagc.sym import Apply, Const, Fn, Sym, Var, substitute
+from dagc.sym import Apply, Const, Fn, Sym, substitute
 
 # Members that Program has anyway, in C++ and in Python (whose own words are not names there).
 _MEMBERS = (
@@ -213,6 +213,3 @@ def product(dims: Iterable[Sym]) -> Sym:
     for dim in dims:
         out = _times(out, dim)
     return _fold(out)
-
-
-__all__ = ["HARDWARE", "Extent", "Layout", "OpScratch", "Var", "product", "value_type"]

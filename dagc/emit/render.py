@@ -50,3 +50,9 @@ def environment() -> jinja2.Environment:
 def render(template: str, **views: object) -> str:
     """The text of one file."""
     return environment().get_template(template).render(**views)
+
+
+def macro(template: str, name: str) -> object:
+    """A macro of one template, for use in another."""
+    found: object = getattr(environment().get_template(template).module, name)
+    return found
