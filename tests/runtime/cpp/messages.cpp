@@ -104,7 +104,7 @@ void collectives() {
 
 template <class... T>
 void every_type() {
-  dagc::Requests sends(3), receives;
+  dagc::Requests sends, receives;
   for (std::int64_t n : {0, 1, 1000, 400000}) (scalar_peers<T>(sends, receives, n), ...);
 }
 
