@@ -63,6 +63,7 @@ class Build:
     defines: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    warnings_as_errors: bool = True
 
 
 def build(
@@ -79,11 +80,13 @@ def build(
     defines: Sequence[str] = (),
     libraries: Sequence[str] = (),
     flags: Sequence[str] = (),
+    warnings_as_errors: bool = True,
 ) -> Path:
     """Compile and link `sources` into `out` (a program, or with `shared` a library) and return its absolute path.
 
     `directory` (default: where the first source is) is where the compiler runs; names are kept relative to it, so that
-    equal files in two directories share one entry of the cache. Raises MissingTool, and BuildFailed with the
+    equal files in two directories share one entry of the cache. `warnings_as_errors` is for texts that are dagc's own:
+    those with kernels of a user are not refused for a warning. Raises MissingTool, and BuildFailed with the
     compiler's first errors and the command to repeat. `out` appears whole or not at all.
     """
     where = Path(directory if directory is not None else Path(sources[0]).parent).absolute()
@@ -99,6 +102,7 @@ def build(
         tuple(defines),
         tuple(libraries),
         tuple(flags),
+        warnings_as_errors,
     )
     made = run(order, out.absolute())
     # A program in a directory that dagc wrote is replaced with its sources: an old one never stands beside new ones.
@@ -145,6 +149,8 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
             words += ["-ccbin", str(host.path)] if host is not None else []
     else:
         words += THREAD_SANITIZER_FLAGS if order.sanitize == "thread" else HOST_FLAGS
+    if not order.warnings_as_errors:
+        words = [w.replace(",-Werror", "") for w in words if w not in ("-Werror", "--Werror", "all-warnings")]
     if order.shared:
         words += ["-shared", "-Xcompiler=-fPIC" if cuda else "-fPIC"]
     words += [f"-D{define}" for define in order.defines]

@@ -216,3 +216,11 @@ def test_a_wrapper_that_shows_a_prefix_it_was_built_for(tmp_path: Path) -> None:
     assert mpi.include == (tmp_path / "include",)
     assert f"-Wl,-rpath,{tmp_path / 'lib'}" in mpi.link_flags()
     assert mpi.link_flags(nvcc=True)[-2:] == ("-Xlinker", str(tmp_path / "lib"))
+
+
+def test_warnings_of_a_users_text_do_not_refuse_it(tmp_path: Path) -> None:
+    source = tmp_path / "unused.cpp"
+    source.write_text("int main() { int unused; return 0; }\n")
+    with pytest.raises(BuildFailed, match="unused"):
+        build([source], tmp_path / "strict")
+    assert build([source], tmp_path / "lenient", warnings_as_errors=False).exists()
