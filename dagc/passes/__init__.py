@@ -13,7 +13,7 @@ from dagc.passes.messages import lower_messages
 def build_graph(program: Program) -> Graph:
     """The graph of a program under its chosen transport, staging and number of streams.
 
-    Raises ProgramError with all findings: cycles, unordered hazards, ops pinned to streams that are not there.
+    Raises ProgramError with all findings: cycles, unordered hazards, messages that cannot be staged.
     """
     graph, findings = graph_with_diagnostics(program)
     errors = [d for d in findings if d.severity is Severity.ERROR]
@@ -31,7 +31,6 @@ def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagno
     conflicts = Conflicts(program, lowered.touches)  # pairs of touches of which one writes
     edges = connect(program, lowered, conflicts, findings)  # edges as written, and inferred ones
     hazards = unordered(program, lowered, edges, conflicts, findings)  # every conflict has an order, or is an error
-    findings += _pins(program, lowered.ops_pinned())
     if any(d.severity is Severity.ERROR for d in findings):
         return None, tuple(findings)
     graph = Graph(
@@ -48,17 +47,3 @@ def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagno
         matches=lowered.matches,
     )
     return graph, tuple(findings)
-
-
-def _pins(program: Program, pinned: tuple[tuple[str, int, object], ...]) -> list[Diagnostic]:
-    streams = int(program.decision("streams"))
-    return [
-        Diagnostic(
-            "bad-stream",
-            f"`{name}` is pinned to stream {stream}, but there are {streams}",
-            span,  # type: ignore[arg-type]
-            f"pin it to 0 .. {streams - 1}, or allow more streams (-D streams={stream + 1})",
-        )
-        for name, stream, span in pinned
-        if not 0 <= stream < streams
-    ]

@@ -10,6 +10,7 @@ from dagc.ir import Program, Region
 from dagc.lang.ast import Mode
 from dagc.passes.messages import Lowered
 from dagc.passes.reach import Edges
+from dagc.source import Span
 from dagc.sym import Const, equal
 
 
@@ -78,14 +79,14 @@ def unordered(
     return tuple(hazards)
 
 
-def _finding(first: str, second: str, a: Touch, b: Touch, u: object, v: object, explicit: bool) -> Diagnostic:
-    kinds = {(Mode.OUT, Mode.IN): "write and read", (Mode.IN, Mode.OUT): "read and write"}
-    modes = tuple(Mode.IN if t.mode is Mode.IN else Mode.OUT for t in (a, b))
-    what = kinds.get(modes, "both write")  # type: ignore[arg-type]
+def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:
+    what = "both write"
+    if Mode.IN in (a.mode, b.mode):
+        what = "read and write" if a.mode is Mode.IN else "write and read"
     if first == second:
         message = f"`{first}` sends from and receives into overlapping parts of `{a.region.array}`"
         mend = "give each message a buffer, or a part, of its own"
     else:
         message = f"`{first}` and `{second}` {what} `{a.region.array}`, and no edge orders them"
         mend = f"add the edge `{first} -> {second}`" + (", or drop `edges explicit`" if explicit else "")
-    return Diagnostic("unordered-hazard", message, v, mend, related=((u, f"`{first}` is here"),))  # type: ignore[arg-type]
+    return Diagnostic("unordered-hazard", message, v, mend, related=((u, f"`{first}` is here"),))

@@ -24,7 +24,6 @@ from dagc.ir import (
     Region,
 )
 from dagc.lang.ast import Mode, Place
-from dagc.source import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,6 @@ class Lowered:
     mirrors: tuple[str, ...]
     matches: tuple[tuple[OpId, OpId], ...]
     findings: tuple[Diagnostic, ...]
-
-    def ops_pinned(self) -> tuple[tuple[str, int, Span], ...]:
-        return tuple((op.name, op.stream, op.span) for op in self.ops if op.stream is not None)
 
 
 def lower_messages(program: Program, transport: Transport, staging: Staging) -> Lowered:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from dagc.graph import Action, Graph, GraphOp
-from dagc.ir import CopyOp, KernelOp
+from dagc.ir import CopyOp, ExchangeOp, KernelOp
 
 _FILL = {"gpu": "#d9ead3", "mpi": "#cfe2f3", "cpu": "#fff2cc", "end": "#eeeeee"}
 _LABEL = {"gpu": "GPU (asynchronous, on a stream)", "mpi": "MPI", "cpu": "CPU", "end": "start, end"}
@@ -30,8 +30,8 @@ def detail(op: GraphOp) -> str:
         words.append(f"{op.op.dst.array} <- {op.op.src.array}")
     elif op.staged is not None:
         words.append(op.staged)
-    elif op.op is not None and op.message is not None:
-        message = getattr(op.op, "messages")[op.message]  # noqa: B009 - only exchanges have messages
+    elif isinstance(op.op, ExchangeOp) and op.message is not None:
+        message = op.op.messages[op.message]
         words.append((message.send if op.action is Action.POST_SEND else message.recv).array)
     words += [f"then {array} to the host" for array in op.copy_out]
     words += [f"first {array} to the device" for array in op.copy_in]
