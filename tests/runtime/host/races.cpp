@@ -290,6 +290,21 @@ void broken_send_too_early() {
   late();
   DAGC_TSAN_READ(w.x, kN * sizeof(int));
 }
+void broken_large_message() {  // 1 MB, and so much work after it that ThreadSanitizer has forgotten much of the writing
+  const World w;
+  const int n = 1 << 18;
+  int *sent, *other;
+  GOOD(cudaMalloc(&sent, n * sizeof(int)));
+  GOOD(cudaMalloc(&other, n * sizeof(int)));
+  dagc::launch(fill, 64, 256, 0, w.a, sent, 1, n);
+  for (int i = 0; i < 3; ++i) dagc::launch(fill, 64, 256, 0, w.a, other, 1, n);
+  GOOD(cudaEventRecord(w.e, w.a));
+  GOOD(cudaEventSynchronize(w.f));  // another event than the one meant
+  usleep(100000);
+  DAGC_TSAN_READ(sent, n * sizeof(int));
+  GOOD(cudaFree(sent));
+  GOOD(cudaFree(other));
+}
 void broken_receive_into_use() {
   const World w;
   w.move(w.y, w.x, w.a);
@@ -332,6 +347,7 @@ constexpr Case kCases[] = {
     CASE(broken_barrier_kernel),
     CASE(broken_query_not_ready),
     CASE(broken_send_too_early),
+    CASE(broken_large_message),
     CASE(broken_receive_into_use),
     CASE(broken_destroyed_stream),
 };
