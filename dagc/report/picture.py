@@ -91,6 +91,10 @@ def _quoted(text: str) -> str:
 # ---- SVG -------------------------------------------------------------------------------
 
 _ROW, _GAP, _HEIGHT, _MARGIN = 78, 22, 40, 20
+_TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,91 +105,115 @@ class _Box:
 
 
 def as_svg(graph: Graph) -> str:
-    """Layers by longest path from start; the order in a layer follows the mean place of the predecessors."""
+    """Layers by longest path from start; an edge over several layers keeps a lane of its own in each of them."""
     start = len(graph.ops)
     entered = {v for _, v in graph.completion}
     edges = [(start, int(op.id), False) for op in graph.ops if op.id not in entered]
     edges += [(int(u), int(v), False) for u, v in graph.completion] + [(int(u), int(v), True) for u, v in graph.order]
     labels = {int(op.id): (op.name, detail(op)) for op in graph.ops} | {start: ("start", "")}
     kinds = {int(op.id): kind(op) for op in graph.ops} | {start: "end"}
-    boxes, width, height = _layout(labels, edges)
+    boxes, lanes, width, height = _layout(labels, edges)
     out = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height + 30:.0f}" '
             f'viewBox="0 0 {width:.0f} {height + 30:.0f}" font-family="Helvetica, Arial, sans-serif">'
         ),
-        (
-            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-            '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>'
-        ),
+        _TIP,
         f'<rect width="100%" height="100%" fill="white"/><title>{escape(graph.program.name)}</title>',
     ]
-    for u, v, dashed in edges:
-        a, b = boxes[u], boxes[v]
-        x1, y1, x2, y2 = a.x, a.y + _HEIGHT / 2, b.x, b.y - _HEIGHT / 2
-        bend = (y2 - y1) / 2
+    for (u, v, dashed), between in zip(edges, lanes, strict=True):
         style = ' stroke-dasharray="5 4"' if dashed else ""
-        out.append(
-            f'<path d="M{x1:.1f} {y1:.1f} C{x1:.1f} {y1 + bend:.1f} {x2:.1f} {y2 - bend:.1f} {x2:.1f} {y2:.1f}" '
-            f'fill="none" stroke="#555" stroke-width="1.2"{style} marker-end="url(#tip)"/>'
-        )
-    for n, (name, what) in labels.items():
-        box = boxes[n]
-        radius = _HEIGHT / 2 if kinds[n] == "end" else 6
-        out.append(
+        path = _curve(boxes[u], [boxes[lane] for lane in between], boxes[v])
+        out.append(f'<path d="{path}" fill="none" stroke="#555" stroke-width="1.2"{style} marker-end="url(#tip)"/>')
+    for n, text in labels.items():
+        out += _box_lines(boxes[n], text, kinds[n])
+    return "\n".join([*out, *_legend(set(kinds.values()), height), "</svg>", ""])
+
+
+def _curve(first: _Box, lanes: list[_Box], last: _Box) -> str:
+    """Leaves and enters boxes and lanes vertically, so that it stays between the boxes of a layer."""
+    half = _HEIGHT / 2
+    x, y = first.x, first.y + half
+    path = [f"M{x:.1f} {y:.1f}"]
+    stops = [point for lane in lanes for point in ((lane.x, lane.y - half), (lane.x, lane.y + half))]
+    for to_x, to_y in [*stops, (last.x, last.y - half)]:
+        bend = (to_y - y) / 2
+        path.append(f"C{x:.1f} {y + bend:.1f} {to_x:.1f} {to_y - bend:.1f} {to_x:.1f} {to_y:.1f}")
+        x, y = to_x, to_y
+    return " ".join(path)
+
+
+def _box_lines(box: _Box, text: tuple[str, str], kind_: str) -> list[str]:
+    name, what = text
+    radius, lift = (_HEIGHT / 2 if kind_ == "end" else 6), (-3 if what else 4)
+    out = [
+        (
             f'<rect x="{box.x - box.width / 2:.1f}" y="{box.y - _HEIGHT / 2:.1f}" width="{box.width:.1f}" '
-            f'height="{_HEIGHT}" rx="{radius}" fill="{_FILL[kinds[n]]}" stroke="#444"/>'
-        )
-        lift = -3 if what else 4
-        out.append(
-            f'<text x="{box.x:.1f}" y="{box.y + lift:.1f}" text-anchor="middle" font-size="13">{escape(name)}</text>'
-        )
-        if what:
-            out.append(
-                f'<text x="{box.x:.1f}" y="{box.y + 12:.1f}" text-anchor="middle" font-size="10" fill="#555">'
-                f"{escape(what)}</text>"
-            )
-    x = float(_MARGIN)
+            f'height="{_HEIGHT}" rx="{radius}" fill="{_FILL[kind_]}" stroke="#444"/>'
+        ),
+        f'<text x="{box.x:.1f}" y="{box.y + lift:.1f}" text-anchor="middle" font-size="13">{escape(name)}</text>',
+    ]
+    if what:
+        style = 'text-anchor="middle" font-size="10" fill="#555"'
+        out.append(f'<text x="{box.x:.1f}" y="{box.y + 12:.1f}" {style}>{escape(what)}</text>')
+    return out
+
+
+def _legend(kinds: set[str], height: float) -> list[str]:
+    out, x = [], float(_MARGIN)
     for key in ("gpu", "mpi", "cpu"):
-        if key in kinds.values():
+        if key in kinds:
             out.append(f'<rect x="{x}" y="{height + 4:.0f}" width="14" height="14" fill="{_FILL[key]}" stroke="#444"/>')
             out.append(f'<text x="{x + 20}" y="{height + 15:.0f}" font-size="11">{_LABEL[key]}</text>')
             x += 40 + 6.2 * len(_LABEL[key])
-    return "\n".join([*out, "</svg>", ""])
+    return out
 
 
 def _layout(
     labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, bool]]
-) -> tuple[dict[int, _Box], float, float]:
-    before: dict[int, list[int]] = {n: [] for n in labels}
-    for u, v, _ in edges:
-        before[v].append(u)
-    after: dict[int, list[int]] = {n: [] for n in labels}
-    for u, v, _ in edges:
-        after[u].append(v)
-    layer = dict.fromkeys(labels, 0)
-    left_over = {n: len(before[n]) for n in labels}
-    ready = [n for n in labels if not before[n]]
-    for n in ready:  # grows while it is read: a topological order
-        for v in after[n]:
-            layer[v] = max(layer[v], layer[n] + 1)
-            left_over[v] -= 1
-            if not left_over[v]:
-                ready.append(v)
+) -> tuple[dict[int, _Box], list[list[int]], float, float]:
+    """Boxes of nodes and of lanes (negative ids), the lanes of each edge, width, height."""
+    layer = _layers(labels, edges)
     sizes = {n: 24 + max(7.6 * len(name), 5.6 * len(what)) for n, (name, what) in labels.items()}
-    rows: dict[int, list[int]] = {}
-    for n in labels:
-        rows.setdefault(layer[n], []).append(n)
+    before: dict[int, list[int]] = {n: [] for n in labels}
+    lanes: list[list[int]] = []
+    for u, v, _ in edges:
+        between = []
+        above = u
+        for depth in range(layer[u] + 1, layer[v]):
+            lane = -1 - len(sizes)
+            layer[lane], sizes[lane], before[lane] = depth, 6.0, [above]
+            between.append(lane)
+            above = lane
+        before[v].append(above)
+        lanes.append(between)
     place: dict[int, float] = {}
-    for depth_ in sorted(rows):
-        row = rows[depth_]
+    for depth in range(max(layer.values()) + 1):
+        row = [n for n in layer if layer[n] == depth]
         row.sort(key=lambda n: (sum(place[u] for u in before[n]) / len(before[n]) if before[n] else 0.0, n))
-        total = sum(sizes[n] for n in row) + _GAP * (len(row) - 1)
-        x = -total / 2
+        x = -(sum(sizes[n] for n in row) + _GAP * (len(row) - 1)) / 2
         for n in row:
             place[n] = x + sizes[n] / 2
             x += sizes[n] + _GAP
-    left = min(place[n] - sizes[n] / 2 for n in labels)
-    right = max(place[n] + sizes[n] / 2 for n in labels)
-    boxes = {n: _Box(place[n] - left + _MARGIN, layer[n] * _ROW + _MARGIN + _HEIGHT / 2, sizes[n]) for n in labels}
-    return boxes, right - left + 2 * _MARGIN, max(layer.values()) * _ROW + _HEIGHT + 2 * _MARGIN
+    left = min(place[n] - sizes[n] / 2 for n in place)
+    right = max(place[n] + sizes[n] / 2 for n in place)
+    boxes = {n: _Box(place[n] - left + _MARGIN, layer[n] * _ROW + _MARGIN + _HEIGHT / 2, sizes[n]) for n in place}
+    return boxes, lanes, right - left + 2 * _MARGIN, max(layer.values()) * _ROW + _HEIGHT + 2 * _MARGIN
+
+
+def _layers(labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, bool]]) -> dict[int, int]:
+    """Longest path from start, in a topological order."""
+    after: dict[int, list[int]] = {n: [] for n in labels}
+    waiting = dict.fromkeys(labels, 0)
+    for u, v, _ in edges:
+        after[u].append(v)
+        waiting[v] += 1
+    layer = dict.fromkeys(labels, 0)
+    ready = [n for n in labels if not waiting[n]]
+    for n in ready:  # grows while it is read
+        for v in after[n]:
+            layer[v] = max(layer[v], layer[n] + 1)
+            waiting[v] -= 1
+            if not waiting[v]:
+                ready.append(v)
+    return layer
