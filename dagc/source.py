@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+_LARGEST = 16 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,8 +35,12 @@ class Source:
 
     @classmethod
     def read(cls, path: str | Path) -> Source:
-        """Read a file. Raises OSError, or UnicodeDecodeError where it is not UTF-8."""
-        return cls(str(path), Path(path).read_bytes().decode("utf-8"))
+        """Read a file. Raises OSError (also for one too large to be a program), UnicodeDecodeError if not UTF-8."""
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1)  # some files have no end: /dev/zero
+        if len(data) > _LARGEST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return cls(str(path), data.decode("utf-8"))
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

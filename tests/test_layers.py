@@ -16,10 +16,11 @@ import dagc
 PACKAGE = Path(dagc.__file__).parent
 
 # Part -> the parts that it may import, besides itself. A part is a module or a package of dagc.
-TYPES = {"source", "errors", "sym", "lang.ast", "ir", "graph", "traversal", "text", "resources", "files"}
+TYPES = {"source", "errors", "sym", "lang.ast", "ir", "graph", "traversal", "text", "resources", "files", "cxx_words"}
 MAY_IMPORT: dict[str, set[str]] = {
     "source": set(),
     "resources": set(),
+    "cxx_words": set(),
     "errors": {"source"},
     "sym": {"source", "errors"},
     "files": {"errors"},
@@ -28,6 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "graph": {"source", "errors", "sym", "lang.ast", "ir"},
     "traversal": {"errors", "ir", "graph"},
     "text": {"errors", "ir", "graph", "traversal"},
+    "results": {"ir"},
+    "statistics": set(),
     "lang": TYPES - {"graph", "traversal", "text"},
     "passes": TYPES,
     "verify": TYPES | {"passes"},
@@ -38,17 +41,28 @@ MAY_IMPORT: dict[str, set[str]] = {
     "devices": {"errors"},
     "build": {"errors", "files", "toolchain"},
     "setup": {"source", "errors", "sym", "lang.ast", "ir", "files"},
-    "run": TYPES | {"plan", "build", "toolchain", "devices"},
+    "records": TYPES | {"results"},
+    "search": TYPES | {"results", "statistics", "space", "verify"},
+    "run": TYPES | {"results", "statistics", "search", "plan", "build", "toolchain", "devices"},
+    "rules": TYPES | {"results", "statistics", "space"},
+    "explain": TYPES | {"results", "statistics", "space", "verify", "search", "rules"},
     "doctor": {"errors", "build", "toolchain", "devices", "run"},
-    "report": TYPES | {"space", "plan"},
+    "report": TYPES | {"results", "statistics", "space", "plan", "search", "rules"},
     "compiled": TYPES | {"plan", "run"},
 }
 # The top: api wires everything, cli calls api.
 TOP = {"api", "cli", "__main__"}
 
-ONLY_IMPORTERS = {"lark": {"lang"}, "jinja2": {"emit"}, "mpi4py": {"run"}, "pycuda": {"run"}}
+ONLY_IMPORTERS = {
+    "lark": {"lang"},
+    "jinja2": {"emit", "report"},
+    "mpi4py": {"run"},
+    "pycuda": {"run"},
+    "sklearn": {"rules", "search"},
+    "rich": {"report"},
+}
 # Importing these takes longer than a small command may: never at the top of a module that a command always needs.
-HEAVY = ("lark", "jinja2", "numpy", "mpi4py", "pycuda", "scipy", "sklearn", "sympy")
+HEAVY = ("lark", "jinja2", "numpy", "mpi4py", "pycuda", "scipy", "sklearn", "sympy", "rich", "sqlite3")
 
 
 def _module(path: Path) -> str:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from dagc import ir
+from dagc.cxx_words import KEYWORDS, VARIABLES
 from dagc.lang import ast
 from dagc.lang.lower_report import Report
 from dagc.lang.lower_values import Kind, Value
@@ -30,6 +31,9 @@ class What(Enum):
     LOOP = "a loop variable"
     FORMAL = "a formal"
     FEATURE = "a feature"
+
+
+_SEEN_BY_CODE = (What.PARAM, What.LET, What.LABEL, What.TUNE, What.FORMAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,8 @@ class Scope:
     def declare(
         self, report: Report, what: What, name: str, key: Key, bound: Bound, hides: frozenset[What] = frozenset()
     ) -> None:
-        """Add an instance. Reports duplicate-name, shadowed-name, bad-index and gives up (Skip)."""
+        """Add an instance. Reports reserved-name, duplicate-name, shadowed-name, bad-index and gives up (Skip)."""
+        self._refuse_cxx(report, what, name, bound.span)
         family = self.families.get(name)
         if family is None:
             self._refuse_shadow(report, name, bound.span, hides)
@@ -137,6 +142,13 @@ class Scope:
         """Remember a name whose declaration was wrong, so that its uses are not reported too."""
         family = self.families.setdefault(name, Family(name, what, span, arity))
         family.broken = True
+
+    def _refuse_cxx(self, report: Report, what: What, name: str, span: Span) -> None:
+        """Code sees these names as they are, so they cannot be words of C++; arrays of the program get other names."""
+        scratch = what is What.ARRAY and self.parent is not None and self.parent.kernel
+        if (what in _SEEN_BY_CODE or scratch) and name in KEYWORDS | VARIABLES:
+            language = "C++" if name in KEYWORDS else "CUDA"
+            report.fail("reserved-name", f"`{name}` is a word of {language}", span, "choose another name")
 
     def _refuse_shadow(self, report: Report, name: str, span: Span, hides: frozenset[What]) -> None:
         if self.parent is None:

@@ -1,0 +1,173 @@
+"""What was measured: frozen types that search, records, rules and reports share. Times are in seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NewType
+
+from dagc.ir import Value
+
+ImplementationId = NewType("ImplementationId", int)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Configuration:
+    """Values of all decisions of a program but the order and the streams of its ops, sorted by name.
+
+    One configuration has one graph, one space of traversals and (`capture` aside) one runner library.
+    """
+
+    decisions: tuple[tuple[str, Value], ...]
+
+    @property
+    def text(self) -> str:
+        """`capture=false transport=nccl yl.block=64`; equal for equal configurations."""
+        return " ".join(f"{name}={shown(value)}" for name, value in self.decisions)
+
+    def get(self, name: str) -> Value | None:
+        return dict(self.decisions).get(name)
+
+
+def shown(value: Value) -> str:
+    """A value as `-D NAME=VALUE` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measurement of one implementation.
+
+    seconds     per iteration, maximum over the ranks, as measured
+    reference   of the drift reference, measured nearest in time (mean of the one before and the one after); NaN where
+                there was none
+    number      0 for the first measurement of the implementation, and so on
+    order       position among all measurements of its file
+    """
+
+    seconds: float
+    reference: float
+    number: int
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a machine answers when asked to measure: a time, or why there is none.
+
+    `failure` is "" or one line: `wrong result: ...`, `hang: ...`, `out of memory: ...`, `run failed: ...`.
+    """
+
+    seconds: float = math.nan
+    reference: float = math.nan
+    iterations: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """A traversal of one configuration (its text, design.md section 11) with all that is known of its speed."""
+
+    id: ImplementationId
+    configuration: Configuration
+    traversal: str
+    measurements: tuple[Measurement, ...] = ()
+    failure: str = ""
+
+    def times(self, reference: float = math.nan) -> tuple[float, ...]:
+        """Seconds, with drift divided out: scaled as if the drift reference had always taken `reference` seconds.
+
+        A measurement without a reference, and all of them where `reference` is NaN, are taken as they are.
+        """
+        return tuple(
+            m.seconds if math.isnan(reference) or math.isnan(m.reference) else m.seconds * reference / m.reference
+            for m in self.measurements
+        )
+
+    def seconds(self, reference: float = math.nan) -> float:
+        """The median of `times`; NaN where nothing was measured."""
+        times = self.times(reference)
+        return median(times) if times else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpan:
+    """One entry of a traversal in a traced run of one rank: when the CPU issued it, and when the GPU worked on it.
+
+    All in seconds from the start of the iteration; `gpu_begin` and `gpu_end` are NaN for what no GPU executes.
+    """
+
+    rank: int
+    position: int
+    begin: float
+    end: float
+    gpu_begin: float = math.nan
+    gpu_end: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where measurements were taken. Two files are of one machine where `key` is equal."""
+
+    hosts: tuple[str, ...]
+    cpu: str
+    cores: int
+    gpus: tuple[str, ...]
+    driver: str
+    mpi: str
+    target: str
+    arch: str
+    facts: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)  # clocks, compiler, versions
+
+    @property
+    def key(self) -> str:
+        """What must agree for times to be comparable: hardware, driver, target. The MPI may differ (one a run)."""
+        return " | ".join((self.cpu, str(self.cores), ", ".join(self.gpus) or "no GPU", self.driver, self.target))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program that was measured: enough to build its graphs again."""
+
+    name: str
+    path: str
+    hash: str  # dagc.plan.program_hash
+    sources: tuple[tuple[str, str], ...]  # path, text
+    params: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of `dagc explore`: who measured what, where and how. `options` are those of the command, as JSON."""
+
+    started: str  # ISO 8601, UTC
+    machine: Machine
+    ranks: int
+    seed: int
+    strategy: str
+    seconds: float  # length of one measurement
+    revision: str  # git, "" where there is none
+    version: str  # of dagc
+    noise: float = math.nan  # coefficient of variation of the drift reference, measured first
+    options: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A results file, loaded. `reference` is the median of the drift reference over the file (NaN: never measured).
+
+    `noise` is the noise floor: the relative standard deviation of single measurements of one implementation.
+    """
+
+    program: Program
+    runs: tuple[Run, ...]
+    implementations: tuple[Implementation, ...]
+    reference: float = math.nan
+    noise: float = math.nan
+    traces: dict[ImplementationId, tuple[TraceSpan, ...]] = field(default_factory=dict, compare=False, hash=False)
+
+    def measured(self) -> tuple[Implementation, ...]:
+        """Those with at least one time, fastest first (median, drift divided out; ties by ID)."""
+        timed = [i for i in self.implementations if i.measurements]
+        return tuple(sorted(timed, key=lambda i: (i.seconds(self.reference), i.id)))

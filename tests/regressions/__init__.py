@@ -1,0 +1,1 @@
+"""Mistakes that were found in use, one test each."""
