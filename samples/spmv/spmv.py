@@ -2,11 +2,16 @@
 
 Every entry is a function of its row and its place in the row (a counter-based generator), so each rank makes its own
 rows, and looks at those of the others only for what they need from it; nothing is communicated or held as a whole.
+
+With bandwidth -1 the matrix is that of a Matrix Market file instead, named by the environment variable SPMV_MATRIX.
 """
 
 from __future__ import annotations
 
+import lzma
+import os
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +19,7 @@ from numpy.typing import NDArray
 
 CHUNK = 1 << 21  # entries made at a time: a few arrays of this size stay in the cache
 COLUMN, VALUE, VECTOR = 1, 2, 3  # streams of random numbers
+FROM_FILE = -1  # as bandwidth: the matrix of the file in SPMV_MATRIX
 
 
 def banded(
@@ -26,6 +32,8 @@ def banded(
     split evenly. A_l holds the columns that are rows of this rank, numbered from its first row; A_r the others,
     numbered as they lie in x_r: by owner, then by column. Raises ValueError for sizes that make no sense.
     """
+    if bandwidth == FROM_FILE:
+        return _from_file(rank, size, seed, rows)
     if rows < 1 or nnz_per_row < 0 or bandwidth < 0:
         raise ValueError(f"rows {rows}, nnz_per_row {nnz_per_row}, bandwidth {bandwidth}: must not be negative")
     if max(rows, -(-rows // size) * nnz_per_row) >= 2**31:
@@ -57,6 +65,10 @@ def product(
     data: dict[str, Any], *, rank: int, size: int, seed: int, rows: int, nnz_per_row: int, bandwidth: int
 ) -> dict[str, NDArray[np.float32]]:
     """y of rank `rank`: global columns times the global vector, in double precision. Uses none of the message lists."""
+    if bandwidth == FROM_FILE:
+        low, high = split(rows, size, rank), split(rows, size, rank + 1)
+        mine = _file_matrix(rows, seed)[low:high].astype(np.float64)
+        return {"y": (mine @ vector(seed, np.arange(rows)).astype(np.float64)).astype(np.float32)}
     matrix = Matrix(seed, rows, nnz_per_row, bandwidth)
     y = [
         (matrix.values(first, last).astype(np.float64) * vector(seed, columns).astype(np.float64)).sum(axis=1)
@@ -156,3 +168,67 @@ def _needed(matrix: Matrix, first: int, last: int, low: int, high: int) -> NDArr
     for _, _, columns in matrix.chunks(first, last):
         touched[columns[(columns >= low) & (columns < high)] - low] = True
     return np.flatnonzero(touched).astype(np.int32)
+
+
+# ---- a matrix from a file -------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def _file_matrix(rows: int, seed: int) -> Any:
+    """The pattern of the file as a CSR matrix; values uniformly random in [-1, 1), by place. Raises ValueError."""
+    from scipy.io import mmread
+
+    path = os.environ.get("SPMV_MATRIX")
+    if not path:
+        raise ValueError(
+            f"{rows} rows, bandwidth -1: name a Matrix Market file (.mtx, .mtx.gz, .mtx.xz) by SPMV_MATRIX"
+        )
+    if path.endswith(".xz"):
+        with lzma.open(path) as file:
+            matrix = mmread(file).tocsr()
+    else:
+        matrix = mmread(path).tocsr()
+    if matrix.shape != (rows, rows):
+        raise ValueError(f"{path} is {matrix.shape[0]} x {matrix.shape[1]}, not {rows} x {rows}: give -D rows=...")
+    matrix.sum_duplicates()
+    matrix.data = (2 * uniform(seed, VALUE, np.arange(matrix.nnz, dtype=np.uint64)) - 1).astype(np.float32)
+    return matrix
+
+
+def _from_file(rank: int, size: int, seed: int, rows: int) -> dict[str, int | NDArray[Any]]:
+    """As `banded`, of the file's matrix."""
+    matrix = _file_matrix(rows, seed)
+    bounds = [split(rows, size, r) for r in range(size + 1)]
+    low, high = bounds[rank], bounds[rank + 1]
+    mine = matrix[low:high]
+    local = (mine.indices >= low) & (mine.indices < high)
+    remote = np.unique(mine.indices[~local])
+    recv_counts = np.diff(np.searchsorted(remote, bounds))
+    recv_ranks = np.flatnonzero(recv_counts)
+    sends: dict[int, NDArray[Any]] = {}
+    for other in range(size):
+        columns = np.unique(matrix[bounds[other] : bounds[other + 1]].indices)
+        index = columns[(columns >= low) & (columns < high)] - low
+        if other != rank and index.size:
+            sends[other] = index
+    out: dict[str, int | NDArray[Any]] = {
+        "n": high - low,
+        "n_send": sum(index.size for index in sends.values()),
+        "n_recv": remote.size,
+        "n_to": len(sends),
+        "n_from": recv_ranks.size,
+        "x_l": vector(seed, np.arange(low, high)),
+        "send_index": np.concatenate([np.empty(0, np.int32), *sends.values()]).astype(np.int32),
+        "send_ranks": np.array(list(sends), np.int32),
+        "send_counts": np.array([index.size for index in sends.values()], np.int32),
+        "recv_ranks": recv_ranks.astype(np.int32),
+        "recv_counts": recv_counts[recv_ranks].astype(np.int32),
+    }
+    row = np.repeat(np.arange(high - low), np.diff(mine.indptr))
+    numbered = {"l": mine.indices[local] - low, "r": np.searchsorted(remote, mine.indices[~local])}
+    for side, kept in (("l", local), ("r", ~local)):
+        counts = np.bincount(row[kept], minlength=high - low)
+        out[f"row_ptr_{side}"] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        out[f"col_{side}"] = numbered[side].astype(np.int32)
+        out[f"val_{side}"] = mine.data[kept]
+    return out

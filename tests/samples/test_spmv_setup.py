@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import lzma
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sparse
+from scipy.io import mmwrite
 
 from tests.samples.load import sample
 
@@ -136,7 +139,31 @@ def test_seeds_give_different_matrices() -> None:
     assert not np.array_equal(one["x_l"], other["x_l"])
 
 
-@pytest.mark.parametrize("shape", [(0, 1, 1), (10, -1, 1), (10, 1, -1), (2**31, 1, 1), (2**30, 10, 1)])
+@pytest.mark.parametrize("shape", [(0, 1, 1), (10, -1, 1), (10, 1, -2), (2**31, 1, 1), (2**30, 10, 1)])
 def test_sizes_without_sense_are_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="rows"):
         spmv.banded(0, 1, 1, *shape)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("ending", [".mtx", ".mtx.xz"])
+def test_a_matrix_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, symmetric: bool, ending: str) -> None:
+    rows, size = 57, 4
+    pattern = sparse.random(rows, rows, density=0.1, random_state=3, format="coo")
+    if symmetric:
+        pattern = (pattern + pattern.T).tocoo()
+    plain = tmp_path / "a.mtx"
+    mmwrite(plain, pattern, field="pattern", symmetry="symmetric" if symmetric else "general")
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(lzma.compress(plain.read_bytes()) if ending.endswith("xz") else plain.read_bytes())
+    monkeypatch.setenv("SPMV_MATRIX", str(path))
+    spmv._file_matrix.cache_clear()
+    ranks = ranks_of(size, (rows, 0, spmv.FROM_FILE))
+    whole = []
+    for rank, (data, x_r) in enumerate(zip(ranks, exchanged(ranks), strict=True)):
+        want = spmv.product(data, rank=rank, size=size, seed=1, rows=rows, nnz_per_row=0, bandwidth=spmv.FROM_FILE)["y"]
+        np.testing.assert_allclose(local_product(data, x_r), want, rtol=1e-5, atol=1e-6)
+        whole.append(data["val_l"].size + data["val_r"].size)
+    assert sum(whole) == pattern.nnz
+    with pytest.raises(ValueError, match="57 x 57, not 58 x 58"):
+        spmv.banded(0, size, 1, 58, 0, spmv.FROM_FILE)
