@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "devices": {"errors"},
     "build": {"errors", "files", "toolchain"},
     "setup": {"source", "errors", "sym", "lang.ast", "ir", "files"},
+    "configurations": TYPES | {"results"},
     "records": TYPES | {"results"},
     "search": TYPES | {"results", "statistics", "space", "verify"},
     "run": TYPES | {"results", "statistics", "search", "plan", "build", "toolchain", "devices"},
