@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from dagc import __version__
-from dagc.errors import DagcError, UsageError
+from dagc.cli_arguments import defines, file, given, natural, positive, prune, seconds, space
+from dagc.cli_results import add_commands
+from dagc.errors import DagcError
 
 DESCRIPTION = """\
 Compiles a .dag text (GPU kernels, MPI messages, host code, what must precede which, which choices are open)
@@ -23,79 +25,13 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return value
-
-
-# ---- arguments that several commands share --------------------------------------------------
-
-
-def _file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the .dag text")
-
-
-def _defines(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-D", dest="defines", action="append", default=[], metavar="NAME=VALUE",
-        help="override a parameter or fix a decision (rows=1000, transport=mpi_cuda, yl.block=128); may be repeated",
-    )  # fmt: skip
-
-
-def _space(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--streams", type=_positive, metavar="N", help="streams to use (default: the program's, else 2)"
-    )
-    _transport(parser)
-
-
-def _transport(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--transport", metavar="NAME", help="mpi_host, mpi_cuda or nccl (default: the first that the program allows)"
-    )
-
-
-def _prune(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
-
-
-def _given(args: argparse.Namespace) -> dict[str, str]:
-    out: dict[str, str] = {}
-    for text in args.defines:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"-D {text}: not of the form NAME=VALUE", "write for example -D rows=1000")
-        out[name.strip()] = value.strip()
-    for name in ("streams", "transport"):
-        if getattr(args, name, None) is not None:
-            out[name] = str(getattr(args, name))
-    return out
-
-
 # ---- commands -------------------------------------------------------------------------------
 
 
 def _check(args: argparse.Namespace) -> int:
     from dagc import api
 
-    found = api.check(args.file, _given(args))
+    found = api.check(args.file, given(args))
     if found.diagnostics:
         print(found.render(), file=sys.stderr)
     if found.errors:
@@ -109,7 +45,7 @@ def _count(args: argparse.Namespace) -> int:
     from dagc import api
     from dagc.report import counting
 
-    report = api.count(args.file, _given(args))
+    report = api.count(args.file, given(args))
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
     return 0
 
@@ -117,7 +53,7 @@ def _count(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from dagc import api
 
-    lines = api.traversals(args.file, _given(args), args.limit, args.prune_syncs)
+    lines = api.traversals(args.file, given(args), args.limit, args.prune_syncs)
     if args.json:
         import json
 
@@ -132,7 +68,7 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from dagc import api
 
-    text = api.show(args.file, _given(args), args.format)
+    text = api.show(args.file, given(args), args.format)
     if args.output is None:
         print(text, end="")
     else:
@@ -162,7 +98,7 @@ def _fmt(args: argparse.Namespace) -> int:
 def _setup(args: argparse.Namespace) -> int:
     from dagc import api
 
-    api.run_setup(args.file, args.ranks, args.output, args.seed, _given(args))
+    api.run_setup(args.file, args.ranks, args.output, args.seed, given(args))
     print(f"arrays of {args.ranks} rank{'s' if args.ranks > 1 else ''} in {args.output}")
     return 0
 
@@ -175,7 +111,7 @@ def _compile(args: argparse.Namespace) -> int:
         args.output,
         target=args.target,
         arch=args.arch,
-        defines=_given(args),
+        defines=given(args),
         traversal=args.traversal,
         prune_syncs=args.prune_syncs,
         build=not args.no_build,
@@ -212,33 +148,35 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_compile(add("compile", _compile, "compile a .dag text into a CUDA + MPI program, and run it"))
 
+    add_commands(add)
+
     count = add("count", _count, "print the exact number of implementations, without enumerating them")
-    _file(count)
-    _space(count)
-    _defines(count)
+    file(count)
+    space(count)
+    defines(count)
     count.add_argument("--json", action="store_true", help="print JSON")
 
     list_ = add("list", _list, "list the implementations, numbered stably")
-    _file(list_)
-    _space(list_)
-    _defines(list_)
-    list_.add_argument("--limit", type=_natural, metavar="N", help="the first N only (default: all)")
-    _prune(list_)
+    file(list_)
+    space(list_)
+    defines(list_)
+    list_.add_argument("--limit", type=natural, metavar="N", help="the first N only (default: all)")
+    prune(list_)
     form = list_.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
     form.add_argument("--plain", action="store_true", help="texts alone, without their IDs")
 
     show = add("show", _show, "draw the DAG")
-    _file(show)
-    _space(show)
-    _defines(show)
+    file(show)
+    space(show)
+    defines(show)
     show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
     show.add_argument("-o", dest="output", metavar="PATH", help="write it there instead of printing it")
 
     check = add("check", _check, "print every diagnostic at once; runs no code of the program")
-    _file(check)
-    _space(check)
-    _defines(check)
+    file(check)
+    space(check)
+    defines(check)
 
     fmt = add("fmt", _fmt, "format .dag texts in place, comments kept")
     fmt.add_argument("files", metavar="FILE", nargs="+", help=".dag texts")
@@ -246,13 +184,13 @@ def _parser() -> argparse.ArgumentParser:
     fmt.add_argument("--stdout", action="store_true", help="print the result, change nothing")
 
     setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
-    _file(setup)
-    _defines(setup)
-    setup.add_argument("-n", dest="ranks", type=_positive, default=4, metavar="RANKS", help="(default: 4)")
+    file(setup)
+    defines(setup)
+    setup.add_argument("-n", dest="ranks", type=positive, default=4, metavar="RANKS", help="(default: 4)")
     setup.add_argument(
         "-o", dest="output", required=True, metavar="DIR", help="where to write; `bench --data DIR` reads it"
     )
-    setup.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+    setup.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
 
     doctor = add("doctor", _doctor, "say what is there (compilers, MPI, GPUs, packages) and what each absence costs")
     doctor.add_argument("--json", action="store_true", help="print JSON")
@@ -260,27 +198,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_compile(compile_: argparse.ArgumentParser) -> None:
-    _file(compile_)
+    file(compile_)
     add = compile_.add_argument
     add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM)")
     add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
     add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
-    _defines(compile_)
+    defines(compile_)
     add("--traversal", default="first", metavar="first|ID|FILE", help="which implementation (default: first)")
-    _space(compile_)
-    _prune(compile_)
+    space(compile_)
+    prune(compile_)
     add("--no-build", action="store_true", help="write sources only")
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
-    add("-n", dest="ranks", type=_positive, default=4, metavar="RANKS", help="ranks for --run (default: 4)")
-    add("--seed", type=_natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+    add("-n", dest="ranks", type=positive, default=4, metavar="RANKS", help="ranks for --run (default: 4)")
+    add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
     add(
         "--seconds",
-        type=_seconds,
+        type=seconds,
         default=0.01,
         metavar="S",
         help="length of one measurement in seconds (default: 0.01)",
     )
-    add("--repeats", type=_positive, default=20, metavar="N", help="measurements (default: 20)")
+    add("--repeats", type=positive, default=20, metavar="N", help="measurements (default: 20)")
     add(
         "--mpi-takes-device-pointers", action="store_true",
         help="vouch for an MPI that takes device pointers and cannot say so",

@@ -1,0 +1,76 @@
+"""Arguments that several commands share, and what their texts mean."""
+
+from __future__ import annotations
+
+import argparse
+
+from dagc.errors import UsageError
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `10m`, `1.5h`."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    return seconds(number) * unit
+
+
+def file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the .dag text")
+
+
+def defines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-D", dest="defines", action="append", default=[], metavar="NAME=VALUE",
+        help="override a parameter or fix a decision (rows=1000, transport=mpi_cuda, yl.block=128); may be repeated",
+    )  # fmt: skip
+
+
+def space(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
+    transport(parser)
+
+
+def transport(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--transport", metavar="NAME",
+        help="mpi_host, mpi_cuda, nccl or peer (default: the first that the program allows)",
+    )  # fmt: skip
+
+
+def prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
+
+
+def given(args: argparse.Namespace) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for text in args.defines:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"-D {text}: not of the form NAME=VALUE", "write for example -D rows=1000")
+        out[name.strip()] = value.strip()
+    for name in ("streams", "transport"):
+        if getattr(args, name, None) is not None:
+            out[name] = str(getattr(args, name))
+    return out

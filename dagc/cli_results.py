@@ -1,0 +1,215 @@
+"""Commands that make results files and read them: explore, best, rules, explain, report, export, merge."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Protocol
+
+from dagc.cli_arguments import defines, duration, file, given, natural, positive, prune, seconds
+
+
+class Add(Protocol):
+    """Adds a command to the parser."""
+
+    def __call__(self, name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser: ...
+
+
+def add_commands(add: Add) -> None:
+    """The commands of this module."""
+    _add_explore(add("explore", _explore, "search the implementations for the fastest on this machine"))
+    _add_best(add("best", _best, "compile the fastest implementation of a results file"))
+    _add_rules(add("rules", _rules, "say in design rules what makes implementations fast"))
+    _add_explain(add("explain", _explain, "measure what breaking each rule of the fastest class costs"))
+    _add_report(add("report", _report, "write a results file as one HTML page"))
+    _add_export(add("export", _export, "write the measurements of a results file as CSV or Parquet"))
+    _add_merge(add("merge", _merge, "put results files of one program and machine together"))
+
+
+def _results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", metavar="RESULTS", help="a results file of `dagc explore`")
+
+
+# ---- explore --------------------------------------------------------------------------------
+
+
+def _add_explore(parser: argparse.ArgumentParser) -> None:
+    file(parser)
+    add = parser.add_argument
+    add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
+    add("-n", dest="ranks", type=positive, default=4, metavar="RANKS", help="(default: 4)")
+    add(
+        "--strategy", default="mcts-min", metavar="NAME",
+        help="exhaustive, random, mcts, mcts-min or model (default: mcts-min); --strategy help lists them",
+    )  # fmt: skip
+    add("--budget", type=positive, metavar="N", help="measurements to search with (default: 200; exhaustive: all)")
+    add("--time", type=duration, metavar="T", help="stop after 90s, 10m, 1.5h (default: no limit)")
+    add(
+        "--transport", default="all", metavar="all|NAME[,NAME]",
+        help="mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)",
+    )  # fmt: skip
+    add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
+    add(
+        "--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]",
+        help="search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated",
+    )  # fmt: skip
+    add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
+    defines(parser)
+    prune(parser)
+    add("--passes", type=positive, default=1, metavar="N", help="measurements of each (exhaustive) (default: 1)")
+    add("--confirm", type=natural, default=10, metavar="K", help="re-measure the best K at the end (default: 10)")
+    add("--repeats", type=positive, default=5, metavar="R", help="until each of them has R measurements (default: 5)")
+    add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")
+    add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the search (default: 0)")
+    add("--resume", action="store_true", help="go on with an existing results file")
+    add("--other-machine", action="store_true", help="go on although the file was made on another machine")
+    add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
+    add("--data", metavar="DIR", help="arrays made by `dagc setup` (default: made anew)")
+    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
+    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
+    add("--max", type=positive, default=100_000, metavar="N", help="largest space to measure whole (default: 100000)")
+    add("--max-configurations", type=positive, default=64, metavar="N", help="most to compile (default: 64)")
+    add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
+    add("--traces", type=natural, default=2, metavar="N", help="trace the best and worst, N runs each (default: 2)")
+    add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
+    add("--quiet", action="store_true", help="no progress display")
+
+
+def _explore(args: argparse.Namespace) -> int:
+    from dagc import api_explore as api
+
+    if args.strategy == "help":
+        for name, summary in api.strategies():
+            print(f"{name:12} {summary}")
+        return 0
+    done = api.explore(
+        args.file,
+        args.output,
+        api.ExploreOptions(
+            ranks=args.ranks, strategy=args.strategy, budget=args.budget, time=args.time, transport=args.transport,
+            capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs, passes=args.passes,
+            confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed, resume=args.resume,
+            other_machine=args.other_machine, replay=args.replay, data=args.data, target=args.target, arch=args.arch,
+            most=args.max, most_configurations=args.max_configurations, watchdog=args.watchdog, traces=args.traces,
+            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,
+        ),
+        given(args),
+    )  # fmt: skip
+    if done is not None:  # of several ranks, the first speaks
+        print(done.render(), end="")
+        return done.exit_code
+    return 0
+
+
+# ---- reading results ------------------------------------------------------------------------
+
+
+def _add_best(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    add = parser.add_argument
+    add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM-best)")
+    add("--rank", type=natural, default=0, metavar="K", help="not the best, but the K-th after it (default: 0)")
+    add("--no-build", action="store_true", help="write sources only")
+    add("--plan", action="store_true", help="print the traversal and its choices, write nothing")
+    add("--target", choices=("cuda", "host"), help="(default: that of the results file)")
+    add("--force", action="store_true", help="write into a directory that dagc did not make")
+
+
+def _best(args: argparse.Namespace) -> int:
+    from dagc import api_results as api
+
+    print(api.best(
+        args.results, args.output, rank=args.rank, build=not args.no_build, only_print=args.plan, target=args.target,
+        force=args.force,
+    ), end="")  # fmt: skip
+    return 0
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    add = parser.add_argument
+    add("--against", metavar="FULL", help="a full exploration: mark each rule consistent or not, print the accuracy")
+    add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
+    add("--sets", type=positive, default=3, metavar="N", help="rule sets shown of each class (default: 3)")
+    add(
+        "--classes", choices=("distinct", "all"), default="distinct",
+        help="distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)",
+    )  # fmt: skip
+
+
+def _rules(args: argparse.Namespace) -> int:
+    from dagc import api_results as api
+
+    print(api.rules(args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all"), end="")
+    return 0
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    add = parser.add_argument
+    add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
+    add("--variants", type=positive, default=3, metavar="N", help="edits tried for each rule (default: 3)")
+    add("--pairs", type=positive, default=30, metavar="N", help="most pairs timed for each edit (default: 30)")
+    add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")
+    add("--data", metavar="DIR", help="arrays made by `dagc setup` (default: made anew)")
+    add("--seed", type=natural, default=0, metavar="N", help="seed (default: 0)")
+    add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
+    add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
+    add("--other-machine", action="store_true", help="measure although the file was made on another machine")
+    add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from dagc import api_explain as api
+
+    print(api.explain(
+        args.results,
+        api.ExplainOptions(
+            replay=args.replay, variants=args.variants, pairs=args.pairs, seconds=args.seconds, data=args.data,
+            seed=args.seed, watchdog=args.watchdog, other_machine=args.other_machine,
+            mpi_takes_device_pointers=args.mpi_takes_device_pointers,
+        ),
+        args.format,
+    ), end="")  # fmt: skip
+    return 0
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the page, for example report.html")
+
+
+def _report(args: argparse.Namespace) -> int:
+    from dagc import api_results as api
+
+    api.report(args.results, args.output)
+    print(f"wrote {args.output}")
+    return 0
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--csv", action="store_true", help="comma-separated values")
+    form.add_argument("--parquet", action="store_true", help="Parquet; needs dagc[parquet] and -o")
+    parser.add_argument("-o", dest="output", metavar="PATH", help="(default: standard output)")
+
+
+def _export(args: argparse.Namespace) -> int:
+    from dagc import api_results as api
+
+    api.export(args.results, "parquet" if args.parquet else "csv", args.output)
+    return 0
+
+
+def _add_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", nargs="+", metavar="RESULTS", help="results files")
+    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the file to write; must not exist")
+    parser.add_argument("--other-machine", action="store_true", help="also where the machines differ")
+
+
+def _merge(args: argparse.Namespace) -> int:
+    from dagc import api_results as api
+
+    print(api.merge(args.results, args.output, args.other_machine), end="")
+    return 0
