@@ -29,13 +29,16 @@ class Lowered:
     sources: Mapping[str, Source]
 
 
-def lower(module: ast.Module, source: Source, defines: Defines | None = None) -> ir.Program:
+def lower(
+    module: ast.Module, source: Source, defines: Defines | None = None, texts: Mapping[str, str] | None = None
+) -> ir.Program:
     """The program, for one value of every decision.
 
     defines: what -D gives: values of params, and choices for decisions.
+    texts: path -> text of included files, instead of the files.
     Raises `ProgramError` with all errors, `UsageError` for a bad entry of `defines`.
     """
-    lowered = analyse(module, source, defines)
+    lowered = analyse(module, source, defines, texts)
     if lowered.program is None:
         errors = (d for d in lowered.diagnostics if d.severity is Severity.ERROR)
         raise ProgramError(errors, dict(lowered.sources))
@@ -50,15 +53,17 @@ def lower_with_diagnostics(
     return lowered.program, lowered.diagnostics
 
 
-def analyse(module: ast.Module, source: Source, defines: Defines | None = None) -> Lowered:
-    """All that lowering finds. Raises `UsageError` for a bad entry of `defines`."""
+def analyse(
+    module: ast.Module, source: Source, defines: Defines | None = None, texts: Mapping[str, str] | None = None
+) -> Lowered:
+    """All that lowering finds. `texts` as in `lower`. Raises `UsageError` for a bad entry of `defines`."""
     plain = {name.replace(" ", ""): value for name, value in (defines or {}).items()}
     picked: Mapping[str, ir.Value] = {}
     for attempt in range(_ATTEMPTS):
         report, sources = Report(), {source.path: source}
         program = None
         try:
-            items = included(module.items, source, sources, report)
+            items = included(module.items, source, sources, report, texts)
             context = Context(report, sources, plain, picked, may_pick=attempt + 1 < _ATTEMPTS)
             program = Lowering(context, module, source).run(items)
         except OtherChoices as other:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dagc.errors import ProgramError
@@ -16,15 +17,19 @@ def included(
     source: Source,
     sources: dict[str, Source],
     report: Report,
+    texts: Mapping[str, str] | None = None,
     stack: tuple[Path, ...] = (),
 ) -> tuple[ast.Item, ...]:
-    """Items with every top-level `include` replaced by what it includes. Reports what cannot be read."""
+    """Items with every top-level `include` replaced by what it includes. Reports what cannot be read.
+
+    `texts`: path -> text, instead of files.
+    """
     here = _resolved(Path(source.path))
     out: list[ast.Item] = []
     for item in items:
         if isinstance(item, ast.Include):
             with report.guard():
-                out += _read(item, source, sources, report, (*stack, here))
+                out += _read(item, source, sources, report, texts, (*stack, here))
         else:
             out.append(item)
     return tuple(out)
@@ -38,7 +43,12 @@ def _resolved(path: Path) -> Path:
 
 
 def _read(
-    item: ast.Include, source: Source, sources: dict[str, Source], report: Report, stack: tuple[Path, ...]
+    item: ast.Include,
+    source: Source,
+    sources: dict[str, Source],
+    report: Report,
+    texts: Mapping[str, str] | None,
+    stack: tuple[Path, ...],
 ) -> tuple[ast.Item, ...]:
     path = Path(source.path).parent / item.file
     if _resolved(path) in stack:
@@ -47,7 +57,7 @@ def _read(
         mend = "include it once"
         report.fail("include-twice", f"`{item.file}` is included twice", item.span, mend)
     try:
-        other = Source.read(path)
+        other = Source.read(path) if texts is None or str(path) not in texts else Source(str(path), texts[str(path)])
     except OSError as error:
         mend = f"give a path relative to `{source.path}`"
         report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror or error}", item.span, mend)
@@ -64,4 +74,4 @@ def _read(
         at = ((module.span, "here"),)
         message = f"`{item.file}` has a `program` line of its own"
         report.error("wrong-place-of-item", message, item.span, "drop that line from the included file", at)
-    return included(module.items, other, sources, report, stack)
+    return included(module.items, other, sources, report, texts, stack)
