@@ -15,5 +15,5 @@ def test_a_file_without_an_end(tmp_path: Path) -> None:
     """Was read until the memory was full."""
     with pytest.raises(UsageError, match="File too large"):
         api.read("/dev/zero")
-    found = api.check(write(tmp_path, HEAD + 'include "/dev/zero"\n' + KERNEL + DAG))
+    found = api.check(write(tmp_path, HEAD + 'include "/dev/zero"\n' + KERNEL + DAG)).diagnostics
     assert [d.code for d in found] == ["missing-file"]
