@@ -1,0 +1,1 @@
+"""Searching the space of implementations: the domain, strategies, and the loop that measures what they propose."""

@@ -1,0 +1,322 @@
+"""The loop of a search: propose, measure, record, observe; then measure the best again, until the choice is sure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from statistics import median
+from time import perf_counter
+from typing import Protocol
+
+from dagc.results import Configuration, ImplementationId, Outcome
+from dagc.search.domain import Candidate, Domain
+from dagc.search.strategy import Strategy
+from dagc.statistics import interval
+from dagc.text import traversal_text
+
+
+class Machine(Protocol):
+    """Where candidates are measured: real ranks, or a recording."""
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        """One measurement; a failure is an outcome, not an exception."""
+
+
+class Store(Protocol):
+    """Where measurements are kept (dagc.records)."""
+
+    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
+        """An implementation is about to be measured."""
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None:
+        """It was measured."""
+
+    def fail(self, number: ImplementationId, failure: str) -> None:
+        """It could not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an earlier run found out about a candidate. `seconds` have drift divided out already."""
+
+    candidate: Candidate
+    seconds: tuple[float, ...]
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How long to search and how sure to be.
+
+    budget       measurements of the search, None: until the strategy has no more
+    time         seconds for all, None: no limit
+    passes       measurements of everything that is measured, pass after pass, each in a new random order
+    confirm      how many of the best are measured again at the end
+    repeats      until each of them has so many measurements
+    """
+
+    budget: int | None = None
+    time: float | None = None
+    passes: int = 1
+    confirm: int = 10
+    repeats: int = 5
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a search after a measurement.
+
+    `seconds` are all times so far, in the order taken: the search's own list, not a copy.
+
+    phase        "search", "passes" or "confirm"
+    budget       measurements that the phase will take at most, None: not known
+    space        size of the space, None: not counted
+    """
+
+    phase: str
+    measured: int
+    budget: int | None
+    space: int | None
+    implementations: int
+    failures: int
+    elapsed: float
+    time: float | None
+    best_seconds: float
+    best: Candidate | None
+    seconds: Sequence[float]
+
+
+@dataclass(slots=True)
+class Tally:
+    """All that is known of one candidate. `seconds` have drift divided out."""
+
+    candidate: Candidate
+    number: ImplementationId | None
+    seconds: list[float] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def median(self) -> float:
+        return median(self.seconds) if self.seconds else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
+
+    ties         how many others cannot be told from the best: the 95% intervals of their medians overlap
+    measuring    seconds spent in the machine; `overhead`: in the search itself
+    """
+
+    best: Candidate | None
+    seconds: float
+    low: float
+    high: float
+    measurements_of_best: int
+    ties: int
+    worst: float
+    measurements: int
+    implementations: int
+    failures: int
+    space: int | None
+    measuring: float
+    overhead: float
+    interrupted: bool
+
+
+def explore(
+    domain: Domain,
+    strategy: Strategy,
+    machine: Machine,
+    store: Store,
+    options: Options,
+    *,
+    known: Iterable[Known] = (),
+    same: Callable[[Candidate], str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Search until the budget, the time or the space is used up, or the user interrupts.
+
+    `known` are results of an earlier run, observed first. `same` gives equal keys for candidates that do the same
+    work (`--prune-syncs`): only the first of them is measured. Never raises for a failed measurement.
+    """
+    loop = _Loop(domain, strategy, machine, store, options, same, progress)
+    for earlier in known:
+        loop.learn(earlier)
+    try:
+        loop.search()
+        loop.passes()
+        loop.confirm()
+    except KeyboardInterrupt:
+        loop.interrupted = True
+    return loop.summary()
+
+
+class _Loop:
+    def __init__(
+        self,
+        domain: Domain,
+        strategy: Strategy,
+        machine: Machine,
+        store: Store,
+        options: Options,
+        same: Callable[[Candidate], str] | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.domain, self.strategy, self.machine, self.store = domain, strategy, machine, store
+        self.options, self.same, self.progress = options, same, progress
+        self.random = Random(options.seed)
+        self.start = perf_counter()
+        self.measuring = 0.0
+        self.tallies: dict[Candidate, Tally] = {}
+        self.first_of: dict[str, Tally] = {}
+        self.times: list[float] = []
+        self.measurements = self.failures = 0
+        self.base = math.nan  # of the drift reference: what times are scaled to
+        self.best: Tally | None = None
+        self.interrupted = False
+
+    # ---- phases -------------------------------------------------------------------------
+
+    def learn(self, earlier: Known) -> None:
+        tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure)
+        self.tallies[earlier.candidate] = tally
+        if self.same is not None:
+            self.first_of.setdefault(self.same(earlier.candidate), tally)
+        seconds = median(earlier.seconds) if earlier.seconds else math.nan
+        self.strategy.observe(earlier.candidate, Outcome(seconds, failure=earlier.failure))
+        self._consider(tally)
+
+    def search(self) -> None:
+        budget = self.options.budget
+        while (budget is None or self.measurements < budget) and self._in_time():
+            candidate = self.strategy.propose()
+            if candidate is None:
+                return
+            outcome = self._known_work(candidate)
+            if outcome is None:
+                outcome = self._measure(candidate, "search", budget)
+            self.strategy.observe(candidate, outcome)
+
+    def passes(self) -> None:
+        """Everything again, pass after pass, each in an order of its own."""
+        for number in range(1, self.options.passes):
+            again = [t for t in self.tallies.values() if t.seconds and len(t.seconds) <= number]
+            self.random.shuffle(again)
+            for i, tally in enumerate(again):
+                if not self._in_time():
+                    return
+                self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
+
+    def confirm(self) -> None:
+        """The best so far, interleaved, until each has `repeats` measurements. Which they are is settled first."""
+        ranked = sorted((t for t in self.tallies.values() if t.seconds), key=lambda t: t.median)
+        chosen = ranked[: self.options.confirm]
+        while self._in_time():
+            short = [t for t in chosen if len(t.seconds) < self.options.repeats and not t.failure]
+            if not short:
+                return
+            self.random.shuffle(short)
+            left = sum(self.options.repeats - len(t.seconds) for t in short)
+            for tally in short:
+                self._measure(tally.candidate, "confirm", self.measurements + left)
+                left -= 1
+                if not self._in_time():
+                    return
+
+    # ---- one measurement ----------------------------------------------------------------
+
+    def _in_time(self) -> bool:
+        return self.options.time is None or perf_counter() - self.start < self.options.time
+
+    def _known_work(self, candidate: Candidate) -> Outcome | None:
+        """What was measured for a candidate that does the same work, None where there is none."""
+        if self.same is None:
+            return None
+        twin = self.first_of.get(self.same(candidate))
+        if twin is None or twin.candidate == candidate:
+            return None
+        return Outcome(twin.median if twin.seconds else math.nan, failure=twin.failure)
+
+    def _measure(self, candidate: Candidate, phase: str, budget: int | None) -> Outcome:
+        arm = self.domain.arms[candidate.arm]
+        tally = self.tallies.get(candidate)
+        if tally is None:
+            tally = self.tallies[candidate] = Tally(candidate, None)
+            if self.same is not None:
+                self.first_of.setdefault(self.same(candidate), tally)
+        text = traversal_text(candidate.traversal, arm.space.graph)
+        tally.number = self.store.begin(arm.configuration, text)
+        before = perf_counter()
+        outcome = self.machine.measure(candidate)
+        self.measuring += perf_counter() - before
+        self.measurements += 1
+        if outcome.failure:
+            self.failures += 1
+            tally.failure = outcome.failure
+            self.store.fail(tally.number, outcome.failure)
+        else:
+            self.store.add(tally.number, outcome.seconds, outcome.reference, outcome.iterations, phase)
+            outcome = self._without_drift(outcome)
+            tally.seconds.append(outcome.seconds)
+            self.times.append(outcome.seconds)
+            self._consider(tally)
+        self._report(phase, budget)
+        return outcome
+
+    def _without_drift(self, outcome: Outcome) -> Outcome:
+        if math.isnan(outcome.reference):
+            return outcome
+        if math.isnan(self.base):
+            self.base = outcome.reference
+        return replace(outcome, seconds=outcome.seconds * self.base / outcome.reference)
+
+    def _consider(self, tally: Tally) -> None:
+        """Keep the best up to date: a candidate may rise or fall when it is measured again."""
+        if not tally.seconds:
+            return
+        if self.best is tally:
+            self.best = min((t for t in self.tallies.values() if t.seconds), key=lambda t: t.median)
+        elif self.best is None or tally.median < self.best.median:
+            self.best = tally
+
+    def _report(self, phase: str, budget: int | None) -> None:
+        if self.progress is None:
+            return
+        self.progress(
+            Progress(
+                phase, self.measurements, budget, self.domain.size(), len(self.tallies), self.failures,
+                perf_counter() - self.start, self.options.time, self.best.median if self.best else math.nan,
+                self.best.candidate if self.best else None, self.times,
+            )
+        )  # fmt: skip
+
+    def summary(self) -> Summary:
+        timed = [t for t in self.tallies.values() if t.seconds]
+        # Where several were measured again, the choice is among them: a single lucky time does not win.
+        most = min(max((len(t.seconds) for t in timed), default=0), self.options.repeats)
+        sure = [t for t in timed if len(t.seconds) >= most]
+        best = min(sure, key=lambda t: t.median, default=None)
+        low, high = interval(best.seconds) if best else (math.nan, math.nan)
+        ties = sum(t is not best and interval(t.seconds)[0] <= high for t in sure)
+        return Summary(
+            best=best.candidate if best else None,
+            seconds=best.median if best else math.nan,
+            low=low,
+            high=high,
+            measurements_of_best=len(best.seconds) if best else 0,
+            ties=ties,
+            worst=max((t.median for t in timed), default=math.nan),
+            measurements=self.measurements,
+            implementations=len(timed),
+            failures=self.failures,
+            space=self.domain.size(),
+            measuring=self.measuring,
+            overhead=perf_counter() - self.start - self.measuring,
+            interrupted=self.interrupted,
+        )

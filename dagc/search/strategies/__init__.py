@@ -1,0 +1,1 @@
+"""One file, one strategy. `dagc.search.strategy` finds them here."""

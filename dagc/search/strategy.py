@@ -1,0 +1,47 @@
+"""What a strategy is, and which there are.
+
+A strategy is one class in one file of `dagc/search/strategies`: `mcts_min.py` holds the strategy `mcts-min`, as a
+class `Strategy`. Adding one needs no other file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from dagc.errors import UsageError
+from dagc.results import Outcome
+from dagc.search.domain import Candidate, Domain
+
+
+class Strategy(Protocol):
+    """Proposes what to measure next, and learns from what was measured.
+
+    `summary` is one line for the user. Two with the same domain, seed and observations propose the same.
+    """
+
+    summary: ClassVar[str]
+
+    def __init__(self, domain: Domain, seed: int) -> None: ...
+
+    def propose(self) -> Candidate | None:
+        """What to measure next; None where everything has been proposed."""
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        """A measurement: of the last proposal, or of anything else (a resumed search, a confirmation)."""
+
+
+def names() -> tuple[str, ...]:
+    """Names of all strategies, sorted; nothing is imported."""
+    folder = Path(__file__).parent / "strategies"
+    return tuple(sorted(p.stem.replace("_", "-") for p in folder.glob("*.py") if not p.stem.startswith("_")))
+
+
+def find(name: str) -> type[Strategy]:
+    """The strategy of this name. Raises UsageError."""
+    if name not in names():
+        raise UsageError(f"there is no strategy `{name}`", f"one of: {', '.join(names())}")
+    module = importlib.import_module(f"dagc.search.strategies.{name.replace('-', '_')}")
+    found: type[Strategy] = module.Strategy
+    return found

@@ -1,0 +1,43 @@
+"""Statistics of repeated measurements, without NumPy: small commands need them too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import comb
+from statistics import median
+
+
+def median_interval(n: int) -> tuple[int, int]:
+    """Ranks (from 0) of the order statistics that hold the median with at least 95% confidence.
+
+    The largest r with P(Binomial(n, 1/2) < r) <= 2.5%; distribution-free. With fewer than 6 values, all of them.
+    """
+    below, rank = 0.0, 0
+    for k in range(n // 2):
+        below += comb(n, k) / 2**n
+        if below > 0.025:
+            break
+        rank = k
+    return rank, n - 1 - rank
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95% interval of the median of `values`; (NaN, NaN) where there are none."""
+    if not values:
+        return math.nan, math.nan
+    low, high = median_interval(len(values))
+    ordered = sorted(values)
+    return ordered[low], ordered[high]
+
+
+def variation(values: Sequence[float]) -> float:
+    """A robust coefficient of variation: 1.4826 times the median absolute deviation, over the median.
+
+    Equal to the standard deviation over the mean for normally distributed values, and blind to a few outliers. NaN
+    with fewer than two values.
+    """
+    if len(values) < 2:
+        return math.nan
+    middle = median(values)
+    return 1.4826 * median(abs(v - middle) for v in values) / middle
