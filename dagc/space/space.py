@@ -85,8 +85,7 @@ class Space:
         entries: list[Entry] = []
         state = self.moves.start()
         while not self.moves.finished(state):
-            for entry, askers in self.moves.offers(state).items():
-                after = self.moves.step(state, entry, askers)
+            for entry, after in self._next(state):
                 size = self.counter.count(after)
                 if number < size:
                     break
