@@ -40,8 +40,8 @@ class Measurement:
     """One measurement of one implementation.
 
     seconds     per iteration, maximum over the ranks, as measured
-    reference   of the drift reference, measured nearest in time (mean of the one before and the one after); NaN where
-                there was none
+    reference   of the drift reference, measured nearest in time (median of the three timings before and the three
+                after, scaled to the file's `reference`: dagc.records_read); NaN where there was none
     number      0 for the first measurement of the implementation, and so on
     order       position among all measurements of its file
     """

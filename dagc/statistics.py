@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import comb
 from statistics import median
 
@@ -41,3 +42,21 @@ def variation(values: Sequence[float]) -> float:
         return math.nan
     middle = median(values)
     return 1.4826 * median(abs(v - middle) for v in values) / middle
+
+
+FEWEST_PAIRS = 10
+
+
+def noise_floor(series: Iterable[Sequence[float]]) -> float:
+    """Relative standard deviation of a single measurement, NaN with fewer than ten pairs.
+
+    Each of `series` holds measurements of one implementation in the order taken, in any unit. What counts is the
+    relative difference of each to the one before it: 1.4826 / sqrt(2) times the median of its absolute value. For
+    normal noise this is the coefficient of variation; a few measurements that something disturbed, and slow drift, do
+    not move it.
+    """
+    pairs = [pair for values in series for pair in pairwise(values)]
+    differences = [abs(a - b) / ((a + b) / 2) for a, b in pairs if a + b > 0]
+    if len(differences) < FEWEST_PAIRS:
+        return math.nan
+    return 1.4826 / math.sqrt(2) * median(differences)

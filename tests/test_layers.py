@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "build": {"errors", "files", "toolchain"},
     "setup": {"source", "errors", "sym", "lang.ast", "ir", "files"},
     "configurations": TYPES | {"results"},
-    "records": TYPES | {"results"},
+    "records": TYPES | {"results", "statistics"},
     "search": TYPES | {"results", "statistics", "space", "verify"},
     "run": TYPES | {"results", "statistics", "search", "plan", "build", "toolchain", "devices"},
     "rules": TYPES | {"results", "statistics", "space"},

@@ -1,0 +1,133 @@
+"""Results files of one program put together: `dagc merge`."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from dagc.errors import UsageError
+from dagc.records_schema import (
+    connect,
+    connect_as,
+    create,
+    damaged,
+    find_implementation,
+    insert_implementation,
+    read_program,
+    read_runs,
+)
+from dagc.results import ImplementationId
+
+
+def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool = False) -> None:
+    """Write the runs of all `paths`, in this order, into the new file `out`.
+
+    Implementations that are equal become one. One that was measured in any file has no failure (an MPI that takes no
+    device pointers fails what another measures). Times stay as measured, and drift is divided out within each run.
+    Raises UsageError where the programs, the ranks or (unless `other_machine`) the machines differ, where a file is no
+    results file, and where `out` exists.
+    """
+    out, files = Path(out), [Path(path) for path in paths]
+    if out.exists():
+        raise UsageError(f"{out} exists", "choose another name with -o")
+    _check_equal(files, other_machine)
+    scratch = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with closing(connect_as(scratch, "rwc")) as target:
+            target.execute("PRAGMA synchronous = OFF")  # the file appears under its name only when it is whole
+            for number, path in enumerate(files):
+                with closing(connect(path, write=False)) as source:
+                    if number == 0:
+                        create(target, read_program(source))
+                    _copy(source, target, path)
+        scratch.replace(out)
+    except OSError as error:
+        raise UsageError(f"{out}: {error.strerror}", "choose a place that can be written to") from None
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _check_equal(files: Sequence[Path], other_machine: bool) -> None:
+    if len(files) < 2:
+        raise UsageError("one file cannot be merged", "give two results files or more")
+    first = None
+    for path in files:
+        with closing(connect(path, write=False)) as source:
+            program, runs = read_program(source), [run for _, run in read_runs(source)]
+        for found in ((program, run) for run in runs):
+            first = first or found
+            if found[0].hash != first[0].hash:
+                raise UsageError(
+                    f"{path} is of another program ({program.name} {program.hash}) than {files[0]}"
+                    f" ({first[0].name} {first[0].hash})",
+                    "merge results of one program with the same parameters",
+                )
+            if found[1].ranks != first[1].ranks:
+                raise UsageError(
+                    f"{path} was measured on {found[1].ranks} ranks, {files[0]} on {first[1].ranks}",
+                    "merge results of the same number of ranks",
+                )
+            if found[1].machine.key != first[1].machine.key and not other_machine:
+                raise UsageError(
+                    f"{path} was measured on another machine ({found[1].machine.key}) than {files[0]}"
+                    f" ({first[1].machine.key})",
+                    "give --other-machine to merge them all the same",
+                )
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> None:
+    """All runs of a file. Its IDs of runs and measurements are moved behind those that are there."""
+    try:
+        source.execute("BEGIN")
+        target.execute("BEGIN")
+        runs, measurements, drifts = (_last(target, table) for table in ("run", "measurement", "drift"))
+        known = _copy_implementations(source, target)
+        for key, *rest in source.execute("SELECT * FROM run ORDER BY id"):
+            _insert(target, "run", (key + runs, *rest))
+        for key, run, implementation, *rest in source.execute("SELECT * FROM measurement ORDER BY id"):
+            _insert(target, "measurement", (key + measurements, run + runs, known[implementation], *rest))
+        for key, run, after, seconds in source.execute("SELECT * FROM drift ORDER BY id"):
+            _insert(target, "drift", (key + drifts, run + runs, after + measurements, seconds))
+        for implementation, *rest in source.execute("SELECT * FROM trace"):
+            _insert(target, "trace", (known[implementation], *rest))
+        target.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, error) from None
+
+
+def _copy_implementations(source: sqlite3.Connection, target: sqlite3.Connection) -> dict[int, ImplementationId]:
+    """ID in the source -> ID in the target."""
+    known = {}
+    rows = source.execute(
+        "SELECT i.id, c.decisions, i.traversal, i.failure, "
+        f" {_GOOD} FROM implementation i JOIN configuration c ON c.id = i.configuration ORDER BY i.id"
+    )
+    for key, decisions, traversal, failure, good in rows:
+        insert_implementation(target, decisions, traversal)
+        known[key] = here = find_implementation(target, decisions, traversal)
+        if good:
+            target.execute("UPDATE implementation SET failure = '' WHERE id = ?", (here,))
+        else:
+            target.execute(
+                f"UPDATE implementation AS i SET failure = ? WHERE id = ? AND failure = '' AND NOT {_GOOD}",
+                (failure, here),
+            )
+    return known
+
+
+_GOOD = "(i.failure = '' AND EXISTS (SELECT 1 FROM measurement m WHERE m.implementation = i.id))"
+
+
+def _last(target: sqlite3.Connection, table: str) -> int:
+    (last,) = target.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()
+    return int(last)
+
+
+def _insert(target: sqlite3.Connection, table: str, row: Sequence[object]) -> None:
+    """A trace that is there already is kept."""
+    places = ", ".join("?" * len(row))
+    target.execute(f"INSERT {'OR IGNORE ' if table == 'trace' else ''}INTO {table} VALUES ({places})", tuple(row))
