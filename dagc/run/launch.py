@@ -18,12 +18,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from dagc.errors import MissingTool, RunFailed, UsageError
 from dagc.run.mpi_env import joined, rank_environment, starter_options
 from dagc.toolchain import MPI, NO_MPI_MEND, MPIKind, require_mpi
 
-__all__ = ["Finished", "joined", "launch", "launch_command"]
+__all__ = ["Finished", "Started", "joined", "launch", "launch_command", "start"]
 
 _MARK = "DAGC_LAUNCH"
 _GRACE_SECONDS = 3.0
@@ -80,12 +81,62 @@ def launch(
             f"start it with {ranks} ranks, or alone: it then starts the ranks itself",
         )
     mpi = mpi or require_mpi()
-    environment = {**os.environ, **rank_environment(mpi, ranks), **(env or {})}
-    command = tuple(os.fspath(word) for word in argv)
     if place is None:
-        command = launch_command(mpi, command, ranks, forward=tuple(env or ()))
-        environment[_MARK] = uuid.uuid4().hex
+        command, environment = _started_by(mpi, argv, ranks, env)
+    else:
+        command = tuple(os.fspath(word) for word in argv)
+        environment = {**os.environ, **rank_environment(mpi, ranks), **(env or {})}
     return _run(command, environment, timeout, cwd, capture, own_group=place is None)
+
+
+def _started_by(
+    mpi: MPI, argv: Sequence[str | os.PathLike[str]], ranks: int, env: Mapping[str, str] | None
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The starter's command and its environment, in which the ranks are marked as of this launch."""
+    command = launch_command(mpi, tuple(os.fspath(word) for word in argv), ranks, forward=tuple(env or ()))
+    return command, {**os.environ, **rank_environment(mpi, ranks), **(env or {}), _MARK: uuid.uuid4().hex}
+
+
+class Started:
+    """A program that runs on its ranks. `end` it, or wait for its end with `wait`."""
+
+    def __init__(self, process: subprocess.Popen[str], mark: str) -> None:
+        self._process, self._mark = process, mark
+
+    def wait(self, timeout: float) -> int | None:
+        """The starter's exit code, None where the program still runs after `timeout` seconds (0: ask only)."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """End all ranks, politely and then not."""
+        _end(self._process, self._mark, own_group=True)
+
+
+def start(
+    argv: Sequence[str | os.PathLike[str]],
+    ranks: int,
+    *,
+    stdout: IO[str],
+    stderr: IO[str],
+    env: Mapping[str, str] | None = None,
+    mpi: MPI | None = None,
+) -> Started:
+    """Run `argv` on `ranks` ranks beside this process; what they say goes to files.
+
+    Raises MissingTool (no MPI), RunFailed (the program cannot be started).
+    """
+    command, environment = _started_by(mpi or require_mpi(), argv, ranks, env)
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RunFailed(f"{command[0]} cannot be started: {error.strerror or error}") from error
+    return Started(process, environment[_MARK])
 
 
 def launch_command(mpi: MPI, argv: Sequence[str], ranks: int, forward: Sequence[str] = ()) -> tuple[str, ...]:

@@ -1,0 +1,104 @@
+"""A rank of the measuring service: `python -m dagc.run.worker --socket PATH --ranks N`, started by dagc.run.link.
+
+Rank 0 takes commands from the Unix socket of the process that searches, one JSON object a line, and answers each with
+one. When that process is gone, however it ended, the ranks end too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from dagc.errors import DagcError, MissingTool
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+    from dagc.run.executor import Executor
+
+
+def main() -> int:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser(prog="dagc.run.worker")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    args = parser.parse_args()
+    # Ctrl-C is for the process that searches: it stops the ranks.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        comm = _world(args.ranks)
+    except DagcError as error:
+        print(f"dagc: {error.message}\ndagc: mend: {error.mend}", file=sys.stderr)
+        return error.exit_code
+    try:
+        _serve(comm, args.socket)
+    except Exception:
+        _abort(comm)
+    return 0
+
+
+def _world(ranks: int) -> Comm:
+    from dagc.run.runner import world
+
+    comm = world()
+    if comm.Get_size() != ranks:
+        raise MissingTool(
+            f"mpi4py sees {comm.Get_size()} ranks where {ranks} were started: it uses another MPI than mpiexec",
+            "install mpi4py for this MPI, or name the other one's mpicxx in DAGC_MPICXX",
+        )
+    return comm
+
+
+def _serve(comm: Comm, path: Path) -> None:
+    from dagc.run.executor import STOP, Executor, serve, share
+
+    executor = Executor(comm)
+    if comm.Get_rank() == 0:
+        _commands(comm, executor, path)
+        share(comm, STOP)
+        executor.close()
+    else:
+        serve(comm, executor)
+
+
+def _commands(comm: Comm, executor: Executor, path: Path) -> None:
+    from dagc.run.executor import STOP, share
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        with connection.makefile("rw", encoding="utf-8") as lines:
+            for line in lines:
+                command = json.loads(line)
+                if command["do"] == STOP["do"]:
+                    return
+                share(comm, command)
+                answer = executor.run(command)
+                try:
+                    lines.write(json.dumps({**answer, "id": command["id"]}) + "\n")
+                    lines.flush()
+                except BrokenPipeError:
+                    break
+    # Nobody is left to tidy up.
+    for name in path.parent.glob("*"):
+        name.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
+
+
+def _abort(comm: Comm) -> NoReturn:
+    """One rank's surprise ends all of them: the others may wait for it."""
+    traceback.print_exc()
+    sys.stderr.flush()
+    comm.Abort(5)
+    raise SystemExit(5)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
