@@ -11,8 +11,9 @@ from statistics import median
 from typing import Any
 
 from dagc.errors import RunFailed, WrongResult
-from dagc.results import Outcome, TraceSpan
+from dagc.results import Machine, Outcome, TraceSpan
 from dagc.run.link import Link, RanksDied
+from dagc.run.machine import machine_facts
 from dagc.search.domain import Candidate, Domain
 from dagc.statistics import noise_floor
 from dagc.traversal import Traversal
@@ -109,6 +110,14 @@ class LiveMachine:
         if self.on_reference is not None:
             self.on_reference(seconds)
         return seconds
+
+    def facts(self, target: str, arch: str) -> Machine:
+        """The machine of the ranks. Starts them. Raises RunFailed, MissingTool."""
+        try:
+            answer = self._send({"do": "hello", "limit": OPEN_SECONDS})
+        except RanksDied as death:
+            raise RunFailed(f"the ranks ended at their start: {death}") from None
+        return machine_facts(target, arch, answer["hosts"], answer["mpi"])
 
     def noise_floor(self, reference: Candidate, number: int = 20) -> float:
         """Make `reference` the drift reference, time it `number` times; the relative deviation of a single timing.
