@@ -43,6 +43,11 @@ class Plan:
         return self.graph.program
 
     @property
+    def capture(self) -> bool:
+        """Are stretches of GPU ops captured in CUDA graphs?"""
+        return any(d.name == "capture" and d.chosen is True for d in self.program.decisions)
+
+    @property
     def decisions(self) -> tuple[tuple[str, Value], ...]:
         """Every decision of the program with the value chosen."""
         made = {d.name: d.chosen for d in self.program.decisions}

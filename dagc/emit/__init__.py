@@ -34,6 +34,7 @@ def emit(plan: Plan) -> dict[str, str]:
     layout = Layout(plan.graph)  # C++ names of all data
     steps = Steps(layout, functions)  # what each op does
     program = program_view(layout, steps)
+    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture)
     common = {
         "program": plan.program.name,
         "path": plan.program.path,
@@ -43,20 +44,19 @@ def emit(plan: Plan) -> dict[str, str]:
         "step": macro("bench/step.j2", "step"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
         "device_messages": _device_messages(plan),
+        "captured": bool(iteration.stretches),
     }
     bench, runner = sources(plan.target)
     out = {
         "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
         "program.hpp": tidy(render("bench/program.hpp.j2", view=program, **common)),
-        "iteration.hpp": tidy(
-            render("bench/iteration.hpp.j2", iteration=iteration_view(plan.graph, plan.traversal, steps), **common)
-        ),
+        "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
         bench: tidy(render("bench/bench.cpp.j2", repeat=_repeat(plan, layout), verified=_verified(plan), **common)),
         runner: tidy(
             render(
                 "bench/runner.cpp.j2",
                 ops=table_ops(plan.graph, steps),
-                rows=row_views(plan.traversal),
+                rows=row_views(plan.traversal, plan.capture),
                 arrays=program.arrays,
                 **{**common, **{k: "true" if common[k] else "false" for k in ("carried", "device_messages")}},
             )

@@ -73,6 +73,8 @@ class DriverView:
 
 def why_no_driver(plan: Plan) -> str:
     """What a Python driver cannot do of this program, "" where it can do all."""
+    if plan.capture:
+        return "stretches of GPU ops are captured in CUDA graphs, which PyCUDA does not know"
     for op in plan.program.ops:
         if isinstance(op, KernelOp):
             _, impl = implementation(plan.program, op)

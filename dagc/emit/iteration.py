@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagc.emit.dag_text import dag_text
-from dagc.emit.steps import Step, Steps
+from dagc.emit.steps import Call, Step, Steps
+from dagc.emit.stretches import Begin, End, plain, with_stretches
 from dagc.graph import Action, Graph, GraphOp
 from dagc.ir import CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region
 from dagc.sym import Sym
@@ -28,10 +30,21 @@ class EntryView:
 
 
 @dataclass(frozen=True, slots=True)
+class StretchView:
+    """Entries that are captured in a CUDA graph; `origin` is the stream that it is launched on."""
+
+    number: int
+    origin: int
+    entries: tuple[EntryView, ...]
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class IterationView:
     streams: int
     events: int
     entries: tuple[EntryView, ...]
+    stretches: tuple[StretchView, ...]
     uses_program: bool
 
 
@@ -45,16 +58,35 @@ class TableOpView:
     uses_program: bool
 
 
-def iteration_view(graph: Graph, traversal: Traversal, steps: Steps) -> IterationView:
+def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bool = False) -> IterationView:
     """Raises DagcError for ops that cannot be emitted yet."""
-    recorded = _what_events_mean(graph, traversal)
-    entries = tuple(_entry(graph, entry, steps, recorded) for entry in traversal.entries)
-    streams = [e.stream for e in traversal.entries if not isinstance(e, Sync) and e.stream is not None]
-    events = [e.event for e in traversal.entries if isinstance(e, Record)]
+    placed = [p.step for p in (with_stretches if capture else plain)(traversal)]
+    flat = [step for step in placed if not isinstance(step, Begin | End)]
+    recorded = _what_events_mean(graph, flat)
+    streams = [e.stream for e in flat if not isinstance(e, Sync) and e.stream is not None]
+    events = [e.event for e in flat if isinstance(e, Record)]
+    entries: list[EntryView] = []
+    stretches: list[StretchView] = []
+    at = 0
+    while at < len(placed):
+        step = placed[at]
+        if isinstance(step, Begin):
+            inside = [e for e in placed[at + 1 : at + 1 + step.length] if not isinstance(e, Begin | End)]
+            names = ", ".join(graph.ops[e.op].name for e in inside if isinstance(e, Issue))
+            views = tuple(_entry(graph, e, steps, recorded) for e in inside)
+            stretches.append(StretchView(step.stretch, step.origin, views, names))
+            launch = Call(f"p.graph[{step.stretch}].launch", f"p.stream[{step.origin}]")
+            entries.append(EntryView(f"stretch {step.stretch} on stream {step.origin}: {names}", (launch,)))
+            at += step.length + 2
+        else:
+            assert not isinstance(step, End)
+            entries.append(_entry(graph, step, steps, recorded))
+            at += 1
     return IterationView(
         streams=max(streams, default=-1) + 1,
         events=max(events, default=-1) + 1,
-        entries=entries,
+        entries=tuple(entries),
+        stretches=tuple(stretches),
         uses_program=any(e.steps for e in entries),
     )
 
@@ -77,15 +109,15 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
     return tuple(out)
 
 
-def _what_events_mean(graph: Graph, traversal: Traversal) -> dict[int, str]:
+def _what_events_mean(graph: Graph, entries: Sequence[Entry]) -> dict[int, str]:
     """Per event, the op that was last in its stream when it was recorded."""
     last: dict[int, str] = {}
     out: dict[int, str] = {}
-    for entry in traversal.entries:
+    for entry in entries:
         if isinstance(entry, Issue) and entry.stream is not None:
             last[entry.stream] = graph.ops[entry.op].name
         elif isinstance(entry, Record):
-            out[entry.event] = last.get(entry.stream, "nothing")
+            out.setdefault(entry.event, last.get(entry.stream, "nothing"))
     return out
 
 

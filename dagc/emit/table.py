@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagc.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+from dagc.emit.stretches import Begin, End, Step, plain, with_stretches
+from dagc.traversal import Issue, Record, Sync, Traversal, Wait
 
-ISSUE, RECORD, WAIT, SYNC = range(4)
+ISSUE, RECORD, WAIT, SYNC, BEGIN, END = range(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +17,9 @@ class RowView:
     b: int
 
 
-def row(entry: Entry) -> tuple[int, int, int]:
-    """The row of one entry."""
-    match entry:
+def row(step: Step) -> tuple[int, int, int]:
+    """The row of one step."""
+    match step:
         case Issue(op, stream):
             return ISSUE, op, -1 if stream is None else stream
         case Record(event, stream):
@@ -27,17 +28,26 @@ def row(entry: Entry) -> tuple[int, int, int]:
             return WAIT, event, stream
         case Sync(event):
             return SYNC, event, -1
+        case Begin(_, origin, length):
+            return BEGIN, length, origin
+        case End(_):
+            return END, 0, -1
 
 
-def rows(traversal: Traversal) -> list[tuple[int, int, int]]:
-    """One row per entry, in order."""
-    return [row(entry) for entry in traversal.entries]
+def rows(traversal: Traversal, capture: bool = False) -> list[tuple[int, int, int]]:
+    """One row per entry, in order. With `capture`, stretches of GPU ops are marked to be captured in CUDA graphs."""
+    return [row(placed.step) for placed in (with_stretches if capture else plain)(traversal)]
 
 
-def table_line(traversal: Traversal) -> str:
+def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:
+    """Per row of `rows`, the position of its entry in the traversal; None for what capturing added."""
+    return [placed.position for placed in (with_stretches if capture else plain)(traversal)]
+
+
+def table_line(traversal: Traversal, capture: bool = False) -> str:
     """A line of the file that `runner --tables` reads."""
-    return ";".join(f"{kind},{a},{b}" for kind, a, b in rows(traversal))
+    return ";".join(f"{kind},{a},{b}" for kind, a, b in rows(traversal, capture))
 
 
-def row_views(traversal: Traversal) -> tuple[RowView, ...]:
-    return tuple(RowView(*r) for r in rows(traversal))
+def row_views(traversal: Traversal, capture: bool = False) -> tuple[RowView, ...]:
+    return tuple(RowView(*r) for r in rows(traversal, capture))

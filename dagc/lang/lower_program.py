@@ -254,9 +254,6 @@ class Lowering:
             ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
         for name in ("transport", "staging"):
             ctx.choices[name].structural = True
-        capture = ctx.choices.get("capture")
-        if capture is not None and (capture.chosen or not capture.fixed):
-            ctx.not_used_yet("`capture`", capture.span, "no CUDA graphs yet; the dag is issued op by op")
         if ctx.choices["transport"].chosen == "nccl":
             span = ctx.choices["transport"].span
             ctx.not_used_yet("transport `nccl`", span, "its graphs are counted, but no code is made of them yet")

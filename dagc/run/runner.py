@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,14 @@ def world() -> Comm:
     return MPI.COMM_WORLD
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A traversal that a runner has prepared; it belongs to that runner."""
+
+    handle: int
+    rows: int
+
+
 class Runner:
     """An opened runner library on one rank; every method is collective over `comm`.
 
@@ -43,8 +52,10 @@ class Runner:
             self._library = ctypes.CDLL(str(library.absolute()))
         except OSError as error:
             raise RunFailed(f"{library} does not load: {error}") from None
-        self._library.dagc_runner_time.restype = ctypes.c_double
-        self._library.dagc_runner_fetch.restype = ctypes.c_int64
+        for name in ("prepare", "position", "fetch", "ops"):
+            getattr(self._library, f"dagc_runner_{name}").restype = ctypes.c_int64
+        self._library.dagc_runner_measure.restype = ctypes.c_double
+        self._library.dagc_runner_op_name.restype = ctypes.c_char_p
         self._library.dagc_runner_open(str(data).encode(), ctypes.c_int(comm.py2f()), int(mpi_takes_device_pointers))
 
     def __enter__(self) -> Runner:
@@ -59,26 +70,63 @@ class Runner:
         """Free everything. The object is of no use afterwards."""
         self._library.dagc_runner_close()
 
-    def prepare(self, rows: Sequence[Row]) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """The table of a traversal, shape (n, 3), checked against the library's ops. Raises DagcError."""
+    def prepare(self, rows: Sequence[Row]) -> Table:
+        """The table of a traversal (`dagc.emit.rows`), checked against the library's ops; stretches are captured.
+
+        Raises DagcError for a table that cannot be executed.
+        """
         table = np.ascontiguousarray(rows, dtype=np.int32).reshape(-1, 3)
-        wrong = self._said(self._library.dagc_runner_prepare, self._pointer(table), ctypes.c_int64(len(table)))
-        if wrong:
-            raise DagcError(wrong)
-        return table
+        pointer = table.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        handle = int(
+            self._library.dagc_runner_prepare(
+                pointer, ctypes.c_int64(len(table)), message, ctypes.c_int64(_MESSAGE_BYTES)
+            )
+        )
+        if handle < 0:
+            raise DagcError(message.value.decode(errors="replace"))
+        return Table(handle, len(table))
+
+    def release(self, table: Table) -> None:
+        """Forget a table, and destroy its graphs."""
+        self._library.dagc_runner_release(ctypes.c_int64(table.handle))
 
     def reset(self) -> None:
         """Restore inputs, poison outputs and scratch."""
         self._library.dagc_runner_reset()
 
-    def execute(self, table: np.ndarray[Any, np.dtype[np.int32]], iterations: int = 1) -> None:
+    def execute(self, table: Table, iterations: int = 1) -> None:
         """Run a prepared table."""
-        self._library.dagc_runner_execute(self._pointer(table), ctypes.c_int64(len(table)), ctypes.c_int64(iterations))
+        self._library.dagc_runner_execute(ctypes.c_int64(table.handle), ctypes.c_int64(iterations))
 
-    def time(self, table: np.ndarray[Any, np.dtype[np.int32]], seconds: float = 0.01) -> float:
-        """Seconds per iteration of one measurement of at least `seconds`, maximum over the ranks."""
-        n = ctypes.c_int64(len(table))
-        return float(self._library.dagc_runner_time(self._pointer(table), n, ctypes.c_double(seconds)))
+    def measure(self, table: Table, seconds: float = 0.01, guess: float = 0.0) -> tuple[float, int]:
+        """(seconds per iteration, iterations) of one measurement of at least `seconds`; the maximum over the ranks.
+
+        `guess`: about what an iteration takes, in seconds, 0 where that is not known; it saves calibration.
+        """
+        iterations = ctypes.c_int64(0)
+        taken = self._library.dagc_runner_measure(
+            ctypes.c_int64(table.handle), ctypes.c_double(seconds), ctypes.c_double(guess), ctypes.byref(iterations)
+        )
+        return float(taken), iterations.value
+
+    def trace(self, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """One run, op by op, nothing captured. Shape (rows, 4): when the CPU began and ended a row, when the GPU began
+        and ended its op, in seconds from the start of the run; NaN where the GPU does nothing."""
+        out = np.zeros((table.rows, 4))
+        pointer = out.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+        self._library.dagc_runner_trace(ctypes.c_int64(table.handle), pointer)
+        return out
+
+    def position(self) -> int:
+        """The row under way, -1 where none is. May be asked by another thread, also while a call hangs."""
+        return int(self._library.dagc_runner_position())
+
+    def op_name(self, op: int) -> str:
+        """Name of an op of the program. Raises KeyError."""
+        if not 0 <= op < int(self._library.dagc_runner_ops()):
+            raise KeyError(op)
+        return bytes(self._library.dagc_runner_op_name(ctypes.c_int64(op))).decode()
 
     def verify(self) -> str:
         """After one run: "" where all ranks have the right results, else what is wrong."""
@@ -92,10 +140,6 @@ class Runner:
         out = np.empty(size // np.dtype(dtype).itemsize, dtype)
         self._library.dagc_runner_fetch(name.encode(), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(size))
         return out
-
-    @staticmethod
-    def _pointer(table: np.ndarray[Any, np.dtype[np.int32]]) -> Any:
-        return table.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
 
     @staticmethod
     def _said(function: Any, *args: Any) -> str:

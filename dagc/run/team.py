@@ -53,8 +53,8 @@ class Team:
             wrong = runner.verify()
             if wrong:
                 raise WrongResult(wrong) if self.rank == 0 else Elsewhere(wrong, WrongResult.exit_code)
-            runner.time(table, seconds)  # warm-up
-            times = [runner.time(table, seconds) for _ in range(repeats)]
+            guess, _ = runner.measure(table, seconds)  # warm-up
+            times = [runner.measure(table, seconds, guess)[0] for _ in range(repeats)]
         return describe(times, self.size)
 
 

@@ -261,7 +261,8 @@ class _Loop:
             tally.failure = outcome.failure
             self.store.fail(tally.number, outcome.failure)
         else:
-            self.store.add(tally.number, outcome.seconds, outcome.reference, outcome.iterations, phase)
+            purpose = "confirm" if phase == "confirm" else "search"
+            self.store.add(tally.number, outcome.seconds, outcome.reference, outcome.iterations, purpose)
             outcome = self._without_drift(outcome)
             tally.seconds.append(outcome.seconds)
             self.times.append(outcome.seconds)

@@ -172,7 +172,7 @@ def test_a_peer_that_does_not_exist(made: Made, broken: Path) -> None:
     ("line", "words"),
     [
         ("0,1", "not a row"),
-        ("4,0,0", "no such kind"),
+        ("6,0,0", "no such kind"),
         ("0,99,0", "no such op"),
         ("0,0,-1", "no such stream"),
         ("1,0,-1", "no such stream"),

@@ -17,6 +17,7 @@ from tests.emit.build import HALO, ROOT, SINK, SPMV, plan, write
 SAMPLES = [ROOT / "samples" / name / f"{name}.dag" for name in ("cg", "gcn", "nitro", "tridiag")]
 LOWERINGS = [{"transport": "mpi_host"}, {"transport": "mpi_host", "staging": "ops"}, {"transport": "mpi_cuda"}]
 CASES = [(path, choice) for path in (SPMV, HALO, SINK) for choice in LOWERINGS] + [(path, {}) for path in SAMPLES]
+CASES.append((SPMV, {"transport": "mpi_cuda", "capture": "true"}))
 
 needs_mpi = pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")
 needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")

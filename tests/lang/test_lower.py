@@ -353,8 +353,6 @@ def test_collectives() -> None:
 @pytest.mark.parametrize(
     ("decls", "defines", "what"),
     [
-        ("let capture = true", {}, "`capture`"),
-        ("", {"capture": "true"}, "`capture`"),
         ("tune transport in {mpi_host, nccl}", {"transport": "nccl"}, "`nccl`"),
     ],
 )

@@ -32,6 +32,7 @@ LOWERINGS = {
     "mpi_host": {"transport": "mpi_host"},
     "staging_ops": {"transport": "mpi_host", "staging": "ops"},
     "mpi_cuda": {"transport": "mpi_cuda"},
+    "captured": {"transport": "mpi_cuda", "capture": "true"},
 }
 RANKS = 4
 
@@ -55,6 +56,7 @@ class Built:
     data: Path
     ranks: int
     sanitize: str
+    capture: bool
 
     @cached_property
     def prover(self) -> Prover:
@@ -66,7 +68,8 @@ class Built:
         `first_report`: ThreadSanitizer ends the run with its first report, instead of collecting them.
         """
         tables = self.directory / "tables.txt"
-        tables.write_text("".join(";".join([table_line(t)] * times) + "\n" for t in traversals))
+        lines = (";".join([table_line(t, self.capture)] * times) + "\n" for t in traversals)
+        tables.write_text("".join(lines))
         env = thread_sanitizer_environment(require_mpi()) if self.sanitize else {}
         if first_report:
             # With a long history, so that the stacks of earlier accesses are still known.
@@ -97,7 +100,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
             )
             data = directory / "data"
             run_setup(done.plan.program, path.parent, ranks, 7, data)
-            known[key] = Built(Space(done.plan.graph), directory, runner, data, ranks, sanitize)
+            known[key] = Built(Space(done.plan.graph), directory, runner, data, ranks, sanitize, done.plan.capture)
         return known[key]
 
     return made

@@ -236,6 +236,11 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, u
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr || event == nullptr || !event->open())
     return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (dagc::host::capturing && dagc::host::capturing->has(event)) {
+    if (!dagc::host::captures(stream)) dagc::host::capturing->streams.push_back(stream);
+    return cudaSuccess;
+  }
+  if (dagc::host::captures(stream)) return dagc::host::remember(cudaErrorStreamCaptureIsolation);
   if (dagc::host::Record* record = event->held())
     stream->push([record] {
       record->wait();
@@ -260,7 +265,10 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle = null
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr || event == nullptr || !event->open())
     return dagc::host::remember(cudaErrorInvalidResourceHandle);
-  event->record(*stream);
+  if (dagc::host::captures(stream))
+    dagc::host::capturing->events.push_back(event);
+  else
+    event->record(*stream);
   return cudaSuccess;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -291,4 +299,42 @@ inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, 
   if (to != nullptr) to->drop();
   if (!recorded) return dagc::host::remember(cudaErrorInvalidResourceHandle);
   return reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+// ---- graphs ---------------------------------------------------------------------------------------------------------
+
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
+  CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
+  if (stream == nullptr || dagc::host::capturing) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  dagc::host::capturing = std::make_unique<dagc::host::Capture>();
+  dagc::host::capturing->streams.push_back(stream);
+  return cudaSuccess;
+}
+// That the streams which forked have joined again is CUDA's to check: here all nodes run in one order anyway.
+inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (!dagc::host::capturing || dagc::host::capturing->streams.front() != stream)
+    return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  auto nodes = std::make_shared<std::vector<dagc::host::Work>>(std::move(dagc::host::capturing->nodes));
+  dagc::host::capturing.reset();
+  *graph = new CUgraph_st{std::move(nodes)};
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long = 0) {
+  *executable = new CUgraphExec_st{graph->nodes};
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return dagc::host::issue(stream, [nodes = executable->nodes] {
+    for (const dagc::host::Work& node : *nodes) node();
+  });
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
 }

@@ -10,11 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "host_graph.hpp"
 #include "host_stream.hpp"
 #include "host_types.hpp"
 
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
 using cudaHostFn_t = void (*)(void*);
 
 inline constexpr cudaStream_t cudaStreamLegacy = nullptr;
@@ -133,7 +136,10 @@ template <class F>
 cudaError_t issue(cudaStream_t handle, F work) {
   CUstream_st* stream = Runtime::get().resolve(handle);
   if (stream == nullptr) return remember(cudaErrorInvalidResourceHandle);
-  stream->push(std::move(work));
+  if (captures(stream))
+    capturing->nodes.emplace_back(std::move(work));
+  else
+    stream->push(std::move(work));
   return cudaSuccess;
 }
 

@@ -71,6 +71,7 @@ enum cudaError {
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureIsolation = 905,
 };
 using cudaError_t = cudaError;
 
@@ -85,6 +86,11 @@ enum cudaMemcpyKind {
 inline constexpr unsigned int cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
 inline constexpr unsigned int cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2;
 inline constexpr unsigned int cudaEventRecordDefault = 0, cudaEventWaitDefault = 0;
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2,
+};
 inline constexpr unsigned int cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
 inline constexpr unsigned int cudaMemAttachGlobal = 1;
 
@@ -99,6 +105,7 @@ inline const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorNotSupported: return "cudaErrorNotSupported";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
   }
   return "unrecognized error code";
 }
@@ -114,6 +121,7 @@ inline const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorNotSupported: return "operation not supported";
+    case cudaErrorStreamCaptureIsolation: return "dependency created on uncaptured work in another stream";
   }
   return "unrecognized error code";
 }

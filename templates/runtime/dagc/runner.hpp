@@ -5,19 +5,27 @@
 //   1, event, stream   record the event in the stream
 //   2, event, stream   the stream waits for the event
 //   3, event, -1       the CPU waits for the event
+//   4, rows, stream    the next `rows` rows, up to a row of kind 5, are captured and launched as one CUDA graph on the stream
+//   5, 0, -1           end of the captured rows
 #pragma once
 
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "dagc/capture.hpp"
 #include "dagc/check.hpp"
 #include "dagc/device.hpp"
 #include "dagc/measure.hpp"
@@ -26,7 +34,7 @@
 
 namespace dagc {
 
-enum RowKind : std::int32_t { row_issue = 0, row_record = 1, row_wait = 2, row_sync = 3 };
+enum RowKind : std::int32_t { row_issue = 0, row_record = 1, row_wait = 2, row_sync = 3, row_begin = 4, row_end = 5 };
 
 struct Row {
   std::int32_t kind, a, b;
@@ -39,6 +47,12 @@ struct TableOp {
   void (*issue)(Program&, cudaStream_t);
   const char* name;
   bool gpu;
+};
+
+// A table that can be executed: its rows, and a graph for each captured stretch, in order.
+struct Prepared {
+  std::vector<Row> rows;
+  std::vector<CapturedGraph> graphs;
 };
 
 template <class Program>
@@ -56,40 +70,61 @@ class Runner {
     program_.load(data, comm, 0, 0);
   }
 
-  // "" where the table can be executed; makes the streams and events that it needs.
-  std::string prepare(const Row* rows, std::int64_t n) {
-    std::int32_t streams = 0, events = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const Row& r = rows[i];
-      const std::string at = "row " + std::to_string(i) + ": ";
-      if (r.kind < row_issue || r.kind > row_sync) return at + "no such kind: " + std::to_string(r.kind);
-      if (r.a < 0 || r.a >= (r.kind == row_issue ? count_ : 1 << 20)) return at + "no such op or event: " + std::to_string(r.a);
-      const bool on_stream = r.kind == row_issue ? ops_[r.a].gpu : r.kind != row_sync;
-      if (on_stream != (r.b >= 0) || r.b >= 1 << 10) return at + "no such stream: " + std::to_string(r.b);
-      streams = std::max(streams, r.b + 1);
-      if (r.kind != row_issue) events = std::max(events, r.a + 1);
+  // Checks a table, makes the streams and events that it needs, and captures its stretches: null, and `wrong` says why,
+  // where it cannot be executed. Collective: before the first capture the table is executed once as it is.
+  std::unique_ptr<Prepared> prepare(const Row* rows, std::int64_t n, std::string* wrong) {
+    std::unique_ptr<Prepared> out(new Prepared);
+    out->rows.assign(rows, rows + n);
+    *wrong = examine(out->rows);
+    if (!wrong->empty()) return nullptr;
+    bool any = false;
+    for (const Row& r : out->rows) any = any || r.kind == row_begin;
+    if (any && !warm_) {  // libraries set themselves up when they are first used, which cannot be captured
+      program_.reset();
+      execute_plain(*out);
+      DAGC_CUDA(cudaDeviceSynchronize());
+      warm_ = true;
     }
-    program_.grow(static_cast<std::size_t>(streams), static_cast<std::size_t>(events));
-    return "";
+    for (std::size_t i = 0; i < out->rows.size(); ++i) {
+      const Row& r = out->rows[i];
+      if (r.kind != row_begin) continue;
+      out->graphs.emplace_back();
+      const Row* const first = &out->rows[i + 1];
+      out->graphs.back().capture(program_.stream[static_cast<std::size_t>(r.b)], [&] {
+        for (const Row* inner = first; inner != first + r.a; ++inner) step(*inner);
+      });
+    }
+    return out;
   }
 
-  // One run. The table must have been prepared.
-  void execute(const Row* rows, std::int64_t n) {
-    for (const Row *r = rows, *end = rows + n; r != end; ++r) {
-      const std::size_t a = static_cast<std::size_t>(r->a), b = static_cast<std::size_t>(r->b);
-      switch (r->kind) {
-        case row_issue: ops_[a].issue(program_, r->b < 0 ? cudaStream_t{} : program_.stream[b]); break;
-        case row_record: DAGC_CUDA(cudaEventRecord(program_.event[a], program_.stream[b])); break;
-        case row_wait: DAGC_CUDA(cudaStreamWaitEvent(program_.stream[b], program_.event[a], 0)); break;
-        default: DAGC_CUDA(cudaEventSynchronize(program_.event[a])); break;
+  // One run.
+  void execute(const Prepared& table) {
+    const CapturedGraph* graph = table.graphs.data();
+    const Row* const start = table.rows.data();
+    for (const Row *r = start, *end = start + table.rows.size(); r != end; ++r) {
+      position_.store(r - start, std::memory_order_relaxed);
+      if (r->kind == row_begin) {
+        (graph++)->launch(program_.stream[static_cast<std::size_t>(r->b)]);
+        r += r->a + 1;
+      } else {
+        step(*r);
       }
     }
+    position_.store(-1, std::memory_order_relaxed);
   }
 
+  // One run in which nothing is captured.
+  void execute_plain(const Prepared& table) {
+    for (const Row& r : table.rows) step(r);
+  }
+
+  // The row under way, -1 where nothing is executed. May be asked by another thread.
+  std::int64_t position() const { return position_.load(std::memory_order_relaxed); }
+
   // Reset, one run, comparison with the reference: "" where good, the same text on every rank. Collective.
-  std::string check(const Row* rows, std::int64_t n) {
+  std::string check(const Prepared& table) {
     program_.reset();
-    execute(rows, n);
+    execute(table);
     return verify();
   }
 
@@ -99,12 +134,92 @@ class Runner {
     return first_wrong(program_.verify(), rank_, comm_);
   }
 
+  // One run without captures, op by op: per row the times at which the CPU began and ended it, and at which the GPU
+  // began and ended an op, in seconds from the start; NaN where there is none. `out`: 4 numbers a row. Collective.
+  void trace(const Prepared& table, double* out) {
+    const std::size_t n = table.rows.size();
+    std::vector<cudaEvent_t> marks(2 * n + 1);
+    for (cudaEvent_t& mark : marks) DAGC_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDefault));
+    cudaStream_t base = program_.stream.empty() ? cudaStream_t{} : program_.stream[0];
+    execute_plain(table);
+    DAGC_CUDA(cudaDeviceSynchronize());
+    DAGC_MPI(MPI_Barrier(comm_));
+    DAGC_CUDA(cudaEventRecord(marks[2 * n], base));
+    DAGC_CUDA(cudaEventSynchronize(marks[2 * n]));
+    const auto start = std::chrono::steady_clock::now();
+    const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    const auto on_gpu = [&](const Row& r) { return r.kind == row_issue && r.b >= 0; };
+    for (std::size_t i = 0; i < n; ++i) {
+      const Row& r = table.rows[i];
+      cudaStream_t stream = on_gpu(r) ? program_.stream[static_cast<std::size_t>(r.b)] : cudaStream_t{};
+      if (on_gpu(r)) DAGC_CUDA(cudaEventRecord(marks[2 * i], stream));
+      out[4 * i] = now();
+      step(r);
+      out[4 * i + 1] = now();
+      if (on_gpu(r)) DAGC_CUDA(cudaEventRecord(marks[2 * i + 1], stream));
+    }
+    DAGC_CUDA(cudaDeviceSynchronize());
+    for (std::size_t i = 0; i < n; ++i) {
+      out[4 * i + 2] = out[4 * i + 3] = std::numeric_limits<double>::quiet_NaN();
+      if (!on_gpu(table.rows[i])) continue;
+      for (std::size_t k = 0; k < 2; ++k) {
+        float milliseconds = 0;
+        DAGC_CUDA(cudaEventElapsedTime(&milliseconds, marks[2 * n], marks[2 * i + k]));
+        out[4 * i + 2 + k] = static_cast<double>(milliseconds) * 1e-3;
+      }
+    }
+    for (cudaEvent_t mark : marks) DAGC_CUDA(cudaEventDestroy(mark));
+  }
+
  private:
+  void step(const Row& r) {
+    const std::size_t a = static_cast<std::size_t>(r.a), b = static_cast<std::size_t>(r.b);
+    switch (r.kind) {
+      case row_issue: ops_[a].issue(program_, r.b < 0 ? cudaStream_t{} : program_.stream[b]); break;
+      case row_record: DAGC_CUDA(cudaEventRecord(program_.event[a], program_.stream[b])); break;
+      case row_wait: DAGC_CUDA(cudaStreamWaitEvent(program_.stream[b], program_.event[a], 0)); break;
+      case row_sync: DAGC_CUDA(cudaEventSynchronize(program_.event[a])); break;
+      default: break;  // the marks around a stretch
+    }
+  }
+
+  // "" where the table can be executed; makes the streams and events that it needs.
+  std::string examine(const std::vector<Row>& rows) {
+    std::int32_t streams = 0, events = 0;
+    std::int64_t inside = 0;  // rows left of a stretch
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Row& r = rows[i];
+      const std::string at = "row " + std::to_string(i) + ": ";
+      if (r.kind < row_issue || r.kind > row_end) return at + "no such kind: " + std::to_string(r.kind);
+      if (r.kind == row_begin) {
+        if (inside || r.a < 1 || r.b < 0 || r.b >= 1 << 10) return at + "a stretch that cannot begin here";
+        if (i + static_cast<std::size_t>(r.a) + 1 >= rows.size()) return at + "a stretch without an end";
+        inside = r.a + 1;
+        streams = std::max(streams, r.b + 1);
+        continue;
+      }
+      const bool last = inside == 1;
+      if (inside > 0) --inside;
+      if ((r.kind == row_end) != last) return at + "the end of a stretch is not where it should be";
+      if (last) continue;
+      if (r.a < 0 || r.a >= (r.kind == row_issue ? count_ : 1 << 20)) return at + "no such op or event: " + std::to_string(r.a);
+      const bool on_stream = r.kind == row_issue ? ops_[r.a].gpu : r.kind != row_sync;
+      if (on_stream != (r.b >= 0) || r.b >= 1 << 10) return at + "no such stream: " + std::to_string(r.b);
+      if (inside > 0 && r.b < 0) return at + "the CPU cannot take part in a stretch";
+      streams = std::max(streams, r.b + 1);
+      if (r.kind != row_issue) events = std::max(events, r.a + 1);
+    }
+    program_.grow(static_cast<std::size_t>(streams), static_cast<std::size_t>(events));
+    return "";
+  }
+
   const Op* ops_;
   std::int32_t count_;
   Program program_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
+  bool warm_ = false;
+  std::atomic<std::int64_t> position_{-1};
 };
 
 // ---- tables from a file ----------------------------------------------------------------------------------------------
@@ -140,7 +255,7 @@ inline std::vector<std::vector<Row>> read_tables(const std::string& path) {
 
 // Times straight-line code and the same traversal as a table, in turn; medians and their ratio.
 template <class Program>
-void compare(Runner<Program>& runner, const std::vector<Row>& rows, void (*iteration)(Program&), bool carried,
+void compare(Runner<Program>& runner, const Prepared& rows, void (*iteration)(Program&), bool carried,
              const MeasureOptions& timing, bool speak, JsonObject& record) {
   MeasureOptions once = timing;
   once.repeats = 1;
@@ -148,7 +263,7 @@ void compare(Runner<Program>& runner, const std::vector<Row>& rows, void (*itera
   const auto reset = [&] { if (carried) runner.program().reset(); };
   for (std::int64_t i = 0; i < timing.repeats; ++i) {
     const auto time = [&](bool as_table) {
-      const auto run = [&] { as_table ? runner.execute(rows.data(), static_cast<std::int64_t>(rows.size())) : iteration(runner.program()); };
+      const auto run = [&] { as_table ? runner.execute(rows) : iteration(runner.program()); };
       return measure(run, reset, MPI_COMM_WORLD, once).seconds[0];
     };
     const bool first = i % 2 != 0;  // who goes first alternates
@@ -167,7 +282,7 @@ void compare(Runner<Program>& runner, const std::vector<Row>& rows, void (*itera
 
 template <class Program>
 int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vector<Row>& plan, void (*iteration)(Program&),
-                bool carried, bool device_messages) {
+                void (*capture)(Program&), bool carried, bool device_messages) {
   std::string data, tables_file, json;
   MeasureOptions timing;
   timing.seconds = 0;
@@ -196,11 +311,10 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vecto
   int wrong = 0;
   std::string results;
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    const Row* rows = tables[i].data();
-    const std::int64_t n = static_cast<std::int64_t>(tables[i].size());
-    const std::string bad = runner.prepare(rows, n);
-    if (!bad.empty()) fail(exit_bad_input, "traversal " + std::to_string(i) + ": " + bad);
-    const std::string difference = runner.check(rows, n);
+    std::string bad;
+    const auto table = runner.prepare(tables[i].data(), static_cast<std::int64_t>(tables[i].size()), &bad);
+    if (!table) fail(exit_bad_input, "traversal " + std::to_string(i) + ": " + bad);
+    const std::string difference = runner.check(*table);
     JsonObject result;
     result.field("traversal", static_cast<std::int64_t>(i)).field("good", difference.empty());
     std::string said = difference.empty() ? "good" : "wrong: " + difference;
@@ -208,7 +322,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vecto
       ++wrong;
       result.field("wrong", difference);
     } else if (timing.seconds > 0 && !comparing) {
-      const Measurement m = measure([&] { runner.execute(rows, n); }, [&] { if (carried) runner.program().reset(); }, MPI_COMM_WORLD, timing);
+      const Measurement m = measure([&] { runner.execute(*table); }, [&] { if (carried) runner.program().reset(); }, MPI_COMM_WORLD, timing);
       result.field("time", to_json(m));
       said += "  " + time_text(m.stats.median);
     }
@@ -219,9 +333,11 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vecto
   record.field("environment", environment(MPI_COMM_WORLD)).raw("results", "[" + results + "]");
   if (comparing && !wrong) {
     if (timing.seconds <= 0) timing.seconds = 0.01;
-    const std::string bad = runner.prepare(plan.data(), static_cast<std::int64_t>(plan.size()));
-    if (!bad.empty()) fail(exit_bad_input, bad);
-    compare(runner, plan, iteration, carried, timing, speak, record);
+    std::string bad;
+    const auto table = runner.prepare(plan.data(), static_cast<std::int64_t>(plan.size()), &bad);
+    if (!table) fail(exit_bad_input, bad);
+    if (capture != nullptr) capture(runner.program());
+    compare(runner, *table, iteration, carried, timing, speak, record);
   }
   if (mpi.rank() == 0 && !json.empty()) write_json(json, record);
   return wrong ? exit_wrong_result : exit_good;

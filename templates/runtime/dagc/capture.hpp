@@ -1,0 +1,45 @@
+// CUDA graphs of the stretches of a traversal: captured once, launched as one.
+#pragma once
+
+#include <utility>
+
+#include "dagc/check.hpp"
+#include "dagc/target.hpp"
+
+namespace dagc {
+
+// What was issued on a stream, and on streams that fork from it and join it, as one thing to launch.
+class CapturedGraph {
+ public:
+  CapturedGraph() = default;
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
+  CapturedGraph(CapturedGraph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+  CapturedGraph& operator=(CapturedGraph&& other) noexcept {
+    std::swap(executable_, other.executable_);
+    return *this;
+  }
+  ~CapturedGraph() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+  }
+
+  // Captures what `work` issues on `origin` and on streams that wait for it. Nothing runs.
+  template <class Work>
+  void capture(cudaStream_t origin, Work work) {
+    cudaGraph_t graph = nullptr;
+    // Relaxed: libraries may allocate on their first use.
+    DAGC_CUDA(cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed));
+    work();
+    DAGC_CUDA(cudaStreamEndCapture(origin, &graph));
+    DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
+    DAGC_CUDA(cudaGraphDestroy(graph));
+    DAGC_CUDA(cudaGraphUpload(executable_, origin));
+  }
+
+  void launch(cudaStream_t stream) const { DAGC_CUDA(cudaGraphLaunch(executable_, stream)); }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace dagc
