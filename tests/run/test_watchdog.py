@@ -41,7 +41,7 @@ def test_ranks_are_told_together_and_the_one_behind_first() -> None:
     lines = [
         "[0] other output",
         "dagc: hang: rank 3 in `wait_recv` (entry 7 of 9)",
-        "dagc: hang: rank 0 in `wait_recv` (entry 7 of 9)dagc: hang: rank 1 in `wait_recv` (entry 7 of 9)"[:48],
+        "dagc: hang: rank 0 in `wait_recv` (entry 7 of 9)",
         "dagc: hang: rank 2 in `yl` (entry 3 of 9)",
     ]
     assert told(lines) == "rank 2 in `yl` (entry 3 of 9); ranks 0, 3 in `wait_recv` (entry 7 of 9)"
@@ -51,7 +51,8 @@ def test_ranks_are_told_together_and_the_one_behind_first() -> None:
 @pytest.mark.parametrize(
     ("stderr", "stdout", "code", "text"),
     [
-        ("dagc: hang: rank 0 in `yl` (entry 1 of 1)\ndagc: rank 1: aborted", "", 5, "hang: rank 0 in `yl` (entry 1 of 1)"),
+        ("dagc: hang: rank 0 in `yl` (entry 1 of 1)\ndagc: rank 1: aborted", "", 5,
+         "hang: rank 0 in `yl` (entry 1 of 1)"),
         ("dagc: rank 1: x.cu:3: cudaMalloc(...) failed: out of memory\n", "", 5,
          "out of memory: rank 1: x.cu:3: cudaMalloc(...) failed: out of memory"),
         ("noise\ndagc: rank 0: data: cannot open\n", "", 2, "run failed: rank 0: data: cannot open"),
