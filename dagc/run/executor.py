@@ -42,7 +42,7 @@ class Executor:
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
         self._watchdog = Watchdog(comm.Get_rank())
-        self._open: dict[int, _Opened] = {}
+        self._open: dict[str, _Opened] = {}
         self._do: dict[str, Callable[[Command], Answer]] = {
             "hello": self._hello,
             "open": self._open_library,
@@ -75,6 +75,9 @@ class Executor:
     def _open_library(self, command: Command) -> Answer:
         if command["key"] in self._open:  # who asked was interrupted before he had the answer
             return {}
+        # A library has one set of arrays: with others it is another key, and takes the place of the first.
+        for key in [key for key, opened in self._open.items() if opened.library == command["library"]]:
+            self._open.pop(key).runner.close()
         with self._watchdog.watch(command["limit"], lambda: f"the set-up of {command['library']}"):
             error, runner = "", None
             try:
@@ -86,7 +89,7 @@ class Executor:
                 error = raised.message
             self._agree(error)
             assert runner is not None
-            self._open[command["key"]] = _Opened(runner, command["key"])
+            self._open[command["key"]] = _Opened(runner, command["key"], command["library"])
         return {}
 
     def _close_library(self, command: Command) -> Answer:
@@ -96,7 +99,7 @@ class Executor:
         return {}
 
     def _measure(self, command: Command) -> Answer:
-        opened = self._open[command["key"]]
+        opened = self._opened(command)
         rows, limit = command["rows"], command["limit"]
 
         def where() -> str:
@@ -115,7 +118,7 @@ class Executor:
         return {"seconds": seconds, "iterations": iterations}
 
     def _trace(self, command: Command) -> Answer:
-        opened = self._open[command["key"]]
+        opened = self._opened(command)
         rows = command["rows"]
         with self._watchdog.watch(
             command["limit"], lambda: place(rows, opened.runner.position(), opened.runner.op_name)
@@ -129,6 +132,11 @@ class Executor:
         return {"spans": spans}
 
     # ---- within -------------------------------------------------------------------------------
+
+    def _opened(self, command: Command) -> _Opened:
+        if command["key"] not in self._open:
+            raise RunFailed("its library is not open")
+        return self._open[command["key"]]
 
     def _table(self, opened: _Opened, rows: list[list[int]]) -> Table:
         """The prepared table; not before all ranks have shown that they are about to execute the same one."""
@@ -167,8 +175,9 @@ class Executor:
 
 
 class _Opened:
-    def __init__(self, runner: Runner, key: int) -> None:
-        self.runner, self.name = runner, str(key).encode()
+    def __init__(self, runner: Runner, key: str, library: str) -> None:
+        self.library = library
+        self.runner, self.name = runner, hashlib.sha256(key.encode()).digest()
         self.tables: dict[bytes, Table] = {}  # least recently used first
 
 

@@ -69,9 +69,7 @@ class LiveMachine:
         self._loadables = tuple(loadables)
         self._link = link
         self._seconds, self._watchdog = seconds, watchdog
-        libraries = sorted({_key(loadable) for loadable in self._loadables})
-        self._library = {key: number for number, key in enumerate(libraries)}
-        self._opened: set[int] = set()
+        self._opened: set[str] = set()
         self._checked: set[Candidate] = set()
         self._last: dict[int, float] = {}  # seconds of an iteration, by arm
         self._deaths: dict[int, int] = {}
@@ -195,14 +193,14 @@ class LiveMachine:
 
     def _ask(self, arm: int, **command: Any) -> dict[str, Any]:
         """Have a command executed with the arm's library open. Raises RanksDied."""
-        key = self._library[_key(self._loadables[arm])]
+        key = _key(self._loadables[arm])
         if key not in self._opened:
             answer = self._open(arm, key)
             if "error" in answer:
                 return answer
         return self._send({**command, "key": key})
 
-    def _open(self, arm: int, key: int) -> dict[str, Any]:
+    def _open(self, arm: int, key: str) -> dict[str, Any]:
         loadable = self._loadables[arm]
         command = {
             "do": "open", "key": key, "library": str(loadable.library.absolute()),
@@ -228,9 +226,9 @@ class LiveMachine:
             raise
 
 
-def _key(loadable: Loadable) -> tuple[str, str, bool]:
+def _key(loadable: Loadable) -> str:
     """Arms that differ in capture only share a library."""
-    return str(loadable.library), str(loadable.data), loadable.device_pointers
+    return f"{loadable.library.absolute()} {loadable.data.absolute()} {loadable.device_pointers}"
 
 
 def _line(text: str) -> str:

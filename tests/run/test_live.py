@@ -1,0 +1,328 @@
+"""The measuring service on real ranks of the host target: measuring, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dagc import api
+from dagc.configurations import configuration_of
+from dagc.emit import rows
+from dagc.errors import RunFailed, UsageError, WrongResult
+from dagc.records import load
+from dagc.run.launch import launch
+from dagc.run.link import Link, WorkerLink, link_ranks
+from dagc.run.live import EVERY, LiveMachine, Loadable
+from dagc.search.domain import Arm, Candidate, Domain
+from dagc.setup import run_setup
+from dagc.space import Space
+from dagc.traversal import Issue, Traversal
+from tests.run.conftest import SMALL, SPMV, needs_mpi
+
+pytestmark = needs_mpi
+RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over faster
+
+
+@dataclass(frozen=True)
+class Library:
+    """The SpMV, small, as a domain of one arm."""
+
+    domain: Domain
+    loadable: Loadable
+
+    def machine(
+        self, link: Link, watchdog: float = 60.0, on_reference: Callable[[float], None] | None = None
+    ) -> LiveMachine:
+        return LiveMachine(
+            self.domain, [self.loadable], link, seconds=0.002, watchdog=watchdog, on_reference=on_reference
+        )
+
+    @property
+    def first(self) -> Candidate:
+        return Candidate(0, self.domain.arms[0].space.first())
+
+    def moved(self, name: str, before: str) -> Candidate:
+        """The first traversal with one op issued earlier than it may be."""
+        graph = self.domain.arms[0].space.graph
+        entries = list(self.first.traversal.entries)
+
+        def at(wanted: str) -> int:
+            return next(i for i, e in enumerate(entries) if isinstance(e, Issue) and graph.ops[e.op].name == wanted)
+
+        entry = entries.pop(at(name))
+        entries.insert(at(before), entry)
+        return Candidate(0, Traversal(tuple(entries)))
+
+
+def build_library(directory: Path) -> Library:
+    """Compile into `directory`, or take what a first call has left there."""
+    done = api.compile(
+        SPMV, directory / "out", target="host", defines={**SMALL[SPMV], "transport": "mpi_host"}, build=False
+    )
+    library = api._build(directory / "out", done.plan, "runner")
+    data = directory / "data"
+    if not data.exists():
+        run_setup(done.plan.program, SPMV.parent, RANKS, 7, data)
+    graph = done.plan.graph
+    return Library(Domain([Arm(configuration_of(graph), Space(graph))]), Loadable(library, data, rows))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("live")
+
+
+@pytest.fixture(scope="module")
+def library(folder: Path) -> Library:
+    return build_library(folder)
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[Link]:
+    """Ranks for all tests here; those that kill them have them started anew."""
+    with WorkerLink(RANKS) as link:
+        yield link
+
+
+def alive(mark: str) -> list[int]:
+    """Processes that have `mark` in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes() and (entry / "stat").read_text().split()[2] != "Z":
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def wait_until(done: Callable[[], bool]) -> bool:
+    give_up = time.monotonic() + 30
+    while not done():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+# ---- measuring ----------------------------------------------------------------------------------
+
+
+def test_candidates_are_measured_beside_a_reference(library: Library, link: Link) -> None:
+    references: list[float] = []
+    machine, random = library.machine(link, on_reference=references.append), Random(1)
+    outcomes = [machine.measure(library.domain.sample(random)) for _ in range(2 * EVERY)]
+    for outcome in outcomes:
+        assert not outcome.failure
+        assert outcome.seconds > 0
+        assert outcome.iterations * outcome.seconds >= 0.5 * 0.002
+        assert min(references) <= outcome.reference <= max(references)
+    assert len(references) == 2  # after the first measurement, and after the eighth
+    assert machine.time_reference() == references[2] > 0
+
+
+def test_the_noise_floor_is_measured_first(library: Library, link: Link) -> None:
+    references: list[float] = []
+    machine = library.machine(link, on_reference=references.append)
+    assert machine.noise_floor(library.first) >= 0
+    assert len(references) == 20
+    assert min(references) <= machine.measure(library.first).reference <= max(references)
+
+
+def test_a_trace_has_every_entry_of_every_rank(library: Library, link: Link) -> None:
+    machine = library.machine(link)
+    entries = library.first.traversal.entries
+    spans = machine.trace(library.first)
+    assert [(s.rank, s.position) for s in spans] == [(r, p) for r in range(RANKS) for p in range(len(entries))]
+    assert all(s.end >= s.begin >= 0 for s in spans)
+    graph = library.domain.arms[0].space.graph
+    gpu = [isinstance(e, Issue) and graph.ops[e.op].gpu for e in entries] * RANKS
+    assert [s.gpu_end >= s.gpu_begin for s in spans] == gpu  # NaN compares as False
+
+
+def test_the_machine_says_what_it_is(library: Library, link: Link) -> None:
+    machine = library.machine(link).facts("host", "sm_90")
+    assert (machine.target, machine.gpus, machine.driver, machine.arch) == ("host", (), "", "")
+    assert len(machine.hosts) == 1
+    assert machine.cpu
+    assert machine.mpi
+    assert machine.facts["cxx"]
+
+
+# ---- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_a_wrong_result_is_never_timed(library: Library, link: Link) -> None:
+    machine = library.machine(link)
+    wrong = library.moved("y", before="yl")
+    for _ in range(2):
+        outcome = machine.measure(wrong)
+        assert outcome.failure.startswith("wrong result: ")
+        assert outcome.seconds != outcome.seconds
+    with pytest.raises(WrongResult):
+        machine.noise_floor(wrong)
+    assert not machine.measure(library.first).failure
+
+
+def test_a_table_of_no_sense_is_a_failure(library: Library, link: Link) -> None:
+    machine = library.machine(link)
+    outcome = machine.measure(Candidate(0, Traversal((Issue(999, None),))))  # type: ignore[arg-type]
+    assert outcome.failure.startswith("run failed: row 0: ")
+    assert not machine.measure(library.first).failure
+
+
+def test_a_hang_is_named_and_the_next_measurement_works(library: Library, link: Link) -> None:
+    machine = library.machine(link, watchdog=3.0)
+    assert not machine.measure(library.first).failure
+    hanging = library.moved("wait_recv", before="post_send")
+    at = [row[1] for row in rows(hanging.traversal)].index(library.domain.arms[0].space.graph.by_name("wait_recv").id)
+    outcome = machine.measure(hanging)
+    assert outcome.failure.startswith("hang: ")
+    assert "in `wait_recv` (entry " in outcome.failure
+    assert f"of {len(hanging.traversal.entries)})" in outcome.failure
+    assert at > 0
+    assert not machine.measure(library.first).failure
+
+
+def test_a_killed_rank_is_a_failure_and_the_next_measurement_works(library: Library) -> None:
+    with WorkerLink(RANKS) as link:
+        machine = library.machine(link)
+        assert not machine.measure(library.first).failure
+        assert link._worker is not None
+        mark = f"DAGC_LAUNCH={link._worker._started._mark}"
+        (victim,) = [pid for pid in alive(mark) if b"PMI_RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        os.kill(victim, signal.SIGKILL)
+        outcome = machine.measure(library.first)
+        assert outcome.failure.startswith("run failed: ")
+        assert "9" in outcome.failure
+        assert not machine.measure(library.first).failure
+        assert wait_until(lambda: alive(mark) == [])
+
+
+def test_a_configuration_in_which_all_fails_is_given_up(library: Library, tmp_path: Path) -> None:
+    with WorkerLink(RANKS) as link:
+        missing = Loadable(library.loadable.library, tmp_path / "no data", rows)
+        machine = LiveMachine(library.domain, [missing], link, seconds=0.002)
+        failures = [machine.measure(library.first).failure for _ in range(4)]
+        assert all(f.startswith("run failed: ") and "no data" in f for f in failures)
+        assert ["given up" in f for f in failures] == [False, False, False, True]
+        with pytest.raises(RunFailed, match="no data"):
+            machine.noise_floor(library.first)
+
+
+def test_a_library_that_does_not_load_is_a_failure(library: Library, link: Link, tmp_path: Path) -> None:
+    (tmp_path / "lib.so").write_text("not a library")
+    machine = LiveMachine(library.domain, [Loadable(tmp_path / "lib.so", library.loadable.data, rows)], link)
+    assert "does not load" in machine.measure(library.first).failure
+    assert "does not load" in machine.probe(0)
+    assert library.machine(link).probe(0) == ""
+
+
+def test_ranks_that_cannot_be_started_end_the_search(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starter = tmp_path / "mpiexec"
+    starter.write_text("#!/bin/sh\necho there are no slots >&2\nexit 1\n")
+    starter.chmod(0o755)
+    monkeypatch.setenv("DAGC_MPIEXEC", str(starter))
+    with WorkerLink(RANKS) as link, pytest.raises(RunFailed, match=r"3 times in a row.*there are no slots"):
+        library.machine(link).measure(library.first)
+
+
+# ---- the end of the process that searches --------------------------------------------------------
+
+SEARCHES = """
+import sys
+from pathlib import Path
+from random import Random
+from dagc.records import Records
+from dagc.run.link import link_ranks
+from dagc.text import traversal_text
+from tests.run.test_live import RANKS, build_library
+from tests.test_records import PROGRAM, RUN
+library, random = build_library(Path(sys.argv[1])), Random(0)
+(arm,) = library.domain.arms
+with link_ranks(RANKS) as link, Records.open(sys.argv[2], PROGRAM, RUN) as records:
+    machine = library.machine(link, on_reference=records.reference)
+    try:
+        while True:
+            candidate = library.domain.sample(random)
+            key = records.begin(arm.configuration, traversal_text(candidate.traversal, arm.space.graph))
+            outcome = machine.measure(candidate)
+            records.add(key, outcome.seconds, outcome.reference, outcome.iterations)
+            print("measured", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=lambda s: s.name)
+def test_no_rank_and_no_result_is_lost_when_the_search_ends(
+    library: Library, folder: Path, tmp_path: Path, end: signal.Signals
+) -> None:
+    mark = f"DAGC_TEST_MARK={tmp_path}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SEARCHES, str(folder), str(tmp_path / "r.db")], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "DAGC_TEST_MARK": str(tmp_path)}, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        for _ in range(10):
+            assert process.stdout.readline() == "measured\n"
+        assert len(alive(mark)) > RANKS
+        process.send_signal(end)
+        said = 10 + process.stdout.read().count("measured\n")
+    assert process.returncode == (-end if end == signal.SIGKILL else 0)
+    measured = sum(len(i.measurements) for i in load(tmp_path / "r.db").implementations)
+    assert measured - said in (0, 1)  # it may end between writing and saying so
+    assert wait_until(lambda: alive(mark) == [])
+
+
+JOINED = """
+import sys
+from pathlib import Path
+from random import Random
+from dagc.run.link import link_ranks
+from tests.run.test_live import RANKS, build_library
+link = link_ranks(RANKS)
+if link is None:
+    print("served")
+else:
+    with link:
+        library = build_library(Path(sys.argv[1]))
+        machine, random = library.machine(link, watchdog=float(sys.argv[2])), Random(0)
+        for _ in range(5):
+            assert not machine.measure(library.domain.sample(random)).failure
+        print("wrong result" in machine.measure(library.moved("y", before="yl")).failure)
+        print(len(machine.trace(library.first)) == RANKS * len(library.first.traversal.entries))
+        if sys.argv[3:]:
+            machine.measure(library.moved("wait_recv", before="post_send"))
+"""
+
+
+def test_ranks_that_the_user_has_started_measure(library: Library, folder: Path) -> None:
+    done = launch([sys.executable, "-c", JOINED, folder, "60"], RANKS, cwd=Path(__file__).parents[2], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["True", "True", *["served"] * (RANKS - 1)]
+
+
+def test_a_hang_ends_ranks_that_the_user_has_started(library: Library, folder: Path) -> None:
+    done = launch([sys.executable, "-c", JOINED, folder, "3", "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=60)
+    assert done.returncode not in (0, 124)
+    assert "dagc: hang: rank 0 in `wait_recv`" in done.stderr
+
+
+def test_the_number_of_ranks_must_be_that_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(UsageError, match="4 ranks are wanted"):
+        link_ranks(4)
