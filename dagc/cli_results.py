@@ -45,7 +45,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--budget", type=positive, metavar="N", help="measurements to search with (default: 200; exhaustive: all)")
     add("--time", type=duration, metavar="T", help="stop after 90s, 10m, 1.5h (default: no limit)")
     add(
-        "--transport", default="all", metavar="all|NAME[,NAME]",
+        "--transport", dest="transports", default="all", metavar="all|NAME[,NAME]",
         help="mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)",
     )  # fmt: skip
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
@@ -70,7 +70,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--max", type=positive, default=100_000, metavar="N", help="largest space to measure whole (default: 100000)")
     add("--max-configurations", type=positive, default=64, metavar="N", help="most to compile (default: 64)")
     add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
-    add("--traces", type=natural, default=2, metavar="N", help="trace the best and worst, N runs each (default: 2)")
+    add("--no-trace", action="store_true", help="do not trace the best and the slowest at the end")
     add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
     add("--quiet", action="store_true", help="no progress display")
 
@@ -86,11 +86,11 @@ def _explore(args: argparse.Namespace) -> int:
         args.file,
         args.output,
         api.ExploreOptions(
-            ranks=args.ranks, strategy=args.strategy, budget=args.budget, time=args.time, transport=args.transport,
+            ranks=args.ranks, strategy=args.strategy, budget=args.budget, time=args.time, transport=args.transports,
             capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs, passes=args.passes,
             confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed, resume=args.resume,
             other_machine=args.other_machine, replay=args.replay, data=args.data, target=args.target, arch=args.arch,
-            most=args.max, most_configurations=args.max_configurations, watchdog=args.watchdog, traces=args.traces,
+            most=args.max, most_configurations=args.max_configurations, watchdog=args.watchdog, trace=not args.no_trace,
             mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,
         ),
         given(args),

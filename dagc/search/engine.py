@@ -137,15 +137,17 @@ def explore(
     options: Options,
     *,
     known: Iterable[Known] = (),
+    base: float = math.nan,
     same: Callable[[Candidate], str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Search until the budget, the time or the space is used up, or the user interrupts.
 
-    `known` are results of an earlier run, observed first. `same` gives equal keys for candidates that do the same
+    `known` are results of an earlier run, observed first; `base` is the drift reference that their times are scaled to
+    (NaN: the first that is measured). `same` gives equal keys for candidates that do the same
     work (`--prune-syncs`): only the first of them is measured. Never raises for a failed measurement.
     """
-    loop = _Loop(domain, strategy, machine, store, options, same, progress)
+    loop = _Loop(domain, strategy, machine, store, options, base, same, progress)
     for earlier in known:
         loop.learn(earlier)
     try:
@@ -165,6 +167,7 @@ class _Loop:
         machine: Machine,
         store: Store,
         options: Options,
+        base: float,
         same: Callable[[Candidate], str] | None,
         progress: Callable[[Progress], None] | None,
     ) -> None:
@@ -177,7 +180,7 @@ class _Loop:
         self.first_of: dict[str, Tally] = {}
         self.times: list[float] = []
         self.measurements = self.failures = 0
-        self.base = math.nan  # of the drift reference: what times are scaled to
+        self.base = base  # of the drift reference: what times are scaled to
         self.best: Tally | None = None
         self.interrupted = False
 

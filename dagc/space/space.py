@@ -85,13 +85,12 @@ class Space:
         entries: list[Entry] = []
         state = self.moves.start()
         while not self.moves.finished(state):
-            for entry, after in self._next(state):
-                size = self.counter.count(after)
-                if number < size:
-                    break
+            steps = iter(self._next(state))
+            entry, state = next(steps)
+            while number >= (size := self.counter.count(state)):
                 number -= size
+                entry, state = next(steps)
             entries.append(entry)
-            state = after
         return Traversal(tuple(entries))
 
     def id_of(self, traversal: Traversal) -> int:

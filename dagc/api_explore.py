@@ -1,0 +1,540 @@
+"""The recipe of `dagc explore`: configurations -> domain -> strategy and machine -> records."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc import __version__, api
+from dagc.errors import MissingTool, RunFailed, UsageError
+
+if TYPE_CHECKING:
+    from dagc.configurations import Configured
+    from dagc.ir import Program, Value
+    from dagc.records import Records
+    from dagc.results import Configuration, ImplementationId, Machine, Results, Run
+    from dagc.run.link import Link
+    from dagc.run.live import LiveMachine, Loadable
+    from dagc.run.target import Choice
+    from dagc.search.domain import Candidate, Domain
+    from dagc.search.engine import Known, Store, Summary
+    from dagc.search.engine import Machine as Measurer
+
+
+@dataclass(frozen=True, slots=True)
+class ExploreOptions:
+    """What the command line gives; docs/cli.md has every option with its unit.
+
+    `transport` is "all" or names with commas, `capture` "off", "on", "both" or None (both with GPUs, off without);
+    `time`, `seconds` and `watchdog` are in seconds.
+    """
+
+    ranks: int = 4
+    strategy: str = "mcts-min"
+    budget: int | None = None
+    time: float | None = None
+    transport: str = "all"
+    capture: str | None = None
+    opened: tuple[str, ...] = ()
+    prune_syncs: bool = False
+    passes: int = 1
+    confirm: int = 10
+    repeats: int = 5
+    seconds: float = 0.01
+    seed: int = 0
+    resume: bool = False
+    other_machine: bool = False
+    replay: str | None = None
+    data: str | None = None
+    target: str | None = None
+    arch: str | None = None
+    most: int = 100_000
+    most_configurations: int = 64
+    watchdog: float = 20.0
+    trace: bool = True
+    mpi_takes_device_pointers: bool = False
+    quiet: bool = False
+
+
+DEFAULT_BUDGET = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """How an exploration ended, and where its results are."""
+
+    summary: Summary
+    configuration: Configuration | None
+    traversal: str
+    output: Path | None
+    notes: tuple[str, ...]
+    noise: float
+
+    @property
+    def exit_code(self) -> int:
+        """0; 130 where the user interrupted, 5 where nothing could be measured."""
+        if self.summary.interrupted:
+            return 130
+        return 0 if self.summary.best is not None else 5
+
+    def render(self) -> str:
+        """A few lines: what was searched, the best with its interval, and how to get its code."""
+        s = self.summary
+        space = "a space not counted" if s.space is None else f"a space of {s.space}"
+        out = [f"note       {note}" for note in self.notes]
+        failed = f", {s.failures} failed" if s.failures else ""
+        out.append(f"measured   {s.implementations} implementations of {space}, {s.measurements} measurements{failed}")
+        out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
+        if s.best is None or self.configuration is None:
+            return "\n".join([*out, "best       none: nothing could be measured", ""])
+        noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
+        ties = f"; {s.ties} more cannot be told from it" if s.ties else ""
+        out += [
+            f"best       {_us(s.seconds)} (95%: {_us(s.low)} to {_us(s.high)}, {s.measurements_of_best} measurements)",
+            f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
+            f"           {self.configuration.text}",
+            f"           {self.traversal}",
+        ]
+        if self.output is not None:
+            out.append(f"results    {self.output}; dagc best, rules, explain and report read it")
+        if s.interrupted:
+            out.append("           interrupted; --resume goes on")
+        return "\n".join(out) + "\n"
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.2f} us"
+
+
+def strategies() -> tuple[tuple[str, str], ...]:
+    """(name, one line) of every strategy."""
+    from dagc.search.strategy import find, names
+
+    return tuple((name, find(name).summary) for name in names())
+
+
+# ---- what is searched -----------------------------------------------------------------------
+
+
+def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
+    """The decisions to open, as `open_decisions` takes them."""
+    opened = list(options.opened)
+    named = {text.partition("=")[0] for text in opened}
+    if "transport" not in named:
+        opened.append("transport" if options.transport == "all" else f"transport={options.transport}")
+    if "capture" not in named:
+        capture = options.capture or ("both" if gpus else "off")
+        opened.append({"off": "capture=false", "on": "capture=true", "both": "capture"}[capture])
+    return opened
+
+
+def _configured(
+    path: str | Path, options: ExploreOptions, defines: Mapping[str, Any], gpus: bool
+) -> tuple[Program, list[Configured], list[str]]:
+    """The program, its configurations, and a note on each combination that the program forbids."""
+    from dagc.configurations import configurations, open_decisions
+    from dagc.graph import Graph
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+
+    source, module = api.read(path)
+    given = dict(defines)
+
+    def build(choices: dict[str, Value]) -> Graph:
+        return build_graph(lower(module, source, {**given, **choices}))
+
+    program = lower(module, source, given)
+    fixed = {name for name in given if name not in {p.name for p in program.params}}
+    opened = [text for text in _opened(options, gpus) if text.partition("=")[0] not in fixed or text in options.opened]
+    values = open_decisions(program, opened, fixed)
+    found, refused = configurations(values, build, options.most_configurations)
+    notes = [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
+    return program, list(found), notes
+
+
+def _shown(choices: Mapping[str, Value]) -> str:
+    from dagc.results import shown
+
+    return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
+
+
+def _domain(found: Sequence[Configured], options: ExploreOptions) -> Domain:
+    """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
+    from dagc.search.domain import COUNTABLE_STATES, Arm, Domain
+    from dagc.space import Space
+
+    domain = Domain([Arm(c.configuration, Space(c.graph, limit=COUNTABLE_STATES)) for c in found])
+    size = domain.size()
+    if options.strategy == "exhaustive" and (size is None or size > options.most):
+        known = "too many to count" if size is None else f"{size}"
+        raise UsageError(
+            f"the space has {known} implementations, more than {options.most}",
+            "use --strategy mcts-min, random or model with --budget, or raise --max",
+        )
+    return domain
+
+
+# ---- what runs ------------------------------------------------------------------------------
+
+
+def _record(program: Program) -> Any:
+    """The program as a results file keeps it."""
+    from dagc.ir import ElementType
+    from dagc.plan import program_hash
+    from dagc.results import Program as Kept
+
+    return Kept(
+        name=program.name,
+        path=program.path,
+        hash=program_hash(program),
+        sources=tuple((path, source.text) for path, source in sorted(program.sources.items())),
+        params=tuple((p.name, p.value.value if isinstance(p.value, ElementType) else p.value) for p in program.params),
+    )
+
+
+def build_runners(found: Sequence[Configured], chosen: Choice, folder: Path) -> dict[Configuration, Path]:
+    """One runner library per configuration, compiled side by side. Capture needs none of its own."""
+    from dagc.plan import Plan
+    from dagc.results import Configuration
+    from dagc.space import Space
+
+    def key(configuration: Configuration) -> Configuration:
+        return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))
+
+    distinct: dict[Configuration, Configured] = {}
+    for configured in found:
+        distinct.setdefault(key(configured.configuration), configured)
+
+    def make(item: tuple[int, Configured]) -> Path:
+        number, configured = item
+        plan = Plan(configured.graph, Space(configured.graph).first(), chosen.target, chosen.arch)
+        directory = folder / f"{number:03d}"
+        api._write_sources(plan, directory, force=False)
+        return api._build(directory, plan, "runner")
+
+    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
+        built = dict(zip(distinct, pool.map(make, enumerate(distinct.values())), strict=True))
+    return {c.configuration: built[key(c.configuration)] for c in found}
+
+
+def revision(folder: Path) -> str:
+    """The git revision of the folder, with + where it has changes; "" where there is none."""
+    import subprocess
+
+    def said(*words: str) -> str:
+        try:
+            done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    found = said("rev-parse", "HEAD")
+    return f"{found}+" if found and said("status", "--porcelain", "--untracked-files=no") else found
+
+
+# ---- the recipe -----------------------------------------------------------------------------
+
+
+def explore(
+    path: str | Path, out: str | Path | None, options: ExploreOptions, defines: Mapping[str, Any] | None = None
+) -> Explored | None:
+    """Search the implementations of a `.dag` text for the fastest, and keep every measurement in `out`.
+
+    `out` is a results file (default: `dagc-out/PROGRAM.db`; with `replay`: none). Runs the set-up's Python code, unless
+    `data` has its arrays already or times are replayed. None on ranks but the first, where the user started several.
+    Raises DagcErrors; a measurement that fails is recorded and the search goes on.
+    """
+    from dagc.search.strategy import find
+
+    find(options.strategy)
+    if options.replay is not None:
+        return _explore_replayed(path, out, options, dict(defines or {}))
+    from dagc.run.link import link_ranks
+
+    link = link_ranks(options.ranks)
+    if link is None:
+        return None
+    with link:
+        return _explore_here(path, out, options, dict(defines or {}), link)
+
+
+def _explore_here(
+    path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any], link: Link
+) -> Explored:
+    from dagc.plan import Target
+    from dagc.records import Records
+    from dagc.run.live import LiveMachine
+    from dagc.run.target import choose_target
+
+    chosen = choose_target(options.target, options.arch)
+    program, found, notes = _configured(path, options, defines, chosen.target is Target.CUDA)
+    output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
+    if output.exists() and not options.resume:  # before anything is compiled
+        raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
+    found = _that_can_run(found, chosen, options, notes)
+    domain = _domain(found, options)
+    folder = output.parent / f"{output.stem}-build"
+    loadables = _loadables(path, program, found, chosen, folder, options, defines)
+    with ExitStack() as stack:
+        records: list[Records] = []
+        machine = LiveMachine(
+            domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+            on_reference=lambda seconds: records[0].reference(seconds) if records else None,
+        )  # fmt: skip
+        facts = machine.facts(chosen.target.value, chosen.arch)
+        run = _run(facts, options, Path(path))
+        records.append(
+            stack.enter_context(
+                Records.open(output, _record(program), run, resume=options.resume, other_machine=options.other_machine)
+            )
+        )
+        domain = _working(machine, domain, notes)
+        noise = machine.noise_floor(_first(domain))
+        records[0].noise(noise)
+        if records[0].under_way is not None:
+            died = records[0].under_way
+            notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
+        done = _search(domain, machine, records[0], options, noise, records[0].results() if options.resume else None)
+        if options.trace and not done.interrupted:
+            _trace(machine, domain, records[0], done)
+        machine.time_reference()
+    return _explored(done, domain, output, notes, noise)
+
+
+def _explore_replayed(
+    path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any]
+) -> Explored:
+    """A recorded results file in place of the machine."""
+    from dagc.plan import program_hash
+    from dagc.records import Records, load
+    from dagc.search.replay import ReplayMachine
+
+    assert options.replay is not None
+    recorded = load(options.replay)
+    program, found, notes = _configured(path, options, defines, gpus=True)
+    if program_hash(program) != recorded.program.hash:
+        raise UsageError(
+            f"{options.replay} holds results of another program ({recorded.program.name} {recorded.program.hash};"
+            f" this is {program.name} {program_hash(program)})",
+            "give the .dag text and the -D that it was recorded with",
+        )
+    known = {i.configuration for i in recorded.implementations}
+    found = [c for c in found if c.configuration in known]
+    if not found:
+        some = ", ".join(sorted(c.text for c in known)[:3])
+        raise UsageError(f"{options.replay} has none of these configurations", f"it has: {some}")
+    domain = _domain(found, options)
+    machine = ReplayMachine(recorded, domain, options.seed)
+    notes.append(f"times are those of {options.replay}; nothing was measured")
+    if out is None:
+        return _explored(
+            _search(domain, machine, _Unkept(), options, recorded.noise, None), domain, None, notes, recorded.noise
+        )
+    run = _run(recorded.runs[0].machine, options, Path(path))
+    with Records.open(
+        out, _record(program), run, resume=options.resume, other_machine=options.other_machine
+    ) as records:
+        records.noise(recorded.noise)
+        done = _search(domain, machine, records, options, recorded.noise, records.results() if options.resume else None)
+    return _explored(done, domain, Path(out), notes, recorded.noise)
+
+
+class _Unkept:
+    """A store that keeps nothing: a replay can be repeated."""
+
+    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
+        from dagc.results import ImplementationId
+
+        return ImplementationId(0)
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None:
+        pass
+
+    def fail(self, number: ImplementationId, failure: str) -> None:
+        pass
+
+
+def _search(
+    domain: Domain,
+    machine: Measurer,
+    store: Store,
+    options: ExploreOptions,
+    noise: float,
+    earlier: Results | None,
+) -> Summary:
+    from dagc.report.live import progress_display
+    from dagc.search.engine import Options
+    from dagc.search.engine import explore as run_search
+    from dagc.search.strategy import find
+
+    budget = options.budget
+    if budget is None and options.strategy != "exhaustive" and options.time is None:
+        budget = DEFAULT_BUDGET
+    chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed)
+    with progress_display(noise, quiet=options.quiet) as progress:
+        return run_search(
+            domain,
+            find(options.strategy)(domain, options.seed),
+            machine,
+            store,
+            chosen,
+            known=_known(earlier, domain) if earlier is not None else (),
+            base=earlier.reference if earlier is not None else math.nan,
+            same=_same_work(domain) if options.prune_syncs else None,
+            progress=progress,
+        )
+
+
+def _known(earlier: Results, domain: Domain) -> list[Known]:
+    """What a results file knows of the candidates of a domain."""
+    from dagc.search.domain import Candidate
+    from dagc.search.engine import Known
+    from dagc.text import parse_traversal
+
+    out = []
+    for found in earlier.implementations:
+        arm = domain.number(found.configuration)
+        if arm is not None and (found.measurements or found.failure):
+            traversal = parse_traversal(found.traversal, domain.arms[arm].space.graph, "the results file")
+            out.append(Known(Candidate(arm, traversal), found.times(earlier.reference), found.failure))
+    return out
+
+
+def _same_work(domain: Domain) -> Callable[[Candidate], str]:
+    """Equal for candidates that are equal once sync ops that prove nothing are removed."""
+    from dagc.space.prune import prune
+    from dagc.text import traversal_text
+    from dagc.verify import Prover
+
+    provers = [Prover(arm.space.graph) for arm in domain.arms]
+
+    def key(candidate: Candidate) -> str:
+        graph = domain.arms[candidate.arm].space.graph
+        return f"{candidate.arm} {traversal_text(prune(candidate.traversal, provers[candidate.arm]), graph)}"
+
+    return key
+
+
+def _explored(done: Summary, domain: Domain, output: Path | None, notes: Sequence[str], noise: float) -> Explored:
+    from dagc.text import traversal_text
+
+    configuration, text = None, ""
+    if done.best is not None:
+        arm = domain.arms[done.best.arm]
+        configuration, text = arm.configuration, traversal_text(done.best.traversal, arm.space.graph)
+    return Explored(done, configuration, text, output, tuple(notes), noise)
+
+
+# ---- on the machine -------------------------------------------------------------------------
+
+
+def _run(machine: Machine, options: ExploreOptions, path: Path) -> Run:
+    from dagc.results import Run
+
+    return Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
+        seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
+        version=__version__, options=asdict(options),
+    )  # fmt: skip
+
+
+def _that_can_run(
+    found: Sequence[Configured], chosen: Choice, options: ExploreOptions, notes: list[str]
+) -> list[Configured]:
+    """Without the transports that this machine lacks. Raises MissingTool where none is left."""
+    from dagc.plan import Target
+    from dagc.run.mpi_query import takes_device_pointers
+    from dagc.toolchain import require_mpi
+
+    out = []
+    for configured in found:
+        device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
+        if device and not options.mpi_takes_device_pointers and not takes_device_pointers(require_mpi()):
+            note = "without transport=mpi_cuda: this MPI does not say that it takes device pointers"
+            if note not in notes:
+                notes.append(note)
+        else:
+            out.append(configured)
+    if not out:
+        raise MissingTool(
+            "this MPI does not say that it takes device pointers, which transport mpi_cuda needs",
+            "choose another --transport, or give --mpi-takes-device-pointers if you know that it does",
+        )
+    return out
+
+
+def _loadables(
+    path: str | Path,
+    program: Program,
+    found: Sequence[Configured],
+    chosen: Choice,
+    folder: Path,
+    options: ExploreOptions,
+    defines: dict[str, Any],
+) -> list[Loadable]:
+    """The runner library and the arrays of each configuration."""
+    from dagc.emit import rows
+    from dagc.run.live import Loadable
+
+    libraries = build_runners(found, chosen, folder)
+    data = Path(options.data) if options.data is not None else folder / f"data-{options.ranks}"
+    if options.data is None:
+        api.run_setup(path, options.ranks, data, options.seed, defines)
+    return [
+        Loadable(
+            libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
+            device_pointers=options.mpi_takes_device_pointers,
+        )
+        for c in found
+    ]  # fmt: skip
+
+
+def _working(machine: LiveMachine, domain: Domain, notes: list[str]) -> Domain:
+    """Without the configurations that do not even run once. Raises RunFailed where none is left."""
+    wrong = [machine.probe(arm) for arm in range(len(domain.arms))]
+    for arm, failure in zip(domain.arms, wrong, strict=True):
+        if failure:
+            notes.append(f"without {arm.configuration.text}: {failure}")
+    kept = [i for i, failure in enumerate(wrong) if not failure]
+    if not kept:
+        raise RunFailed(f"no configuration runs here: {wrong[0]}")
+    return domain if len(kept) == len(domain.arms) else machine.narrow(kept)
+
+
+def _first(domain: Domain) -> Candidate:
+    from dagc.search.domain import Candidate
+
+    return Candidate(0, domain.arms[0].space.first())
+
+
+def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary) -> None:
+    """Traces of the best and of the slowest, for the report's timelines."""
+    from dagc.search.domain import Candidate
+    from dagc.text import parse_traversal
+
+    measured = records.results().measured()
+    for found in (measured[0], measured[-1]) if measured else ():
+        arm = domain.number(found.configuration)
+        if arm is not None:
+            traversal = parse_traversal(found.traversal, domain.arms[arm].space.graph, "the results file")
+            records.trace(found.id, machine.trace(Candidate(arm, traversal)))
+    if done.best is not None and measured:
+        best = domain.arms[done.best.arm]
+        number = records.begin(best.configuration, _text(domain, done.best))
+        if number not in (measured[0].id, measured[-1].id):
+            records.trace(number, machine.trace(done.best))
+
+
+def _text(domain: Domain, candidate: Candidate) -> str:
+    from dagc.text import traversal_text
+
+    return traversal_text(candidate.traversal, domain.arms[candidate.arm].space.graph)

@@ -1,0 +1,120 @@
+"""The display of a search that is under way: rich on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dagc.search.engine import Progress
+
+_BARS = "▁▂▃▄▅▆▇█"
+_EVERY = 0.2  # seconds between two drawings
+_LOG_EVERY = 10.0  # seconds between two lines where there is no terminal
+BINS = 40
+
+
+@contextmanager
+def progress_display(noise: float, *, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
+    """What to call after each measurement. Writes to standard error; with `quiet` nothing."""
+    if quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _terminal(noise) as show:
+            yield show
+    else:
+        yield _Log()
+
+
+class _Log:
+    def __init__(self) -> None:
+        self._last = monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if monotonic() - self._last >= _LOG_EVERY:
+            self._last = monotonic()
+            print(one_line(progress), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _terminal(noise: float) -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.live import Live
+
+    last = 0.0
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+
+        def show(progress: Progress) -> None:
+            nonlocal last
+            if monotonic() - last >= _EVERY:
+                last = monotonic()
+                live.update(_panel(progress, noise), refresh=True)
+
+        yield show
+
+
+def _panel(progress: Progress, noise: float) -> Table:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column()
+    of = "" if progress.budget is None else f" of {progress.budget}"
+    table.add_row(progress.phase, f"{progress.measured}{of} measurements, {progress.elapsed:.0f} s{_left(progress)}")
+    table.add_row("covered", _covered(progress))
+    if not math.isnan(progress.best_seconds):
+        floor = "" if math.isnan(noise) else f"  (noise floor {100 * noise:.1f} %)"
+        table.add_row("best", f"[green]{progress.best_seconds * 1e6:.2f} us[/green]{floor}")
+        low, high, bars = histogram(progress.seconds)
+        table.add_row("times", f"{low * 1e6:.1f} us {bars} {high * 1e6:.1f} us")
+    if progress.failures:
+        table.add_row("failed", f"[red]{progress.failures}[/red]")
+    return table
+
+
+def one_line(progress: Progress) -> str:
+    """`search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 120 implementations of 2036 (5.9 %)`."""
+    of = "" if progress.budget is None else f" of {progress.budget}"
+    best = "" if math.isnan(progress.best_seconds) else f", best {progress.best_seconds * 1e6:.2f} us"
+    failed = f", {progress.failures} failed" if progress.failures else ""
+    return (
+        f"{progress.phase}: {progress.measured}{of} measurements, {progress.elapsed:.0f} s{_left(progress)}{best}, "
+        f"{_covered(progress)}{failed}"
+    )
+
+
+def _covered(progress: Progress) -> str:
+    if progress.space is None:
+        return f"{progress.implementations} implementations of a space not counted"
+    share = 100 * progress.implementations / progress.space
+    return f"{progress.implementations} implementations of {progress.space:.4g} ({share:.2g} %)"
+
+
+def _left(progress: Progress) -> str:
+    """By the budget or by the time limit, whichever ends first; "" where neither is known."""
+    ends = []
+    if progress.budget is not None and progress.measured:
+        ends.append(progress.elapsed * (progress.budget - progress.measured) / progress.measured)
+    if progress.time is not None:
+        ends.append(progress.time - progress.elapsed)
+    return f", {max(0.0, min(ends)):.0f} s left" if ends else ""
+
+
+def histogram(seconds: Sequence[float], bins: int = BINS) -> tuple[float, float, str]:
+    """(smallest, largest shown, bars). The slowest 2 % are left out, so that one outlier does not flatten the rest."""
+    if not seconds:
+        return math.nan, math.nan, ""
+    ordered = sorted(seconds)
+    low, high = ordered[0], ordered[min(len(ordered) - 1, math.ceil(0.98 * len(ordered)))]
+    counts = [0] * bins
+    for value in ordered:
+        if value <= high:
+            counts[min(bins - 1, int(bins * (value - low) / (high - low))) if high > low else 0] += 1
+    most = max(counts)
+    return low, high, "".join(_BARS[math.ceil(c / most * (len(_BARS) - 1))] if c else " " for c in counts)
