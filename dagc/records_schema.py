@@ -73,8 +73,8 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     """Open a results file that exists. Raises UsageError naming it where it is no results file of this schema."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file", "give the path of a results file of `dagc explore`")
-    # Without its log beside it a file does not change, and can be read where nothing can be written.
-    still = not write and not Path(f"{path}-wal").exists()
+    # Without a writer, and without a log beside it, a file is read as it is, also where nothing can be written.
+    still = not write and not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal", "-lock"))
     connection = connect_as(path, ("rw" if write else "ro") + ("&immutable=1" if still else ""))
     try:
         check(connection, path)

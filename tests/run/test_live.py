@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -19,7 +19,8 @@ from dagc.configurations import configuration_of
 from dagc.emit import rows
 from dagc.errors import RunFailed, UsageError, WrongResult
 from dagc.records import load
-from dagc.run.launch import launch
+from dagc.results import Configuration
+from dagc.run.launch import joined, launch
 from dagc.run.link import Link, WorkerLink, link_ranks
 from dagc.run.live import EVERY, LiveMachine, Loadable
 from dagc.search.domain import Arm, Candidate, Domain
@@ -63,10 +64,10 @@ class Library:
         return Candidate(0, Traversal(tuple(entries)))
 
 
-def build_library(directory: Path) -> Library:
+def build_library(directory: Path, transport: str = "mpi_host") -> Library:
     """Compile into `directory`, or take what a first call has left there."""
     done = api.compile(
-        SPMV, directory / "out", target="host", defines={**SMALL[SPMV], "transport": "mpi_host"}, build=False
+        SPMV, directory / "out", target="host", defines={**SMALL[SPMV], "transport": transport}, build=False
     )
     library = api._build(directory / "out", done.plan, "runner")
     data = directory / "data"
@@ -114,6 +115,13 @@ def wait_until(done: Callable[[], bool]) -> bool:
     return True
 
 
+def _rank(pid: int) -> int | None:
+    """Of a process that an MPI's starter has started."""
+    words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    place = joined(dict(word.split("=", 1) for word in words if "=" in word))
+    return None if place is None else place[0]
+
+
 # ---- measuring ----------------------------------------------------------------------------------
 
 
@@ -147,6 +155,26 @@ def test_a_trace_has_every_entry_of_every_rank(library: Library, link: Link) -> 
     graph = library.domain.arms[0].space.graph
     gpu = [isinstance(e, Issue) and graph.ops[e.op].gpu for e in entries] * RANKS
     assert [s.gpu_end >= s.gpu_begin for s in spans] == gpu  # NaN compares as False
+
+
+def test_configurations_share_the_ranks(library: Library, folder: Path, link: Link) -> None:
+    """Two transports, each as it is and with captured stretches: two libraries in one process."""
+    other = build_library(folder / "mpi_cuda", transport="mpi_cuda")
+    arms, loadables = [], []
+    for one in (library, other):
+        (arm,) = one.domain.arms
+        for capture in (False, True):
+            decisions = {**dict(arm.configuration.decisions), "capture": capture}
+            arms.append(Arm(Configuration(tuple(sorted(decisions.items()))), arm.space))
+            loadables.append(replace(one.loadable, capture=capture))
+    machine, random = LiveMachine(Domain(arms), loadables, link, seconds=0.002), Random(2)
+    assert [machine.probe(arm) for arm in range(4)] == [""] * 4
+    assert [machine.measure(machine.domain.sample(random)).failure for _ in range(12)] == [""] * 12
+    captured = Candidate(3, arms[3].space.first())
+    assert len(machine.trace(captured)) == RANKS * len(captured.traversal.entries)
+    kept = machine.narrow([1, 2])
+    assert [arm.configuration for arm in kept.arms] == [arms[1].configuration, arms[2].configuration]
+    assert not machine.measure(kept.sample(random)).failure
 
 
 def test_the_machine_says_what_it_is(library: Library, link: Link) -> None:
@@ -199,7 +227,7 @@ def test_a_killed_rank_is_a_failure_and_the_next_measurement_works(library: Libr
         assert not machine.measure(library.first).failure
         assert link._worker is not None
         mark = f"DAGC_LAUNCH={link._worker._started._mark}"
-        (victim,) = [pid for pid in alive(mark) if b"PMI_RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        (victim,) = [pid for pid in alive(mark) if _rank(pid) == 1]
         os.kill(victim, signal.SIGKILL)
         outcome = machine.measure(library.first)
         assert outcome.failure.startswith("run failed: ")
