@@ -14,7 +14,7 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from dagc.errors import DagcError, MissingTool
 
@@ -69,27 +69,32 @@ def _serve(comm: Comm, path: Path) -> None:
 
 
 def _commands(comm: Comm, executor: Executor, path: Path) -> None:
-    from dagc.run.executor import STOP, share
-
+    """Execute commands until told to stop, or until nobody is there any more."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        with connection.makefile("rw", encoding="utf-8") as lines:
-            for line in lines:
-                command = json.loads(line)
-                if command["do"] == STOP["do"]:
-                    return
-                share(comm, command)
-                answer = executor.run(command)
-                try:
-                    lines.write(json.dumps({**answer, "id": command["id"]}) + "\n")
-                    lines.flush()
-                except BrokenPipeError:
-                    break
+        with suppress(ConnectionError), connection.makefile("rw", encoding="utf-8") as lines:
+            if _obey(comm, executor, lines):
+                return
     # Nobody is left to tidy up.
     for name in path.parent.glob("*"):
         name.unlink(missing_ok=True)
     with suppress(OSError):
         path.parent.rmdir()
+
+
+def _obey(comm: Comm, executor: Executor, lines: TextIO) -> bool:
+    """Whether the end was asked for. Raises ConnectionError where an answer finds nobody."""
+    from dagc.run.executor import STOP, share
+
+    for line in lines:
+        command = json.loads(line)
+        if command["do"] == STOP["do"]:
+            return True
+        share(comm, command)
+        answer = executor.run(command)
+        lines.write(json.dumps({**answer, "id": command["id"]}) + "\n")
+        lines.flush()
+    return False
 
 
 def _abort(comm: Comm) -> NoReturn:

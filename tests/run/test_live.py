@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -298,9 +300,10 @@ def test_no_rank_and_no_result_is_lost_when_the_search_ends(
     library: Library, folder: Path, tmp_path: Path, end: signal.Signals
 ) -> None:
     mark = f"DAGC_TEST_MARK={tmp_path}"
+    scratch = Path(tempfile.mkdtemp(dir="/tmp"))  # a short name: sockets are in it
     process = subprocess.Popen(
         [sys.executable, "-c", SEARCHES, str(folder), str(tmp_path / "r.db")], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "DAGC_TEST_MARK": str(tmp_path)}, cwd=Path(__file__).parents[2],
+        env={**os.environ, "DAGC_TEST_MARK": str(tmp_path), "TMPDIR": str(scratch)}, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     with process:
         assert process.stdout is not None
@@ -313,6 +316,8 @@ def test_no_rank_and_no_result_is_lost_when_the_search_ends(
     measured = sum(len(i.measurements) for i in load(tmp_path / "r.db").implementations)
     assert measured - said in (0, 1)  # it may end between writing and saying so
     assert wait_until(lambda: alive(mark) == [])
+    assert list(scratch.glob("dagc-*")) == []
+    shutil.rmtree(scratch)
 
 
 JOINED = """
@@ -340,7 +345,8 @@ else:
 def test_ranks_that_the_user_has_started_measure(library: Library, folder: Path) -> None:
     done = launch([sys.executable, "-c", JOINED, folder, "60"], RANKS, cwd=Path(__file__).parents[2], timeout=60)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == ["True", "True", *["served"] * (RANKS - 1)]
+    # Words, not lines: a starter may mix what its ranks write.
+    assert [done.stdout.count(word) for word in ("True", "False", "served")] == [2, 0, RANKS - 1]
 
 
 def test_a_hang_ends_ranks_that_the_user_has_started(library: Library, folder: Path) -> None:
