@@ -298,13 +298,16 @@ def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
 def _build(directory: Path, plan: Plan, what: str) -> Path:
     """Build `bench` (a program) or `runner` (a shared library)."""
     from dagc.build import build
+    from dagc.emit import uses_nccl
     from dagc.plan import Target
-    from dagc.toolchain import require_mpi
+    from dagc.toolchain import require_mpi, require_nccl
 
     cuda, library = plan.target is Target.CUDA, what == "runner"
+    flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     return build(
         [directory / f"{what}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
         target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=library, warnings_as_errors=False,
+        flags=flags,
     )  # fmt: skip
 
 

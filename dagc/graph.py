@@ -17,6 +17,12 @@ class Transport(Enum):
     MPI_HOST = "mpi_host"
     MPI_CUDA = "mpi_cuda"
     NCCL = "nccl"
+    PEER = "peer"
+
+    @property
+    def grouped(self) -> bool:
+        """Is an exchange of device arrays one GPU op?"""
+        return self in (Transport.NCCL, Transport.PEER)
 
 
 class Staging(Enum):
@@ -37,7 +43,7 @@ class Action(Enum):
     WAIT_RECV = "wait_recv"
     POST_COLLECTIVE = "post"
     WAIT_COLLECTIVE = "wait"
-    GROUP = "group"  # nccl: one exchange as one grouped GPU op
+    GROUP = "group"  # nccl, peer: one exchange, or collective, as one GPU op
     END = "end"
 
 

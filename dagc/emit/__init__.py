@@ -12,14 +12,14 @@ from dagc.emit.program import program_view
 from dagc.emit.render import macro, number_lines, render, tidy
 from dagc.emit.steps import Steps
 from dagc.emit.table import row_views, rows, table_line
-from dagc.graph import Transport
+from dagc.graph import Action, Transport
 from dagc.ir import CollectiveOp, ExchangeOp, Region
 from dagc.lang.ast import Place, Role
 from dagc.plan import Plan, Target, plan_to_json, program_hash
 from dagc.resources import resource
 from dagc.text import traversal_text
 
-__all__ = ["emit", "rows", "runtime_headers", "sources", "table_line", "why_no_driver"]
+__all__ = ["emit", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]
 
 
 def sources(target: Target) -> tuple[str, str]:
@@ -45,11 +45,15 @@ def emit(plan: Plan) -> dict[str, str]:
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
         "device_messages": _device_messages(plan),
         "captured": bool(iteration.stretches),
+        "view": program,
+        "nccl": uses_nccl(plan),
+        "group_kind": plan.graph.transport.value.capitalize(),
+        "group_header": "group_host" if plan.target is Target.HOST else f"group_{plan.graph.transport.value}",
     }
     bench, runner = sources(plan.target)
     out = {
         "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
-        "program.hpp": tidy(render("bench/program.hpp.j2", view=program, **common)),
+        "program.hpp": tidy(render("bench/program.hpp.j2", **common)),
         "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
         bench: tidy(render("bench/bench.cpp.j2", repeat=_repeat(plan, layout), verified=_verified(plan), **common)),
         runner: tidy(
@@ -72,6 +76,12 @@ def emit(plan: Plan) -> dict[str, str]:
         out["driver.py"] = tidy(render("python/driver.py.j2", driver=driver, **common), empty=2)
         out["driver_runtime.py"] = resource("templates/python/driver_runtime.py").read_text(encoding="utf-8")
     return out
+
+
+def uses_nccl(plan: Plan) -> bool:
+    """Must the program be linked with NCCL?"""
+    grouped = any(op.action is Action.GROUP for op in plan.graph.ops)
+    return plan.target is Target.CUDA and plan.graph.transport is Transport.NCCL and grouped
 
 
 def runtime_headers() -> dict[str, Path]:

@@ -75,6 +75,8 @@ def why_no_driver(plan: Plan) -> str:
     """What a Python driver cannot do of this program, "" where it can do all."""
     if plan.capture:
         return "stretches of GPU ops are captured in CUDA graphs, which PyCUDA does not know"
+    if any(op.action is Action.GROUP for op in plan.graph.ops):
+        return f"transport {plan.graph.transport.value} moves messages on the GPU, which only the C++ program does"
     for op in plan.program.ops:
         if isinstance(op, KernelOp):
             _, impl = implementation(plan.program, op)

@@ -22,7 +22,7 @@ from dagc.sym import Apply, Const, Fn, Sym, substitute
 # Members that Program has anyway, in C++ and in Python (whose own words are not names there).
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
-    *"folder scalar make compare peers peer".split(),
+    *"connect graph group_comm folder scalar make compare peers peer".split(),
     *keyword.kwlist,
 )
 HARDWARE = "max_threads_per_block shared_per_block warp_size multiprocessors".split()
@@ -62,6 +62,7 @@ class Layout:
             for op in graph.ops
             if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
         }
+        self._groups = {op.name: names.new(f"{mangle(op.name)}_group") for op in graph.ops if op.action is Action.GROUP}
         self.scratch: dict[str, tuple[OpScratch, ...]] = {
             op.name: tuple(self._scratch(op, names)) for op in self.program.ops if isinstance(op, KernelOp)
         }
@@ -139,6 +140,14 @@ class Layout:
     def requests(self, op: GraphOp) -> str:
         """The requests that a post adds to, and that its wait completes. `op` is either."""
         return f"p.{self._requests[self.wait_of(op).name]}"
+
+    def group(self, op: GraphOp) -> str:
+        """The group that an exchange on the GPU runs."""
+        return f"p.{self._groups[op.name]}"
+
+    def group_members(self) -> tuple[tuple[str, GraphOp], ...]:
+        """(member, op) of every group."""
+        return tuple((self._groups[op.name], op) for op in self.graph.ops if op.name in self._groups)
 
     def request_members(self) -> tuple[tuple[str, str], ...]:
         """(member, name of the op that waits)."""

@@ -51,6 +51,15 @@ class RequestView:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupView:
+    """An exchange on the GPU, and the calls that name the ends of its messages."""
+
+    member: str
+    ends: tuple[Call, ...]
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyView:
     array: str
     name: str
@@ -67,6 +76,7 @@ class ProgramView:
     arrays: tuple[ArrayView, ...]
     scratch: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
+    groups: tuple[GroupView, ...]
     checks: tuple[Call, ...]
     verifies: tuple[VerifyView, ...]
 
@@ -86,6 +96,7 @@ def program_view(layout: Layout, steps: Steps) -> ProgramView:
         arrays=tuple(_array(layout, a) for a in program.arrays),
         scratch=tuple(_scratch(layout)),
         requests=tuple(RequestView(member, op) for member, op in layout.request_members()),
+        groups=tuple(GroupView(member, steps.group_ends(op), op.name) for member, op in layout.group_members()),
         checks=checks,
         verifies=tuple(_verifies(layout)),
     )

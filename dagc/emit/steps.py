@@ -81,13 +81,12 @@ class Steps:
                 return (Call("dagc::wait_all", self.layout.requests(op)),)
             case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
                 return (self._collective(op, op.op),)
+            case Action.GROUP:
+                return (self._group(op, stream),)
             case Action.END:
                 return ()
             case _:
-                raise DagcError(
-                    f"op `{op.name}`: {op.action.value} is not supported yet",
-                    "choose -D transport=mpi_host or mpi_cuda",
-                )
+                raise DagcError(f"op `{op.name}`: {op.action.value} does not fit what it is made of")
         before = tuple(self._stage(a, False, stream) for a in dict.fromkeys(op.copy_in))
         after = tuple(self._stage(a, True, stream) for a in dict.fromkeys(op.copy_out))
         return (*before, work, *after)
@@ -199,6 +198,39 @@ class Steps:
         """The text of a dagc::Peers."""
         r, c = self.layout.array(ranks), self.layout.array(counts)
         return f"{{{r}.data, {c}.data, {r}.size}}"
+
+    def _group(self, op: GraphOp, stream: str) -> Call:
+        group, layout = self.layout.group(op), self.layout
+        if isinstance(op.op, ExchangeOp):
+            return Call(f"{group}.run", stream)
+        assert isinstance(op.op, CollectiveOp)
+        regions = [a for a in op.op.args if isinstance(a, Region)]
+        buffers = [layout.pointer(r) for r in regions]
+        count = layout.extent(regions[0]).count
+        if op.op.collective is CollectiveKind.BCAST:
+            root = next((a for a in op.op.args if not isinstance(a, Region)), Const(0))
+            return Call(f"{group}.bcast", f"{buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {stream}")
+        operator = _REDUCE[op.op.reduce or "sum"]
+        # Arguments in MPI's order: from, to. The .dag has the result first.
+        return Call(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
+
+    def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
+        """What names the ends of an exchange's messages to its group: `send` and `recv`, `sends` and `recvs`."""
+        out: list[Call] = []
+        if not isinstance(op.op, ExchangeOp):
+            return ()
+        for k, message in enumerate(op.op.messages):
+            for region, send in ((message.send, True), (message.recv, False)):
+                peer, counts = (message.to, message.send_counts) if send else (message.source, message.recv_counts)
+                what = "send" if send else "recv"
+                extent, base = self.layout.extent(region), f"{self.layout.array(region.array)}.data"
+                if isinstance(peer, str):
+                    assert counts is not None
+                    out.append(Call(f"{what}s", f"{k}, {base}, {extent.start}, {self.peers(peer, counts)}"))
+                else:
+                    rank = f"static_cast<int>({self.layout.text(peer)})"
+                    out.append(Call(what, f"{k}, {base}, {extent.start}, {extent.count}, {rank}"))
+        return tuple(out)
 
     def _collective(self, op: GraphOp, collective: CollectiveOp) -> Call:
         layout, requests = self.layout, self.layout.requests(op)

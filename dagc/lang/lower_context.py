@@ -18,7 +18,7 @@ from dagc.sym import Const, Sym
 
 Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 
-TRANSPORTS = ("mpi_host", "mpi_cuda", "nccl")
+TRANSPORTS = ("mpi_host", "mpi_cuda", "nccl", "peer")
 STAGINGS = ("fused", "ops")
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {
     "transport": TRANSPORTS,

@@ -254,9 +254,6 @@ class Lowering:
             ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
         for name in ("transport", "staging"):
             ctx.choices[name].structural = True
-        if ctx.choices["transport"].chosen == "nccl":
-            span = ctx.choices["transport"].span
-            ctx.not_used_yet("transport `nccl`", span, "its graphs are counted, but no code is made of them yet")
         self._refuse_unknown_defines()
         first = [n for n in PREDEFINED if n in ctx.choices]
         return tuple(ctx.choices[n].decision() for n in (*first, *(n for n in ctx.choices if n not in first)))

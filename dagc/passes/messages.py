@@ -3,7 +3,10 @@
 mpi_host  through pinned memory on the host. Each message whose array is on the device gets a copy on either side:
           fused (in the op that produces or consumes the data) or as ops of the DAG.
 mpi_cuda  device pointers; no copies.
-nccl      one exchange is one grouped GPU op on a stream.
+nccl      one exchange, or collective, is one grouped GPU op on a stream.
+peer      one exchange is one GPU op that writes into the other GPUs' memory; it knows no collectives.
+
+Messages of host arrays are MPI's under every transport.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dagc.errors import Diagnostic
 from dagc.graph import Action, GraphOp, Staging, Touch, Transport
 from dagc.ir import (
     Access,
+    CollectiveKind,
     CollectiveOp,
     CopyOp,
     Device,
@@ -24,6 +28,9 @@ from dagc.ir import (
     Region,
 )
 from dagc.lang.ast import Mode, Place
+
+_NCCL = (CollectiveKind.ALLREDUCE, CollectiveKind.BCAST)
+_NCCL_REDUCE = ("sum", "prod", "min", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class _Lowering:
             match op:
                 case KernelOp() | CopyOp():
                     self._work(op)
-                case ExchangeOp() if self.transport is Transport.NCCL:
+                case ExchangeOp() | CollectiveOp() if self.transport.grouped and self._on_device(op):
                     self._group(op)
                 case ExchangeOp():
                     self._exchange(op, plan[op.name])
@@ -180,13 +187,28 @@ class _Lowering:
         here = {"": number}
         self.ends[op.name] = Ends(here, here, here, here)
 
-    def _group(self, op: ExchangeOp) -> None:
+    def _on_device(self, op: ExchangeOp | CollectiveOp) -> bool:
+        """Are all its arrays on the device? A mixture is refused: it would be neither MPI's nor the GPU's."""
+        places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
+        if len(places) > 1:
+            self._refuse(op, "has arrays on the host and on the device", "give it arrays of one place")
+        return places == {True}
+
+    def _group(self, op: ExchangeOp | CollectiveOp) -> None:
+        if isinstance(op, CollectiveOp):
+            if self.transport is Transport.PEER:
+                self._refuse(op, "is a collective, which `peer` cannot move", "choose -D transport=nccl or mpi_cuda")
+            elif op.collective not in _NCCL or (op.reduce or "sum") not in _NCCL_REDUCE:
+                self._refuse(op, "is a collective that NCCL does not have", "choose -D transport=mpi_cuda or mpi_host")
         number = self._add(op.name, Action.GROUP, gpu=True, op=op, span=op.span)
-        for message in op.messages:
-            self._touch(number, number, message.send, Mode.IN)
-            self._touch(number, number, message.recv, Mode.OUT)
-        here = {message.label: number for message in op.messages}
+        for region, mode in _message_accesses(op):
+            self._touch(number, number, region, mode)
+        labels = [message.label for message in op.messages] if isinstance(op, ExchangeOp) else [""]
+        here = dict.fromkeys(labels, number)
         self.ends[op.name] = Ends(here, here, here, here)
+
+    def _refuse(self, op: ExchangeOp | CollectiveOp, why: str, mend: str) -> None:
+        self.findings.append(Diagnostic("transport", f"`{op.name}` {why}", op.span, mend))
 
     def _exchange(self, op: ExchangeOp, own: dict[tuple[str, bool], bool]) -> None:
         names = _Names(op, prefix=self.exchanges > 1)

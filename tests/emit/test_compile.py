@@ -11,13 +11,14 @@ import pytest
 from dagc.build import build
 from dagc.emit import emit, sources, why_no_driver
 from dagc.plan import Target
-from dagc.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.toolchain import find_cmake, find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
 from tests.emit.build import HALO, ROOT, SINK, SPMV, plan, write
 
 SAMPLES = [ROOT / "samples" / name / f"{name}.dag" for name in ("cg", "gcn", "nitro", "tridiag")]
 LOWERINGS = [{"transport": "mpi_host"}, {"transport": "mpi_host", "staging": "ops"}, {"transport": "mpi_cuda"}]
 CASES = [(path, choice) for path in (SPMV, HALO, SINK) for choice in LOWERINGS] + [(path, {}) for path in SAMPLES]
-CASES.append((SPMV, {"transport": "mpi_cuda", "capture": "true"}))
+CASES += [(SPMV, {"transport": "mpi_cuda", "capture": "true"})]
+CASES += [(path, {"transport": t, "capture": "true"}) for path in (SPMV, HALO) for t in ("nccl", "peer")]
 
 needs_mpi = pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")
 needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
@@ -35,7 +36,10 @@ def compile_both(path: Path, choice: dict[str, str], target: Target, directory: 
     wanted = [(bench, "bench", False)] + ([(runner, "runner.so", True)] if choice in LOWERINGS[:1] else [])
     for source, out, shared in wanted:
         kind = target.value
-        build([source], directory / out, target=kind, mpi=require_mpi(), shared=shared, flags=("-O0",))
+        flags = ("-O0",)
+        if target is Target.CUDA and choice.get("transport") == "nccl":
+            flags += require_nccl().flags()
+        build([source], directory / out, target=kind, mpi=require_mpi(), shared=shared, flags=flags)
 
 
 @needs_mpi
@@ -52,6 +56,8 @@ def test_host(path: Path, choice: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "choice"), CASES, ids=name)
 def test_cuda(path: Path, choice: dict[str, str], tmp_path: Path) -> None:
+    if choice.get("transport") == "nccl" and find_nccl() is None:
+        pytest.skip("needs NCCL")
     compile_both(path, choice, Target.CUDA, tmp_path)
 
 

@@ -88,11 +88,6 @@ def test_every_sample_is_emitted_or_refused_clearly(path) -> None:  # type: igno
         assert "@" not in re.sub(r"@s\d+", "", files["kernels.cu"])
 
 
-def test_nccl_is_refused() -> None:
-    with pytest.raises(DagcError, match="not supported yet"):
-        emit(plan(SPMV, Target.CUDA, transport="nccl"))
-
-
 def test_a_driver_is_left_out_where_it_could_not_work() -> None:
     made = plan(SINK, Target.CUDA)
     assert why_no_driver(made) == "op `device` is host code"

@@ -348,16 +348,3 @@ def test_collectives() -> None:
     assert [a.mode for a in ops["s"].accesses] == [Mode.OUT, Mode.IN]
     assert (ops["s"].reduce, ops["b"].accesses[0].mode, ops["w"].args) == ("max", Mode.INOUT, ())
     assert ops["a"].args[2:] == (ir.Region("many"), ir.Region("many"))
-
-
-@pytest.mark.parametrize(
-    ("decls", "defines", "what"),
-    [
-        ("tune transport in {mpi_host, nccl}", {"transport": "nccl"}, "`nccl`"),
-    ],
-)
-def test_what_is_not_used_yet_is_said(decls: str, defines: dict[str, str], what: str) -> None:
-    source = Source("t.dag", BASE.format(decls=decls, dag="  y : gpu scale(y, x, n)", items=""))
-    notes = analyse(parse(source), source, defines).diagnostics
-    assert [(d.code, d.severity) for d in notes] == [("not-used-yet", Severity.NOTE)]
-    assert what in notes[0].message

@@ -33,6 +33,8 @@ LOWERINGS = {
     "staging_ops": {"transport": "mpi_host", "staging": "ops"},
     "mpi_cuda": {"transport": "mpi_cuda"},
     "captured": {"transport": "mpi_cuda", "capture": "true"},
+    "nccl": {"transport": "nccl"},
+    "peer, captured": {"transport": "peer", "capture": "true"},
 }
 RANKS = 4
 

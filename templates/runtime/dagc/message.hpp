@@ -31,8 +31,10 @@ namespace dagc {
 // MPI_Init and MPI_Finalize; errors are returned, so that DAGC_MPI can say where. Make one, first thing in main.
 class Mpi {
  public:
-  Mpi(int* argc, char*** argv) {
-    DAGC_MPI(MPI_Init(argc, argv));
+  // `threads`: streams of the host target send by themselves (groups).
+  Mpi(int* argc, char*** argv, bool threads = false) {
+    int level = 0;
+    DAGC_MPI(MPI_Init_thread(argc, argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
     DAGC_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     DAGC_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
     DAGC_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks_));

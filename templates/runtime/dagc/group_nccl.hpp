@@ -1,0 +1,108 @@
+// Transport nccl: the messages of an exchange as one NCCL group.
+//
+// Ungrouped, a send and the receive of the same rank could wait for each other; in a group NCCL starts all at once.
+// Groups of one communicator run in the order in which they are issued, also on different streams. Every rank issues the
+// same traversal, so this order is the same everywhere, and no two ranks can wait for each other.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <string>
+
+#include "dagc/group.hpp"
+
+#define DAGC_NCCL_CALL(call)                                                                             \
+  do {                                                                                                   \
+    const ncclResult_t dagc_result = (call);                                                             \
+    if (dagc_result != ncclSuccess)                                                                      \
+      ::dagc::call_failed(__FILE__, __LINE__, #call, std::string(ncclGetErrorString(dagc_result)) + "; " + \
+                                                         ncclGetLastError(nullptr));                     \
+  } while (false)
+
+namespace dagc {
+
+class NcclComm {
+ public:
+  NcclComm() = default;
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+  ~NcclComm() {
+    if (comm_ != nullptr) ncclCommDestroy(comm_);
+  }
+
+  // Collective. Ranks that share a GPU are refused: NCCL would not start.
+  void open(MPI_Comm mpi) {
+    int rank = 0, ranks = 1, device = 0;
+    DAGC_MPI(MPI_Comm_rank(mpi, &rank));
+    DAGC_MPI(MPI_Comm_size(mpi, &ranks));
+    DAGC_CUDA(cudaGetDevice(&device));
+    int devices = 0;
+    DAGC_CUDA(cudaGetDeviceCount(&devices));
+    const LocalRank local = local_rank(mpi);
+    if (local.ranks > devices)
+      fail(exit_missing, "transport nccl needs a GPU for each rank, and " + std::to_string(local.ranks) +
+                             " ranks of this host share " + std::to_string(devices) + "; choose another --transport");
+    ncclUniqueId id;
+    if (rank == 0) DAGC_NCCL_CALL(ncclGetUniqueId(&id));
+    DAGC_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, mpi));
+    DAGC_NCCL_CALL(ncclCommInitRank(&comm_, ranks, id, rank));
+  }
+  ncclComm_t get() const { return comm_; }
+
+ private:
+  ncclComm_t comm_ = nullptr;
+};
+
+template <class T>
+ncclDataType_t nccl_type();
+template <>
+inline ncclDataType_t nccl_type<float>() { return ncclFloat32; }
+template <>
+inline ncclDataType_t nccl_type<double>() { return ncclFloat64; }
+template <>
+inline ncclDataType_t nccl_type<std::int8_t>() { return ncclInt8; }
+template <>
+inline ncclDataType_t nccl_type<std::uint8_t>() { return ncclUint8; }
+template <>
+inline ncclDataType_t nccl_type<std::int32_t>() { return ncclInt32; }
+template <>
+inline ncclDataType_t nccl_type<std::uint32_t>() { return ncclUint32; }
+template <>
+inline ncclDataType_t nccl_type<std::int64_t>() { return ncclInt64; }
+template <>
+inline ncclDataType_t nccl_type<std::uint64_t>() { return ncclUint64; }
+
+inline ncclRedOp_t nccl_op(MPI_Op op) {
+  if (op == MPI_SUM) return ncclSum;
+  if (op == MPI_PROD) return ncclProd;
+  return op == MPI_MIN ? ncclMin : ncclMax;
+}
+
+class NcclGroup : public GroupEnds {
+ public:
+  void connect(NcclComm& comm) { comm_ = &comm; }
+
+  void run(cudaStream_t stream) {
+    DAGC_NCCL_CALL(ncclGroupStart());
+    for (const MessageEnd& s : sends_)
+      DAGC_NCCL_CALL(ncclSend(s.data(), static_cast<std::size_t>(s.bytes), ncclUint8, s.peer, comm_->get(), stream));
+    for (const MessageEnd& r : recvs_)
+      DAGC_NCCL_CALL(ncclRecv(r.data(), static_cast<std::size_t>(r.bytes), ncclUint8, r.peer, comm_->get(), stream));
+    DAGC_NCCL_CALL(ncclGroupEnd());
+  }
+
+  template <class T>
+  void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
+    DAGC_NCCL_CALL(ncclAllReduce(from, to, static_cast<std::size_t>(count), nccl_type<T>(), nccl_op(op), comm_->get(), stream));
+  }
+  template <class T>
+  void bcast(T* data, std::int64_t count, int root, cudaStream_t stream) {
+    DAGC_NCCL_CALL(ncclBroadcast(data, data, static_cast<std::size_t>(count), nccl_type<T>(), root, comm_->get(), stream));
+  }
+
+ private:
+  NcclComm* comm_ = nullptr;
+};
+
+}  // namespace dagc

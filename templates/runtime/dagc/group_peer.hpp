@@ -1,0 +1,281 @@
+// Transport peer: one kernel writes all messages of an exchange into the memory of the GPUs that receive them.
+//
+// The receivers' arrays, and flags beside them, are mapped by CUDA IPC when the group connects. A run is numbered by an
+// epoch, kept in device memory, so that a captured run counts as well. In each run, per message:
+//
+//   receiver   ready = epoch in the sender's memory. What has read the buffer is ordered before this run by the stream,
+//              so the buffer is free.
+//   sender     waits for ready >= epoch, copies, and then sets arrived = epoch in the receiver's memory
+//   receiver   the run ends when all of its messages have arrived
+//
+// Blocks wait for other GPUs only, never for each other: whatever of a kernel is resident can finish, and a kernel that
+// is not yet resident is held up by kernels that will end. Flags are stored with release and loaded with acquire
+// semantics at system scope; the data of a message is ordered before its flag by a fence at system scope and a counter.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dagc/group.hpp"
+
+namespace dagc {
+
+using Flag = unsigned long long;
+
+struct PeerSend {
+  const char* from;
+  char* to;        // in the receiver's memory
+  Flag* ready;     // here
+  Flag* arrived;   // in the receiver's memory
+  Flag* copied;    // here: blocks of this message that have copied their share
+  std::int64_t bytes;
+  unsigned int first, blocks;  // blocks of the kernel that copy it
+};
+
+struct PeerRecv {
+  Flag* ready;    // in the sender's memory
+  Flag* arrived;  // here
+};
+
+// Of one group on one rank. `epoch` and `finished` are in device memory.
+struct PeerTable {
+  const PeerSend* sends;
+  const PeerRecv* recvs;
+  Flag* epoch;
+  Flag* finished;  // blocks that have done their part of this run
+  unsigned int send_count, recv_count;
+};
+
+namespace detail {
+
+__device__ inline void store_release(Flag* flag, Flag value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+}
+__device__ inline Flag load_acquire(const Flag* flag) {
+  Flag value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+  return value;
+}
+__device__ inline void wait_for(const Flag* flag, Flag epoch) {
+  for (unsigned int pause = 16; load_acquire(flag) < epoch; pause = pause < 256 ? 2 * pause : pause) __nanosleep(pause);
+}
+
+template <class T>
+__device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsigned int block, unsigned int blocks) {
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T)), step = static_cast<std::int64_t>(blocks) * blockDim.x;
+  std::int64_t i = static_cast<std::int64_t>(block) * blockDim.x + threadIdx.x;
+  for (; i + 3 * step < n; i += 4 * step) {
+    const T a = source[i], b = source[i + step], c = source[i + 2 * step], d = source[i + 3 * step];
+    target[i] = a;
+    target[i + step] = b;
+    target[i + 2 * step] = c;
+    target[i + 3 * step] = d;
+  }
+  for (; i < n; i += step) target[i] = source[i];
+}
+
+}  // namespace detail
+
+static __global__ void peer_exchange(PeerTable table) {
+  __shared__ bool last;
+  const Flag epoch = *static_cast<volatile Flag*>(table.epoch) + 1;
+  if (blockIdx.x == 0)
+    for (unsigned int r = threadIdx.x; r < table.recv_count; r += blockDim.x)
+      detail::store_release(table.recvs[r].ready, epoch);
+
+  for (unsigned int s = 0; s < table.send_count; ++s) {
+    const PeerSend& send = table.sends[s];
+    if (blockIdx.x < send.first || blockIdx.x >= send.first + send.blocks) continue;
+    if (threadIdx.x == 0) detail::wait_for(send.ready, epoch);
+    __syncthreads();
+    const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(send.from) | reinterpret_cast<std::uintptr_t>(send.to) |
+                               static_cast<std::uintptr_t>(send.bytes);
+    const unsigned int block = blockIdx.x - send.first;
+    if (all % sizeof(int4) == 0)
+      detail::copy_share<int4>(send.from, send.to, send.bytes, block, send.blocks);
+    else if (all % sizeof(int) == 0)
+      detail::copy_share<int>(send.from, send.to, send.bytes, block, send.blocks);
+    else
+      detail::copy_share<char>(send.from, send.to, send.bytes, block, send.blocks);
+    __threadfence_system();  // every thread's own stores
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(send.copied, 1ull) == send.blocks - 1) {
+      *send.copied = 0;
+      __threadfence_system();
+      detail::store_release(send.arrived, epoch);
+    }
+  }
+
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(table.finished, 1ull) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  for (unsigned int r = threadIdx.x; r < table.recv_count; r += blockDim.x) detail::wait_for(table.recvs[r].arrived, epoch);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    *table.finished = 0;
+    *table.epoch = epoch;
+  }
+}
+
+class PeerComm {
+ public:
+  // Collective. All ranks must be on one host.
+  void open(MPI_Comm comm) {
+    comm_ = comm;
+    int ranks = 1;
+    DAGC_MPI(MPI_Comm_rank(comm, &rank_));
+    DAGC_MPI(MPI_Comm_size(comm, &ranks));
+    if (local_rank(comm).ranks != ranks)
+      fail(exit_missing, "transport peer needs all ranks on one host; choose another --transport");
+  }
+  MPI_Comm comm() const { return comm_; }
+  int rank() const { return rank_; }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+};
+
+class PeerGroup : public GroupEnds {
+ public:
+  PeerGroup() = default;
+  PeerGroup(const PeerGroup&) = delete;
+  PeerGroup& operator=(const PeerGroup&) = delete;
+  // Nobody frees what others have mapped: hence the barrier.
+  ~PeerGroup() {
+    if (flags_ == nullptr) return;
+    cudaDeviceSynchronize();
+    for (const auto& opened : opened_) cudaIpcCloseMemHandle(opened.second);
+    if (mpi_running()) MPI_Barrier(comm_);
+    cudaFree(flags_);
+    cudaFree(sends_device_);
+    cudaFree(recvs_device_);
+  }
+
+  // Collective: tells the senders where to write, and the receivers where to say that they are ready.
+  void connect(PeerComm& comm) {
+    comm_ = comm.comm();
+    const std::size_t s = sends_.size(), r = recvs_.size();
+    // Flags: ready and copied of each send, arrived of each receive, epoch, finished. A block of memory of their own,
+    // since IPC shares whole blocks.
+    const std::size_t bytes = std::max<std::size_t>(2u << 20, (2 * s + r + 2) * sizeof(Flag));
+    DAGC_CUDA(cudaMalloc(&flags_, bytes));
+    DAGC_CUDA(cudaMemset(flags_, 0, bytes));
+    DAGC_CUDA(cudaDeviceSynchronize());
+
+    std::vector<Info> mine(s + r), theirs(s + r);
+    std::vector<MPI_Request> requests;
+    for (std::size_t i = 0; i < s + r; ++i) {
+      const bool sending = i < s;
+      const MessageEnd& end = sending ? sends_[i] : recvs_[i - s];
+      mine[i] = describe(end, sending ? i : 2 * s + (i - s));
+      // What a sender says has an even tag, what a receiver says an odd one.
+      const int out = 2 * end.message + (sending ? 0 : 1), in = 2 * end.message + (sending ? 1 : 0);
+      requests.resize(requests.size() + 2);
+      DAGC_MPI(MPI_Irecv(&theirs[i], sizeof(Info), MPI_BYTE, end.peer, in, comm_, &requests[requests.size() - 2]));
+      DAGC_MPI(MPI_Isend(&mine[i], sizeof(Info), MPI_BYTE, end.peer, out, comm_, &requests.back()));
+    }
+    DAGC_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+
+    std::vector<PeerSend> sends;
+    std::vector<PeerRecv> recvs;
+    unsigned int first = 0;
+    for (std::size_t i = 0; i < s; ++i) {
+      const Info& other = theirs[i];
+      const bool self = sends_[i].peer == comm.rank();
+      check_sizes(sends_[i], other);
+      const unsigned int blocks = blocks_for(sends_[i].bytes);
+      sends.push_back({sends_[i].data(), map(other.memory, other.base, self) + other.offset, flags_ + i,
+                       reinterpret_cast<Flag*>(map(other.flags, other.flags_base, self)) + other.flag, flags_ + s + i,
+                       sends_[i].bytes, first, blocks});
+      first += blocks;
+    }
+    for (std::size_t i = 0; i < r; ++i) {
+      const Info& other = theirs[s + i];
+      const bool self = recvs_[i].peer == comm.rank();
+      recvs.push_back({reinterpret_cast<Flag*>(map(other.flags, other.flags_base, self)) + other.flag, flags_ + 2 * s + i});
+    }
+    blocks_ = std::max(first, r > 0 ? 1u : 0u);
+    table_ = {upload(sends, &sends_device_), upload(recvs, &recvs_device_), flags_ + 2 * s + r, flags_ + 2 * s + r + 1,
+              static_cast<unsigned int>(s), static_cast<unsigned int>(r)};
+    DAGC_MPI(MPI_Barrier(comm_));
+  }
+
+  void run(cudaStream_t stream) {
+    if (blocks_ == 0) return;
+    peer_exchange<<<blocks_, threads, 0, stream>>>(table_);
+    DAGC_CUDA(cudaPeekAtLastError());
+  }
+
+ private:
+  static constexpr unsigned int threads = 512;
+
+  // What one end tells the other.
+  struct Info {
+    cudaIpcMemHandle_t memory, flags;
+    std::uint64_t base, flags_base;  // addresses there; of use to a rank that sends to itself
+    std::int64_t offset, bytes, flag;
+  };
+
+  // A block for each 16 KiB, and no more than saturate a link.
+  static unsigned int blocks_for(std::int64_t bytes) {
+    return static_cast<unsigned int>(std::min<std::int64_t>(32, std::max<std::int64_t>(1, bytes >> 14)));
+  }
+
+  Info describe(const MessageEnd& end, std::size_t flag) const {
+    Info info{};
+    DAGC_CUDA(cudaIpcGetMemHandle(&info.memory, end.base));
+    DAGC_CUDA(cudaIpcGetMemHandle(&info.flags, flags_));
+    info.base = reinterpret_cast<std::uint64_t>(end.base);
+    info.flags_base = reinterpret_cast<std::uint64_t>(flags_);
+    info.offset = end.offset;
+    info.bytes = end.bytes;
+    info.flag = static_cast<std::int64_t>(flag);
+    return info;
+  }
+
+  static void check_sizes(const MessageEnd& send, const Info& other) {
+    if (send.bytes != other.bytes)
+      fail(exit_bad_input, "a message of " + std::to_string(send.bytes) + " bytes to rank " + std::to_string(send.peer) +
+                               ", which expects " + std::to_string(other.bytes));
+  }
+
+  // Another rank's memory in this process; each handle is opened once.
+  char* map(const cudaIpcMemHandle_t& handle, std::uint64_t base, bool self) {
+    if (self) return reinterpret_cast<char*>(base);
+    for (const auto& opened : opened_)
+      if (std::memcmp(&opened.first, &handle, sizeof handle) == 0) return static_cast<char*>(opened.second);
+    void* memory = nullptr;
+    DAGC_CUDA(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
+    opened_.emplace_back(handle, memory);
+    return static_cast<char*>(memory);
+  }
+
+  template <class T>
+  static const T* upload(const std::vector<T>& values, void** memory) {
+    if (values.empty()) return nullptr;
+    DAGC_CUDA(cudaMalloc(memory, values.size() * sizeof(T)));
+    DAGC_CUDA(cudaMemcpy(*memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return static_cast<const T*>(*memory);
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  Flag* flags_ = nullptr;
+  void* sends_device_ = nullptr;
+  void* recvs_device_ = nullptr;
+  std::vector<std::pair<cudaIpcMemHandle_t, void*>> opened_;
+  PeerTable table_{};
+  unsigned int blocks_ = 0;
+};
+
+}  // namespace dagc
