@@ -47,6 +47,7 @@ def emit(plan: Plan) -> dict[str, str]:
         "captured": bool(iteration.stretches),
         "view": program,
         "nccl": uses_nccl(plan),
+        "threads": bool(program.groups) and plan.target is Target.HOST,  # do streams call MPI?
         "group_kind": plan.graph.transport.value.capitalize(),
         "group_header": "group_host" if plan.target is Target.HOST else f"group_{plan.graph.transport.value}",
     }

@@ -21,6 +21,7 @@ from dagc.ir import (
     CollectiveOp,
     CopyOp,
     Device,
+    ElementType,
     ExchangeOp,
     KernelOp,
     OpId,
@@ -29,8 +30,8 @@ from dagc.ir import (
 )
 from dagc.lang.ast import Mode, Place
 
-_NCCL = (CollectiveKind.ALLREDUCE, CollectiveKind.BCAST)
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
+_NOT_NCCL = {ElementType.I16, ElementType.U16, ElementType.BOOL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class _Lowering:
         if isinstance(op, CollectiveOp):
             if self.transport is Transport.PEER:
                 self._refuse(op, "is a collective, which `peer` cannot move", "choose -D transport=nccl or mpi_cuda")
-            elif op.collective not in _NCCL or (op.reduce or "sum") not in _NCCL_REDUCE:
+            elif not self._nccl_has(op):
                 self._refuse(op, "is a collective that NCCL does not have", "choose -D transport=mpi_cuda or mpi_host")
         number = self._add(op.name, Action.GROUP, gpu=True, op=op, span=op.span)
         for region, mode in _message_accesses(op):
@@ -206,6 +207,12 @@ class _Lowering:
         labels = [message.label for message in op.messages] if isinstance(op, ExchangeOp) else [""]
         here = dict.fromkeys(labels, number)
         self.ends[op.name] = Ends(here, here, here, here)
+
+    def _nccl_has(self, op: CollectiveOp) -> bool:
+        if op.collective is CollectiveKind.BCAST:
+            return True
+        types = {a.type for a in self.program.arrays if any(a.name == x.region.array for x in op.accesses)}
+        return op.collective is CollectiveKind.ALLREDUCE and op.reduce in _NCCL_REDUCE and not types & _NOT_NCCL
 
     def _refuse(self, op: ExchangeOp | CollectiveOp, why: str, mend: str) -> None:
         self.findings.append(Diagnostic("transport", f"`{op.name}` {why}", op.span, mend))

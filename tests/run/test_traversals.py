@@ -33,7 +33,8 @@ def _sample(built: Built, number: int, seed: int) -> list[Traversal]:
 def test_two_hundred_traversals_are_right(make: Make, path: Path, lowering: str) -> None:
     built = make(path, **LOWERINGS[lowering])
     traversals = _sample(built, 200, seed=42)
-    assert len({t.entries for t in traversals}) > 150
+    grouped = built.space.graph.transport.grouped and path is SPMV  # there are but 96
+    assert len({t.entries for t in traversals}) > (80 if grouped else 150)
     assert all(built.prover.proved(t) for t in traversals)
     done = built.run(traversals)
     assert done.returncode == 0, done.stderr or done.stdout[-2000:]

@@ -57,9 +57,9 @@ class GroupEnds {
 
  private:
   template <class T>
-  static void add(std::vector<MessageEnd>& ends, int message, T* base, std::int64_t start, std::int64_t count, int peer) {
+  static void add(std::vector<MessageEnd>& ends, int message, T* base, std::int64_t start, std::int64_t n, int peer) {
     const std::int64_t size = static_cast<std::int64_t>(sizeof(T));
-    if (peer >= 0 && count > 0) ends.push_back({message, peer, reinterpret_cast<char*>(base), start * size, count * size});
+    if (peer >= 0 && n > 0) ends.push_back({message, peer, reinterpret_cast<char*>(base), start * size, n * size});
   }
   template <class T>
   static void add_all(std::vector<MessageEnd>& ends, int message, T* base, std::int64_t start, const Peers& peers) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "dagc/group.hpp"
 
@@ -13,11 +12,12 @@ class HostGroup;
 
 class HostComm {
  public:
-  void open(MPI_Comm comm) {
+  void open(MPI_Comm comm, int /*groups*/) {
     int level = 0;
     DAGC_MPI(MPI_Query_thread(&level));
     if (level < MPI_THREAD_MULTIPLE)
-      fail(exit_missing, "streams of the host target send by themselves, and this MPI was started without MPI_THREAD_MULTIPLE");
+      fail(exit_missing, "streams of the host target send by themselves, which needs MPI_THREAD_MULTIPLE, and this MPI was "
+                         "started without it");
     comm_ = comm;
   }
   MPI_Comm comm() const { return comm_; }
@@ -37,7 +37,10 @@ class HostGroup : public GroupEnds {
     if (comm_ != MPI_COMM_NULL && mpi_running()) MPI_Comm_free(&comm_);
   }
 
-  void connect(HostComm& comm) { DAGC_MPI(MPI_Comm_dup(comm.comm(), &comm_)); }
+  void connect(HostComm& comm) {
+    DAGC_MPI(MPI_Comm_dup(comm.comm(), &comm_));
+    DAGC_MPI(MPI_Comm_rank(comm_, &rank_));
+  }
 
   void run(cudaStream_t stream) {
     DAGC_CUDA(cudaLaunchHostFunc(stream, [](void* self) { static_cast<HostGroup*>(self)->exchange(); }, this));
@@ -45,36 +48,34 @@ class HostGroup : public GroupEnds {
 
   template <class T>
   void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
-    collective_ = [=] { DAGC_MPI(MPI_Allreduce(from, to, static_cast<int>(count), mpi_type<T>(), op, comm_)); };
+    collective_ = [=] { post_allreduce(requests_, to, from, count, op, comm_); };
     enqueue_collective(stream);
   }
   template <class T>
   void bcast(T* data, std::int64_t count, int root, cudaStream_t stream) {
-    collective_ = [=] { DAGC_MPI(MPI_Bcast(data, static_cast<int>(count), mpi_type<T>(), root, comm_)); };
+    collective_ = [=] { post_bcast(requests_, data, count, root, rank_, comm_); };
     enqueue_collective(stream);
   }
 
  private:
   void exchange() {
-    requests_.clear();
-    for (const MessageEnd& r : recvs_) {
-      requests_.emplace_back();
-      DAGC_MPI(MPI_Irecv(r.data(), static_cast<int>(r.bytes), MPI_BYTE, r.peer, r.message, comm_, &requests_.back()));
-    }
-    for (const MessageEnd& s : sends_) {
-      requests_.emplace_back();
-      DAGC_MPI(MPI_Isend(s.data(), static_cast<int>(s.bytes), MPI_BYTE, s.peer, s.message, comm_, &requests_.back()));
-    }
-    DAGC_MPI(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE));
+    for (const MessageEnd& r : recvs_) post_recv(requests_, r.data(), r.bytes, r.peer, r.message, comm_);
+    for (const MessageEnd& s : sends_) post_send(requests_, s.data(), s.bytes, s.peer, s.message, comm_);
+    requests_.wait_all();
   }
 
   // The arguments are the same in every run, so one copy of them is enough.
   void enqueue_collective(cudaStream_t stream) {
-    DAGC_CUDA(cudaLaunchHostFunc(stream, [](void* self) { static_cast<HostGroup*>(self)->collective_(); }, this));
+    const auto task = [](void* self) {
+      static_cast<HostGroup*>(self)->collective_();
+      static_cast<HostGroup*>(self)->requests_.wait_all();
+    };
+    DAGC_CUDA(cudaLaunchHostFunc(stream, task, this));
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  std::vector<MPI_Request> requests_;
+  int rank_ = 0;
+  Requests requests_;  // of the run under way; used by the stream's thread
   std::function<void()> collective_;
 };
 

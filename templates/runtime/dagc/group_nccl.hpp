@@ -1,8 +1,8 @@
 // Transport nccl: the messages of an exchange as one NCCL group.
 //
 // Ungrouped, a send and the receive of the same rank could wait for each other; in a group NCCL starts all at once.
-// Groups of one communicator run in the order in which they are issued, also on different streams. Every rank issues the
-// same traversal, so this order is the same everywhere, and no two ranks can wait for each other.
+// Groups of one communicator run in the order in which they are issued, also on different streams. Every rank issues
+// the same traversal, so this order is the same everywhere, and no two ranks can wait for each other.
 #pragma once
 
 #include <nccl.h>
@@ -12,15 +12,19 @@
 
 #include "dagc/group.hpp"
 
-#define DAGC_NCCL_CALL(call)                                                                             \
-  do {                                                                                                   \
-    const ncclResult_t dagc_result = (call);                                                             \
-    if (dagc_result != ncclSuccess)                                                                      \
-      ::dagc::call_failed(__FILE__, __LINE__, #call, std::string(ncclGetErrorString(dagc_result)) + "; " + \
-                                                         ncclGetLastError(nullptr));                     \
-  } while (false)
+#define DAGC_NCCL(call)                                                                       \
+  do {                                                                                        \
+    const ncclResult_t dagc_result = (call);                                                  \
+    if (dagc_result != ncclSuccess)                                                           \
+      ::dagc::call_failed(__FILE__, __LINE__, #call, ::dagc::nccl_reason(dagc_result));       \
+  } while (0)
 
 namespace dagc {
+
+inline std::string nccl_reason(ncclResult_t result) {
+  const char* more = ncclGetLastError(nullptr);
+  return std::string(ncclGetErrorString(result)) + (more && *more ? std::string("; ") + more : "");
+}
 
 class NcclComm {
  public:
@@ -32,7 +36,7 @@ class NcclComm {
   }
 
   // Collective. Ranks that share a GPU are refused: NCCL would not start.
-  void open(MPI_Comm mpi) {
+  void open(MPI_Comm mpi, int /*groups*/) {
     int rank = 0, ranks = 1, device = 0;
     DAGC_MPI(MPI_Comm_rank(mpi, &rank));
     DAGC_MPI(MPI_Comm_size(mpi, &ranks));
@@ -44,9 +48,9 @@ class NcclComm {
       fail(exit_missing, "transport nccl needs a GPU for each rank, and " + std::to_string(local.ranks) +
                              " ranks of this host share " + std::to_string(devices) + "; choose another --transport");
     ncclUniqueId id;
-    if (rank == 0) DAGC_NCCL_CALL(ncclGetUniqueId(&id));
+    if (rank == 0) DAGC_NCCL(ncclGetUniqueId(&id));
     DAGC_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, mpi));
-    DAGC_NCCL_CALL(ncclCommInitRank(&comm_, ranks, id, rank));
+    DAGC_NCCL(ncclCommInitRank(&comm_, ranks, id, rank));
   }
   ncclComm_t get() const { return comm_; }
 
@@ -84,21 +88,23 @@ class NcclGroup : public GroupEnds {
   void connect(NcclComm& comm) { comm_ = &comm; }
 
   void run(cudaStream_t stream) {
-    DAGC_NCCL_CALL(ncclGroupStart());
+    DAGC_NCCL(ncclGroupStart());
     for (const MessageEnd& s : sends_)
-      DAGC_NCCL_CALL(ncclSend(s.data(), static_cast<std::size_t>(s.bytes), ncclUint8, s.peer, comm_->get(), stream));
+      DAGC_NCCL(ncclSend(s.data(), static_cast<std::size_t>(s.bytes), ncclUint8, s.peer, comm_->get(), stream));
     for (const MessageEnd& r : recvs_)
-      DAGC_NCCL_CALL(ncclRecv(r.data(), static_cast<std::size_t>(r.bytes), ncclUint8, r.peer, comm_->get(), stream));
-    DAGC_NCCL_CALL(ncclGroupEnd());
+      DAGC_NCCL(ncclRecv(r.data(), static_cast<std::size_t>(r.bytes), ncclUint8, r.peer, comm_->get(), stream));
+    DAGC_NCCL(ncclGroupEnd());
   }
 
   template <class T>
   void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
-    DAGC_NCCL_CALL(ncclAllReduce(from, to, static_cast<std::size_t>(count), nccl_type<T>(), nccl_op(op), comm_->get(), stream));
+    const std::size_t n = static_cast<std::size_t>(count);
+    DAGC_NCCL(ncclAllReduce(from, to, n, nccl_type<T>(), nccl_op(op), comm_->get(), stream));
   }
   template <class T>
   void bcast(T* data, std::int64_t count, int root, cudaStream_t stream) {
-    DAGC_NCCL_CALL(ncclBroadcast(data, data, static_cast<std::size_t>(count), nccl_type<T>(), root, comm_->get(), stream));
+    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+    DAGC_NCCL(ncclBroadcast(data, data, bytes, ncclUint8, root, comm_->get(), stream));
   }
 
  private:

@@ -8,9 +8,13 @@
 //   sender     waits for ready >= epoch, copies, and then sets arrived = epoch in the receiver's memory
 //   receiver   the run ends when all of its messages have arrived
 //
-// Blocks wait for other GPUs only, never for each other: whatever of a kernel is resident can finish, and a kernel that
-// is not yet resident is held up by kernels that will end. Flags are stored with release and loaded with acquire
-// semantics at system scope; the data of a message is ordered before its flag by a fence at system scope and a counter.
+// No deadlock: block 0, which the GPU starts first, says "ready" before anything waits, and all other waits are for
+// other GPUs. All groups of a program fit on the GPU together, so that none that waits can keep another one out;
+// other kernels end by themselves.
+//
+// Memory model: flags are stored with release and loaded with acquire semantics at system scope. What the threads of a
+// block have copied is ordered before its flag by the block's barrier, a fence at system scope of the thread behind it,
+// and, where several blocks share a message, a counter.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +72,8 @@ template <class T>
 __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsigned int block, unsigned int blocks) {
   const T* source = reinterpret_cast<const T*>(from);
   T* target = reinterpret_cast<T*>(to);
-  const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T)), step = static_cast<std::int64_t>(blocks) * blockDim.x;
+  const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t step = static_cast<std::int64_t>(blocks) * blockDim.x;
   std::int64_t i = static_cast<std::int64_t>(block) * blockDim.x + threadIdx.x;
   for (; i + 3 * step < n; i += 4 * step) {
     const T a = source[i], b = source[i + step], c = source[i + 2 * step], d = source[i + 3 * step];
@@ -82,7 +87,9 @@ __device__ void copy_share(const char* from, char* to, std::int64_t bytes, unsig
 
 }  // namespace detail
 
-static __global__ void peer_exchange(PeerTable table) {
+constexpr unsigned int peer_threads = 512;
+
+static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable table) {
   __shared__ bool last;
   const Flag epoch = *static_cast<volatile Flag*>(table.epoch) + 1;
   if (blockIdx.x == 0)
@@ -103,12 +110,15 @@ static __global__ void peer_exchange(PeerTable table) {
       detail::copy_share<int>(send.from, send.to, send.bytes, block, send.blocks);
     else
       detail::copy_share<char>(send.from, send.to, send.bytes, block, send.blocks);
-    __threadfence_system();  // every thread's own stores
     __syncthreads();
-    if (threadIdx.x == 0 && atomicAdd(send.copied, 1ull) == send.blocks - 1) {
-      *send.copied = 0;
+    if (threadIdx.x == 0) {
       __threadfence_system();
-      detail::store_release(send.arrived, epoch);
+      const bool all_copied = send.blocks == 1 || atomicAdd(send.copied, 1ull) == send.blocks - 1;
+      if (all_copied) {
+        *send.copied = 0;
+        __threadfence_system();
+        detail::store_release(send.arrived, epoch);
+      }
     }
   }
 
@@ -119,7 +129,8 @@ static __global__ void peer_exchange(PeerTable table) {
   }
   __syncthreads();
   if (!last) return;
-  for (unsigned int r = threadIdx.x; r < table.recv_count; r += blockDim.x) detail::wait_for(table.recvs[r].arrived, epoch);
+  for (unsigned int r = threadIdx.x; r < table.recv_count; r += blockDim.x)
+    detail::wait_for(table.recvs[r].arrived, epoch);
   __syncthreads();
   if (threadIdx.x == 0) {
     *table.finished = 0;
@@ -129,21 +140,30 @@ static __global__ void peer_exchange(PeerTable table) {
 
 class PeerComm {
  public:
-  // Collective. All ranks must be on one host.
-  void open(MPI_Comm comm) {
+  // Collective. All ranks must be on one host. `groups`: how many will connect.
+  void open(MPI_Comm comm, int groups) {
     comm_ = comm;
     int ranks = 1;
     DAGC_MPI(MPI_Comm_rank(comm, &rank_));
     DAGC_MPI(MPI_Comm_size(comm, &ranks));
     if (local_rank(comm).ranks != ranks)
       fail(exit_missing, "transport peer needs all ranks on one host; choose another --transport");
+    int device = 0, devices = 1, processors = 1, blocks = 1;
+    DAGC_CUDA(cudaGetDevice(&device));
+    DAGC_CUDA(cudaGetDeviceCount(&devices));
+    DAGC_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    DAGC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, peer_exchange, peer_threads, 0));
+    const int sharing = (ranks + devices - 1) / devices;  // ranks of one GPU, under MPS at the same time
+    blocks_ = static_cast<unsigned int>(std::max(1, processors * blocks / sharing / std::max(1, groups)));
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
+  unsigned int blocks() const { return blocks_; }  // that one group may have
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
+  unsigned int blocks_ = 1;
 };
 
 class PeerGroup : public GroupEnds {
@@ -190,22 +210,24 @@ class PeerGroup : public GroupEnds {
     std::vector<PeerSend> sends;
     std::vector<PeerRecv> recvs;
     unsigned int first = 0;
+    blocks_ = r > 0 ? 1 : 0;
     for (std::size_t i = 0; i < s; ++i) {
       const Info& other = theirs[i];
       const bool self = sends_[i].peer == comm.rank();
       check_sizes(sends_[i], other);
-      const unsigned int blocks = blocks_for(sends_[i].bytes);
-      sends.push_back({sends_[i].data(), map(other.memory, other.base, self) + other.offset, flags_ + i,
-                       reinterpret_cast<Flag*>(map(other.flags, other.flags_base, self)) + other.flag, flags_ + s + i,
-                       sends_[i].bytes, first, blocks});
+      // Where there is no room for blocks of its own, a message shares those of others.
+      const unsigned int blocks = std::min(blocks_for(sends_[i].bytes), comm.blocks());
+      if (first + blocks > comm.blocks()) first = 0;
+      sends.push_back({sends_[i].data(), map(other.memory, other.base, self, sends_[i].peer) + other.offset, flags_ + i,
+                       flag_of(other, self, sends_[i].peer), flags_ + s + i, sends_[i].bytes, first, blocks});
       first += blocks;
+      blocks_ = std::max(blocks_, first);
     }
     for (std::size_t i = 0; i < r; ++i) {
       const Info& other = theirs[s + i];
       const bool self = recvs_[i].peer == comm.rank();
-      recvs.push_back({reinterpret_cast<Flag*>(map(other.flags, other.flags_base, self)) + other.flag, flags_ + 2 * s + i});
+      recvs.push_back({flag_of(other, self, recvs_[i].peer), flags_ + 2 * s + i});
     }
-    blocks_ = std::max(first, r > 0 ? 1u : 0u);
     table_ = {upload(sends, &sends_device_), upload(recvs, &recvs_device_), flags_ + 2 * s + r, flags_ + 2 * s + r + 1,
               static_cast<unsigned int>(s), static_cast<unsigned int>(r)};
     DAGC_MPI(MPI_Barrier(comm_));
@@ -213,13 +235,11 @@ class PeerGroup : public GroupEnds {
 
   void run(cudaStream_t stream) {
     if (blocks_ == 0) return;
-    peer_exchange<<<blocks_, threads, 0, stream>>>(table_);
+    peer_exchange<<<blocks_, peer_threads, 0, stream>>>(table_);
     DAGC_CUDA(cudaPeekAtLastError());
   }
 
  private:
-  static constexpr unsigned int threads = 512;
-
   // What one end tells the other.
   struct Info {
     cudaIpcMemHandle_t memory, flags;
@@ -246,17 +266,24 @@ class PeerGroup : public GroupEnds {
 
   static void check_sizes(const MessageEnd& send, const Info& other) {
     if (send.bytes != other.bytes)
-      fail(exit_bad_input, "a message of " + std::to_string(send.bytes) + " bytes to rank " + std::to_string(send.peer) +
-                               ", which expects " + std::to_string(other.bytes));
+      fail(exit_run_failed, "a message of " + std::to_string(send.bytes) + " bytes to rank " +
+                                std::to_string(send.peer) + ", which expects " + std::to_string(other.bytes));
+  }
+
+  Flag* flag_of(const Info& other, bool self, int peer) {
+    return reinterpret_cast<Flag*>(map(other.flags, other.flags_base, self, peer)) + other.flag;
   }
 
   // Another rank's memory in this process; each handle is opened once.
-  char* map(const cudaIpcMemHandle_t& handle, std::uint64_t base, bool self) {
+  char* map(const cudaIpcMemHandle_t& handle, std::uint64_t base, bool self, int peer) {
     if (self) return reinterpret_cast<char*>(base);
     for (const auto& opened : opened_)
       if (std::memcmp(&opened.first, &handle, sizeof handle) == 0) return static_cast<char*>(opened.second);
     void* memory = nullptr;
-    DAGC_CUDA(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess));
+    const cudaError_t status = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess);
+    if (status != cudaSuccess)
+      fail(exit_missing, "transport peer cannot reach the memory of rank " + std::to_string(peer) + "'s GPU (" +
+                             cudaGetErrorString(status) + "); choose another --transport");
     opened_.emplace_back(handle, memory);
     return static_cast<char*>(memory);
   }

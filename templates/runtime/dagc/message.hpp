@@ -31,7 +31,7 @@ namespace dagc {
 // MPI_Init and MPI_Finalize; errors are returned, so that DAGC_MPI can say where. Make one, first thing in main.
 class Mpi {
  public:
-  // `threads`: streams of the host target send by themselves (groups).
+  // `threads`: streams send by themselves, as groups do on the host target.
   Mpi(int* argc, char*** argv, bool threads = false) {
     int level = 0;
     DAGC_MPI(MPI_Init_thread(argc, argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));

@@ -282,7 +282,7 @@ void compare(Runner<Program>& runner, const Prepared& rows, void (*iteration)(Pr
 
 template <class Program>
 int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vector<Row>& plan, void (*iteration)(Program&),
-                void (*capture)(Program&), bool carried, bool device_messages, bool groups) {
+                void (*capture)(Program&), bool carried, bool device_messages, bool threads) {
   std::string data, tables_file, json;
   MeasureOptions timing;
   timing.seconds = 0;
@@ -299,7 +299,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vecto
   options.parse(argc, argv);
   if (timing.repeats == 0) timing.repeats = comparing ? 20 : 1;
 
-  Mpi mpi(&argc, &argv, groups);
+  Mpi mpi(&argc, &argv, threads);
   check_ranks(data, mpi.rank(), mpi.ranks(), MPI_COMM_WORLD);
   take_gpu(mpi.rank(), MPI_COMM_WORLD);
   if (device_messages) require_device_pointers(device_pointers);
