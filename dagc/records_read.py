@@ -41,7 +41,7 @@ def read(connection: sqlite3.Connection) -> Results:
     drifts = {run: Drift(rows) for run, rows in _drift(connection).items()}
     medians = [d.median for d in drifts.values()]
     reference = median(medians) if medians else math.nan
-    measured = _measurements(connection, drifts, reference)
+    measured = _measurements(connection, drifts, reference, {key: place for place, (key, _) in enumerate(runs)})
     implementations = tuple(
         Implementation(
             ImplementationId(key), read_configuration(decisions), traversal, tuple(measured.get(key, ())), failure
@@ -92,10 +92,11 @@ def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]
 
 
 def _measurements(
-    connection: sqlite3.Connection, drifts: dict[int, Drift], reference: float
+    connection: sqlite3.Connection, drifts: dict[int, Drift], reference: float, places: dict[int, int]
 ) -> dict[int, list[Measurement]]:
     """By implementation. References of each run are scaled to a median of `reference` (the file's).
 
+    `places`: where each run is in the file, by its key.
     Runs may have had different drift references, so drift is divided out within a run only: what differs between two
     runs stays in the times.
     """
@@ -106,7 +107,7 @@ def _measurements(
     for order, (key, run, implementation, seconds) in enumerate(rows):
         drift = drifts.get(run)
         around = math.nan if drift is None else drift.at(key) * reference / drift.median
-        found[implementation].append(Measurement(seconds, around, len(found[implementation]), order))
+        found[implementation].append(Measurement(seconds, around, len(found[implementation]), order, places[run]))
     return found
 
 

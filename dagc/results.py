@@ -44,12 +44,14 @@ class Measurement:
                 after, scaled to the file's `reference`: dagc.records_read); NaN where there was none
     number      0 for the first measurement of the implementation, and so on
     order       position among all measurements of its file
+    run         whose it is: index into `Results.runs`
     """
 
     seconds: float
     reference: float
     number: int
     order: int
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)

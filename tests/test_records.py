@@ -213,6 +213,15 @@ def test_a_measurement_that_was_given_up_is_no_death(tmp_path: Path) -> None:
     assert len(load(path).runs) == 2
 
 
+def test_a_measurement_knows_its_run(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.db", {"a": [1.0]})
+    with Records.open(path, PROGRAM, RUN, resume=True) as records:
+        for traversal in ("a", "b"):
+            records.add(records.begin(HOST, traversal), 2.0, NAN, 1)
+    a, b = load(path).implementations
+    assert [[m.run for m in i.measurements] for i in (a, b)] == [[0, 1], [1]]
+
+
 def test_resuming_a_file_that_is_not_there_makes_it(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     for name in ("new.db", "empty.db"):
