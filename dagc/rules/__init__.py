@@ -1,0 +1,22 @@
+"""Design rules: what the fast implementations of a program have in common (seed section IV)."""
+
+from dagc.rules.features import Samples
+from dagc.rules.labels import classify_times, noise_of
+from dagc.rules.learn import Learned, learn, paths
+from dagc.rules.types import (
+    Boundary,
+    Classes,
+    Feature,
+    Kind,
+    Node,
+    PerformanceClass,
+    Rule,
+    RuleSet,
+    Sample,
+    Tree,
+)
+
+__all__ = [
+    "Boundary", "Classes", "Feature", "Kind", "Learned", "Node", "PerformanceClass", "Rule", "RuleSet", "Sample",
+    "Samples", "Tree", "classify_times", "learn", "noise_of", "paths",
+]  # fmt: skip

@@ -1,0 +1,225 @@
+"""Implementations as vectors of features (seed section IV-B), and the features of several configurations together.
+
+Ordering features for every pair of names, stream features for every pair of GPU ops, choices for every decision whose
+value differs. Absent is not "after": `a before b` is yes only where both are there, and `b before a` is a feature of
+its own. What says nothing is left out: features with one answer for all samples, orders that the edges of the program
+imply, and of features that split the samples alike (or exactly the other way) all but the first in canonical order:
+choices, streams, then orders, ops before sync ops, in file order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from dagc.graph import Graph
+from dagc.results import Configuration, shown
+from dagc.rules.names import Naming
+from dagc.rules.types import Feature, Kind, Rule, Sample
+from dagc.traversal import Issue, Traversal
+
+if TYPE_CHECKING:
+    from dagc.rules.arrays import Bools, Ints
+
+MOST_VALUES_PAIRED = 6  # of a decision: `transport = nccl or peer` is asked too
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What can be asked of samples of some graphs.
+
+    names     of entries, in canonical order: ops in file order, then sync ops
+    ops       names of GPU ops, in file order
+    always    names that every implementation of every graph has
+    implied   (a, b): the edges of the program put a before b wherever both are, in every graph that has both
+    """
+
+    names: tuple[str, ...]
+    ops: tuple[str, ...]
+    always: frozenset[str]
+    implied: frozenset[tuple[str, str]]
+
+
+class Samples:
+    """Samples as arrays: one row a sample.
+
+    positions   of every name's entry, -1 where it is absent
+    streams     of every GPU op, -1 where it is absent
+    """
+
+    def __init__(self, samples: Sequence[tuple[Graph, Configuration, Traversal]]) -> None:
+        import numpy as np
+
+        graphs: dict[int, Graph] = {}
+        for graph, _, _ in samples:
+            graphs.setdefault(id(graph), graph)
+        namings = {key: Naming.of(graph) for key, graph in graphs.items()}
+        self.configurations = [configuration for _, configuration, _ in samples]
+        self.most_streams = max((graph.streams for graph in graphs.values()), default=0)
+        found = [namings[id(graph)].positions(traversal) for graph, _, traversal in samples]
+        self.vocabulary = _vocabulary(list(namings.values()), found)
+        column = {name: i for i, name in enumerate(self.vocabulary.names)}
+        self.positions: Ints = np.full((len(samples), len(column)), -1, dtype=np.int64)
+        for row, positions in enumerate(found):
+            for name, position in positions.items():
+                self.positions[row, column[name]] = position
+        lane = {name: i for i, name in enumerate(self.vocabulary.ops)}
+        self.streams: Ints = np.full((len(samples), len(lane)), -1, dtype=np.int64)
+        for row, (graph, _, traversal) in enumerate(samples):
+            for entry in traversal.entries:
+                if isinstance(entry, Issue) and entry.stream is not None:
+                    self.streams[row, lane[graph.ops[entry.op].name]] = int(entry.stream)
+        self._column, self._lane = column, lane
+
+    @staticmethod
+    def of(samples: Iterable[Sample]) -> Samples:
+        return Samples([(s.graph, s.configuration, s.traversal) for s in samples])
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    def ask(self, feature: Feature) -> Bools:
+        """The answer of every sample."""
+        import numpy as np
+
+        a, b = feature.a, feature.b
+        if feature.kind in (Kind.CHOICE, Kind.AT_MOST):
+            return np.array([chosen(feature, c) for c in self.configurations], dtype=bool)
+        if feature.kind is Kind.BEFORE:
+            first, second = self._at(self.positions, self._column, a), self._at(self.positions, self._column, b)
+            before: Bools = (first >= 0) & (first < second)
+            return before
+        one, other = self._at(self.streams, self._lane, a), self._at(self.streams, self._lane, b)
+        out: Bools = (one >= 0) & (other >= 0) & ((one == other) == (feature.kind is Kind.SAME))
+        return out
+
+    def _at(self, table: Ints, columns: dict[str, int], name: str) -> Ints:
+        import numpy as np
+
+        return table[:, columns[name]] if name in columns else np.full(len(self), -1, dtype=np.int64)
+
+    def follow(self, rules: Iterable[Rule]) -> Bools:
+        """Which samples every rule holds for."""
+        import numpy as np
+
+        out = np.ones(len(self), dtype=bool)
+        for rule in rules:
+            out &= self.ask(rule.feature) == rule.truth
+        return out
+
+    def features(self) -> tuple[tuple[Feature, ...], Bools]:
+        """The features that tell these samples apart, in canonical order, and their answers (samples x features)."""
+        import numpy as np
+
+        seen: set[bytes] = set()
+        kept: list[Feature] = []
+        columns: list[Bools] = []
+        for feature, answers in self._all():
+            if answers.all() or not answers.any():
+                continue
+            # A column and its complement split alike: the one in which the first sample says no stands for both.
+            key = np.packbits(answers ^ answers[0]).tobytes()
+            if key not in seen:
+                seen.add(key)
+                kept.append(feature)
+                columns.append(answers)
+        table = np.stack(columns, axis=1) if columns else np.zeros((len(self), 0), dtype=bool)
+        return tuple(kept), table
+
+    def _all(self) -> Iterable[tuple[Feature, Bools]]:
+        vocabulary = self.vocabulary
+        for feature in _choices(self.configurations):
+            yield feature, self.ask(feature)
+        for a, b in combinations(vocabulary.ops, 2):
+            total = a in vocabulary.always and b in vocabulary.always
+            for kind in (Kind.SAME,) if total else (Kind.SAME, Kind.DIFFERENT):
+                feature = Feature(kind, a, b, total)
+                yield feature, self.ask(feature)
+        # Pairs of ops first, then pairs with sync ops: so a rule names a sync op only where an op would not do.
+        pairs = sorted(combinations(range(len(vocabulary.names)), 2), key=lambda p: (_rank(vocabulary, p), p))
+        for i, j in pairs:
+            a, b = vocabulary.names[i], vocabulary.names[j]
+            if (a, b) in vocabulary.implied or (b, a) in vocabulary.implied:
+                continue
+            total = _are_two(a, b) and a in vocabulary.always and b in vocabulary.always
+            first, second = self.positions[:, i], self.positions[:, j]
+            yield Feature(Kind.BEFORE, a, b, total), (first >= 0) & (first < second)
+            if not total:
+                yield Feature(Kind.BEFORE, b, a, total), (second >= 0) & (second < first)
+
+
+_SYNC = ("CER-after-", "CES-b4-", "CSWE-after-")
+
+
+def is_sync(name: str) -> bool:
+    """Is it the name of a sync op?"""
+    return name.startswith(_SYNC)
+
+
+def _rank(vocabulary: Vocabulary, pair: tuple[int, int]) -> int:
+    return sum(is_sync(vocabulary.names[i]) for i in pair)
+
+
+def _are_two(a: str, b: str) -> bool:
+    """Are these names never of one entry? Two sync ops of a kind may be."""
+    return not (is_sync(a) and is_sync(b) and a.partition("-")[0] == b.partition("-")[0])
+
+
+def _vocabulary(namings: Sequence[Naming], found: Iterable[dict[str, int]]) -> Vocabulary:
+    ops = list(dict.fromkeys(op.name for n in namings for op in n.graph.ops))
+    gpu = list(dict.fromkeys(op.name for n in namings for op in n.graph.ops if op.gpu))
+    present = set().union(*found) if namings else set()
+    order = {name: i for i, name in enumerate(ops)}
+    syncs = sorted(
+        (name for name in present if is_sync(name)),
+        key=lambda name: (next(i for i, p in enumerate(_SYNC) if name.startswith(p)), order[_served(name)]),
+    )
+    always = frozenset.intersection(*(n.always() for n in namings)) if namings else frozenset()
+    implied: set[tuple[str, str]] = set()
+    refuted: set[tuple[str, str]] = set()
+    may = [n.may() for n in namings]
+    orders = [n.implied() for n in namings]
+    for pairs in orders:
+        implied |= pairs
+    for pair in implied:
+        if any(
+            pair[0] in names and pair[1] in names and pair not in pairs
+            for names, pairs in zip(may, orders, strict=True)
+        ):
+            refuted.add(pair)
+    return Vocabulary(tuple(ops + syncs), tuple(gpu), always, frozenset(implied - refuted))
+
+
+def _served(name: str) -> str:
+    return next(name.removeprefix(prefix) for prefix in _SYNC if name.startswith(prefix))
+
+
+def _choices(configurations: Sequence[Configuration]) -> Iterable[Feature]:
+    """Questions about decisions whose values differ."""
+    decisions: dict[str, set[object]] = {}
+    for configuration in sorted(set(configurations), key=lambda c: c.text):
+        for name, value in configuration.decisions:
+            decisions.setdefault(name, set()).add(value)
+    for name, values in decisions.items():
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        if numbers:
+            ordered = sorted(values)  # type: ignore[type-var]
+            yield from (Feature(Kind.AT_MOST, name, shown(v)) for v in ordered[:-1])  # type: ignore[arg-type]
+        words = [shown(v) for v in (ordered if numbers else sorted(values, key=str))]  # type: ignore[arg-type]
+        if set(words) == {"true", "false"}:
+            words = ["true", "false"]
+        yield from (Feature(Kind.CHOICE, name, word) for word in words)
+        if not numbers and len(words) <= MOST_VALUES_PAIRED:
+            yield from (Feature(Kind.CHOICE, name, f"{v} or {w}") for v, w in combinations(words, 2))
+
+
+def chosen(feature: Feature, configuration: Configuration) -> bool:
+    """Does a choice hold in a configuration? Not where the decision does not arise."""
+    value = configuration.get(feature.a)
+    if value is None:
+        return False
+    if feature.kind is Kind.CHOICE:
+        return shown(value) in feature.b.split(" or ")
+    return isinstance(value, int | float) and value <= float(feature.b)

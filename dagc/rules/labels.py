@@ -1,0 +1,116 @@
+"""Performance classes from times (seed section IV-A), and which of their boundaries are more than noise.
+
+The sorted times are convolved with a step of radius r = 0.5 % of their count (at least 1), peaks of the result are
+found by comparison with their neighbours, and those whose prominence exceeds the 98th percentile are boundaries.
+
+The step function as printed (-1 for -r <= m <= 0, 1 for 0 < m < r) does not fit the printed sum (m from -r + 1 to r);
+here it is -1 for -r < m <= 0 and 1 for 0 < m <= r, r values each, so that equal times give zero. The result is divided
+by r: it is by how much the mean of the next r times exceeds that of the last r.
+
+**The noise floor.** The steepest places of sorted times are not always steps: times that are noise around one value
+have steep ends too. So a boundary is drawn only if the classes on its two sides differ by more than the noise: the
+median of the one above over that of the one below, minus 1, must reach the relative standard deviation of the times
+used, `noise_of(noise, n)` for medians of n measurements. The boundary that misses it by most is dropped, its two
+classes are one, and again, until all that are left reach it. Two times that differ by one standard deviation of each
+change places in 24 % of repetitions, by less more often: such classes cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+from dagc.rules.types import Boundary, Classes, PerformanceClass
+
+if TYPE_CHECKING:
+    from dagc.rules.arrays import Floats
+
+PERCENTILE = 98
+RADIUS = 0.005
+
+
+def noise_of(noise: float, measurements: float) -> float:
+    """Relative standard deviation of a median of so many measurements, each with `noise`.
+
+    For normal noise sqrt(pi / 2n), an upper bound from 3 on; the median of 1 or 2 is their mean, with sqrt(1 / n).
+    """
+    return noise * math.sqrt((1 if measurements < 3 else math.pi / 2) / max(measurements, 1))
+
+
+def classify_times(times: Sequence[float], noise: float = math.nan, percentile: float = PERCENTILE) -> Classes:
+    """Cut times (any order, at least one) into classes.
+
+    `noise` is that of these times, see `noise_of`; NaN keeps every boundary. ValueError without times.
+    """
+    import numpy as np
+
+    if not times:
+        raise ValueError("no times")
+    ordered = np.sort(np.asarray(times, dtype=float))
+    radius = max(1, round(RADIUS * len(ordered)))
+    convolution = _convolve(ordered, radius)
+    found, threshold = _peaks(convolution, percentile)
+    peaks = [
+        Boundary(i + radius - 1, _middle(ordered, i + radius - 1), float(convolution[i]), prominence, math.nan)
+        for i, prominence in found
+    ]
+    times = tuple(float(t) for t in ordered)
+    drawn, dropped = _above_noise(times, peaks, noise)
+    edges = [0, *(b.position + 1 for b in drawn), len(times)]
+    classes = tuple(
+        PerformanceClass(k, hi - lo, times[lo], median(times[lo:hi]), times[hi - 1])
+        for k, (lo, hi) in enumerate(pairwise(edges))
+    )
+    values = tuple(float(c) for c in convolution)
+    return Classes(classes, times, radius, values, threshold, drawn, dropped, noise)
+
+
+def _middle(ordered: Floats, position: int) -> float:
+    return float((ordered[position] + ordered[position + 1]) / 2)
+
+
+def _convolve(ordered: Floats, radius: int) -> Floats:
+    """Mean of the next `radius` times minus that of the last, after each position with so many on both sides."""
+    import numpy as np
+
+    if len(ordered) < 2 * radius:
+        return np.zeros(0)
+    sums: Floats = np.convolve(ordered, np.ones(radius), mode="valid") / radius  # means of `radius` in a row
+    out: Floats = sums[radius:] - sums[:-radius]
+    return out
+
+
+def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, float]], float]:
+    """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed."""
+    import numpy as np
+    from scipy.signal import find_peaks, peak_prominences
+
+    peaks, _ = find_peaks(convolution)
+    if not len(peaks):
+        return [], math.nan
+    prominences = peak_prominences(convolution, peaks)[0]
+    threshold = float(np.percentile(prominences, percentile))
+    found = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
+    # A single peak, or several equal ones, are at the percentile and not above it: they are kept all the same.
+    return [peak for peak in found if peak[1] > threshold or prominences.max() <= threshold], threshold
+
+
+def _above_noise(
+    times: tuple[float, ...], peaks: list[Boundary], noise: float
+) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
+    """(drawn, dropped), both ascending, each with its step."""
+    kept = list(peaks)
+    dropped: list[Boundary] = []
+    while True:
+        edges = [0, *(b.position + 1 for b in kept), len(times)]
+        middles = [median(times[lo:hi]) for lo, hi in pairwise(edges)]
+        kept = [replace(b, step=middles[i + 1] / middles[i] - 1) for i, b in enumerate(kept)]
+        least = min(kept, key=lambda b: b.step, default=None)
+        if least is None or math.isnan(noise) or least.step >= noise:
+            return tuple(kept), tuple(sorted(dropped, key=lambda b: b.position))
+        kept.remove(least)
+        dropped.append(least)

@@ -1,0 +1,105 @@
+"""From samples to rules: classes, features, tree, rule sets (seed section IV)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dagc.rules.features import Samples
+from dagc.rules.imply import Implications
+from dagc.rules.labels import PERCENTILE, classify_times, noise_of
+from dagc.rules.tree import classify, train
+from dagc.rules.types import Classes, Feature, Rule, RuleSet, Sample, Tree
+from dagc.text import traversal_text
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned from some samples.
+
+    samples     those, fastest first (ties by their texts)
+    labels      the class of each of them, from its time
+    features    all that tell them apart, in canonical order; the tree uses some of them
+    rule_sets   of the fastest class first; of a class, those with the most samples first
+    noise       relative standard deviation of a single measurement, NaN: unknown
+    """
+
+    samples: tuple[Sample, ...]
+    classes: Classes
+    labels: tuple[int, ...]
+    features: tuple[Feature, ...]
+    tree: Tree
+    rule_sets: tuple[RuleSet, ...]
+    noise: float
+
+    def leaves(self, samples: Samples) -> list[int]:
+        """The leaf of the tree (index of its node) that each sample arrives at."""
+        used = dict.fromkeys(node.feature for node in self.tree.nodes if node.feature is not None)
+        answers = {feature: samples.ask(feature) for feature in used}
+        return [int(leaf) for leaf in classify(self.tree, answers, len(samples))]
+
+    def classify(self, *samples: Sample) -> list[int]:
+        """The class, from 0 for the fastest, that the tree gives to each sample. Their times are not looked at."""
+        return [self.tree.nodes[leaf].number for leaf in self.leaves(Samples.of(samples))]
+
+    def of_class(self, number: int) -> tuple[RuleSet, ...]:
+        """The rule sets of a class, those with the most samples first."""
+        return tuple(found for found in self.rule_sets if found.number == number)
+
+    def satisfied(self, sample: Sample) -> RuleSet:
+        """The rule set that an implementation follows: exactly one."""
+        leaf = self.leaves(Samples.of([sample]))[0]
+        return next(found for found in self.rule_sets if found.leaf == leaf)
+
+
+def learn(
+    samples: Iterable[Sample], noise: float = math.nan, *, all_classes: bool = False, percentile: float = PERCENTILE
+) -> Learned:
+    """Rules that tell fast from slow samples.
+
+    `noise` is the relative standard deviation of a single measurement; class boundaries below the noise of the times
+    (medians of several measurements have less) are not drawn, unless `all_classes`. The order of the samples does not
+    matter. ValueError without samples.
+    """
+    import numpy as np
+
+    chosen = tuple(
+        sorted(samples, key=lambda s: (s.seconds, s.configuration.text, traversal_text(s.traversal, s.graph)))
+    )
+    if not chosen:
+        raise ValueError("no samples")
+    floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in chosen))
+    classes = classify_times([s.seconds for s in chosen], floor, percentile)
+    labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
+    table = Samples.of(chosen)
+    features, answers = table.features()
+    tree = train(answers, labels, len(classes.classes), features)
+    imply = Implications(table)
+    rule_sets = _rule_sets(tree, imply)
+    return Learned(chosen, classes, tuple(int(k) for k in labels), features, tree, rule_sets, noise)
+
+
+def _rule_sets(tree: Tree, imply: Implications) -> tuple[RuleSet, ...]:
+    out = []
+    for leaf, path in paths(tree):
+        node = tree.nodes[leaf]
+        rules = imply.merge(path)
+        out.append(RuleSet(node.number, rules, leaf, node.samples, node.counts, node.shares))
+    return tuple(sorted(out, key=lambda r: (r.number, -r.samples, r.leaf)))
+
+
+def paths(tree: Tree) -> Sequence[tuple[int, tuple[Rule, ...]]]:
+    """(leaf, rules from the root to it) of every leaf, `yes` first."""
+    out: list[tuple[int, tuple[Rule, ...]]] = []
+    stack: list[tuple[int, tuple[Rule, ...]]] = [(0, ())]
+    while stack:
+        index, rules = stack.pop()
+        node = tree.nodes[index]
+        if node.feature is None:
+            out.append((index, rules))
+            continue
+        stack.append((node.no, (*rules, Rule(node.feature, False))))
+        stack.append((node.yes, (*rules, Rule(node.feature, True))))
+    return out
