@@ -156,7 +156,7 @@ def _what(op: GraphOp) -> str:
         case ExchangeOp() as x if op.message is not None:
             return _message(op, x)
         case ExchangeOp():
-            return f"all sends of {op.op.name}"
+            return "all messages" if op.action is Action.GROUP else f"all sends of {op.op.name}"
         case CollectiveOp() as c:
             return f"{c.collective.value}({', '.join([*(_arg(a) for a in c.args), *([c.reduce] if c.reduce else [])])})"
         case _:

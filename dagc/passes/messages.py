@@ -192,7 +192,7 @@ class _Lowering:
         """Are all its arrays on the device? A mixture is refused: it would be neither MPI's nor the GPU's."""
         places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
         if len(places) > 1:
-            self._refuse(op, "has arrays on the host and on the device", "give it arrays of one place")
+            self._refuse(op, "has arrays on the host and on the device", "give it arrays of one place, or choose -D transport=mpi_host")
         return places == {True}
 
     def _group(self, op: ExchangeOp | CollectiveOp) -> None:
@@ -215,7 +215,7 @@ class _Lowering:
         return op.collective is CollectiveKind.ALLREDUCE and op.reduce in _NCCL_REDUCE and not types & _NOT_NCCL
 
     def _refuse(self, op: ExchangeOp | CollectiveOp, why: str, mend: str) -> None:
-        self.findings.append(Diagnostic("transport", f"`{op.name}` {why}", op.span, mend))
+        self.findings.append(Diagnostic("ungroupable", f"`{op.name}` {why}", op.span, mend))
 
     def _exchange(self, op: ExchangeOp, own: dict[tuple[str, bool], bool]) -> None:
         names = _Names(op, prefix=self.exchanges > 1)

@@ -24,6 +24,14 @@ def test_emitted_text(path: Path, target: Target, golden: Compare) -> None:
         golden(GOLDEN / f"{path.stem}-{target.value}" / f"{name}.golden", files[name])
 
 
+@pytest.mark.parametrize("transport", ["nccl", "peer"])
+def test_groups_of_the_spmv(transport: str, golden: Compare) -> None:
+    files = emit(plan(SPMV, Target.CUDA, transport=transport))
+    assert "driver.py" not in files
+    for name in ("program.hpp", "iteration.hpp"):
+        golden(GOLDEN / f"spmv-cuda-{transport}" / f"{name}.golden", files[name])
+
+
 @pytest.mark.parametrize("lowering", ["staging", "mpi_cuda"])
 def test_lowerings_of_the_spmv(lowering: str, golden: Compare) -> None:
     choice = {"staging": {"staging": "ops"}, "mpi_cuda": {"transport": "mpi_cuda"}}[lowering]

@@ -87,7 +87,7 @@ def spmv(change: tuple[str, str], **choices: str) -> list[str]:
 
 def test_a_send_buffer_is_read_until_the_wait() -> None:
     """pack must have completed before the send is posted; without the edge both are named."""
-    for transport in ("mpi_host", "mpi_cuda", "nccl"):
+    for transport in ("mpi_host", "mpi_cuda", "nccl", "peer"):
         (said,) = spmv(("pack -> x.send;", ""), transport=transport)
         assert said == "`pack` and `x` write and read `x_send`, and no edge orders them"
 

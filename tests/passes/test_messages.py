@@ -56,8 +56,9 @@ def test_device_pointers_need_no_copies() -> None:
     assert not any(op.staged for op in graph.ops)
 
 
-def test_an_exchange_as_one_grouped_op() -> None:
-    graph = spmv({}, transport="nccl")
+@pytest.mark.parametrize("transport", ["nccl", "peer"])
+def test_an_exchange_as_one_grouped_op(transport: str) -> None:
+    graph = spmv({}, transport=transport)
     assert [op.name for op in graph.ops] == ["pack", "x", "yl", "yr", "y", "end"]
     assert (graph.by_name("x").action, graph.by_name("x").gpu) == (Action.GROUP, True)
     assert Space(graph).count() == 96

@@ -23,10 +23,11 @@ def test_each_lowering_has_a_line() -> None:
         "transport=mpi_host staging=ops": 23450,
         "transport=mpi_cuda": 2036,
         "transport=nccl": 96,
+        "transport=peer": 96,
     }
     # yl and yr: two implementations, four blocks each.
     assert dict(report.per_op) == {"yl": 8, "yr": 8}
-    assert report.whole == (2036 + 23450 + 2036 + 96) * 8 * 8
+    assert report.whole == (2036 + 23450 + 2036 + 96 + 96) * 8 * 8
 
 
 def test_a_choice_that_is_made_is_not_open() -> None:

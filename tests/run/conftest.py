@@ -24,9 +24,11 @@ from dagc.verify import Prover
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag"
+GROUPS = Path(__file__).parent / "data/groups.dag"
 SMALL = {
     SPMV: {"rows": "2000"},
     HALO: {"nx": "12", "ny": "10", "nz": "8", "nq": "2", "g": "2"},
+    GROUPS: {},
 }
 LOWERINGS = {
     "mpi_host": {"transport": "mpi_host"},

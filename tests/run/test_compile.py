@@ -63,8 +63,9 @@ def test_variants_and_blocks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_other_numbers_of_ranks(tmp_path: Path, ranks: int) -> None:
     """On one rank there are no messages, on one or three the faces of a dimension meet the same rank."""
-    for path in (SPMV, HALO):
-        done = _compile(path, tmp_path / path.stem, run=True, ranks=ranks, **QUICK)
+    for path, transport in ((SPMV, "mpi_host"), (HALO, "mpi_host"), *([(HALO, "nccl")] if ranks == 1 else [])):
+        defines = {"transport": transport}
+        done = _compile(path, tmp_path / f"{path.stem}-{transport}", defines=defines, run=True, ranks=ranks, **QUICK)
         assert done.result is not None
         assert done.result.ranks == ranks
 

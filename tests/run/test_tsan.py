@@ -131,7 +131,7 @@ def _mutant(built: Built, mutation: Mutation, seed: int) -> Traversal:
 
 def _functions(op: GraphOp) -> set[str]:
     """What the stack of an op's access shows; of a message, the stand-in for the MPI."""
-    if op.gpu and not isinstance(op.op, KernelOp):
+    if op.gpu and not isinstance(op.op, KernelOp) and op.action is not Action.GROUP:
         return {"memcpy"}
     if isinstance(op.op, KernelOp):
         return {op.op.kernel, "memcpy"} if op.copy_in or op.copy_out else {op.op.kernel}
@@ -162,6 +162,7 @@ KINDS = {
     "spmv-sync": (SPMV, DEVICE, drop_sync),
     "spmv-wait": (SPMV, DEVICE, drop_wait),
     "spmv-wait_recv": (SPMV, DEVICE, late_wait_recv),
+    "spmv-wait-grouped": (SPMV, LOWERINGS["nccl"], drop_wait),
     "spmv-sync-staged": (SPMV, OPS, drop_sync),
     "spmv-wait_recv-staged": (SPMV, HOST, late_wait_recv),
     "halo-record": (HALO, DEVICE, drop_record),
