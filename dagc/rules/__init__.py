@@ -1,5 +1,7 @@
 """Design rules: what the fast implementations of a program have in common (seed section IV)."""
 
+from dagc.rules.accuracy import Accuracy, ClassAccuracy, accuracy
+from dagc.rules.consistency import Checked, Verdict, check
 from dagc.rules.features import Samples
 from dagc.rules.labels import classify_times, noise_of
 from dagc.rules.learn import Learned, learn, paths
@@ -17,6 +19,7 @@ from dagc.rules.types import (
 )
 
 __all__ = [
-    "Boundary", "Classes", "Feature", "Kind", "Learned", "Node", "PerformanceClass", "Rule", "RuleSet", "Sample",
-    "Samples", "Tree", "classify_times", "learn", "noise_of", "paths",
+    "Accuracy", "Boundary", "Checked", "ClassAccuracy", "Classes", "Feature", "Kind", "Learned", "Node",
+    "PerformanceClass", "Rule", "RuleSet", "Sample", "Samples", "Tree", "Verdict", "accuracy", "check",
+    "classify_times", "learn", "noise_of", "paths",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from dagc.rules.features import Samples
 from dagc.rules.imply import Implications
@@ -13,6 +14,9 @@ from dagc.rules.labels import PERCENTILE, classify_times, noise_of
 from dagc.rules.tree import classify, train
 from dagc.rules.types import Classes, Feature, Rule, RuleSet, Sample, Tree
 from dagc.text import traversal_text
+
+if TYPE_CHECKING:
+    from dagc.rules.arrays import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,12 @@ def learn(
 ) -> Learned:
     """Rules that tell fast from slow samples.
 
-    `noise` is the relative standard deviation of a single measurement; class boundaries below the noise of the times
-    (medians of several measurements have less) are not drawn, unless `all_classes`. The order of the samples does not
-    matter. ValueError without samples.
+    `noise` is the relative standard deviation of a single measurement; medians of several have less. Class boundaries
+    below the noise of the times are not drawn, and the tree need not separate what the noise alone may have put on the
+    two sides of a boundary: giving a sample a class is an error only where its time is further from the range of that
+    class than the noise. With `all_classes`, or where the noise is not known (NaN), all is as in the seed: every
+    boundary is drawn, and every other class is an error.
+    The order of the samples does not matter. ValueError without samples.
     """
     import numpy as np
 
@@ -75,10 +82,23 @@ def learn(
     labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
     table = Samples.of(chosen)
     features, answers = table.features()
-    tree = train(answers, labels, len(classes.classes), features)
+    tree = train(answers, labels, _wrong(labels, classes), features)
     imply = Implications(table)
     rule_sets = _rule_sets(tree, imply)
     return Learned(chosen, classes, tuple(int(k) for k in labels), features, tree, rule_sets, noise)
+
+
+def _wrong(labels: Ints, classes: Classes) -> Bools:
+    """samples x classes: is it an error to give this class to this sample?"""
+    import numpy as np
+
+    wrong: Bools = labels[:, None] != np.arange(len(classes.classes))
+    if math.isnan(classes.noise):
+        return wrong
+    times = np.array(classes.times)[:, None]
+    fastest = np.array([c.fastest for c in classes.classes]) * (1 - classes.noise)
+    slowest = np.array([c.slowest for c in classes.classes]) * (1 + classes.noise)
+    return wrong & ((times < fastest) | (times > slowest))
 
 
 def _rule_sets(tree: Tree, imply: Implications) -> tuple[RuleSet, ...]:
@@ -86,7 +106,7 @@ def _rule_sets(tree: Tree, imply: Implications) -> tuple[RuleSet, ...]:
     for leaf, path in paths(tree):
         node = tree.nodes[leaf]
         rules = imply.merge(path)
-        out.append(RuleSet(node.number, rules, leaf, node.samples, node.counts, node.shares))
+        out.append(RuleSet(node.number, rules, leaf, node.samples, node.counts, node.shares, node.wrong))
     return tuple(sorted(out, key=lambda r: (r.number, -r.samples, r.leaf)))
 
 

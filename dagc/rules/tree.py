@@ -9,7 +9,7 @@ that was made first; so the same samples give the same tree, in whatever order t
 A tree with n leaves has depth n - 1 at most, so max_depth never binds; and growing best first, the tree of n + 1
 leaves extends that of n. So one growth gives all the trees that Algorithm 1 tries. Its error is the training error
 with all classes weighted equally, which is what a balanced tree minimises: the mean over the classes of the share of
-their samples that are given another class.
+their samples that are given a wrong class. What is wrong is the caller's to say (`dagc.rules.learn`).
 """
 
 from __future__ import annotations
@@ -35,30 +35,38 @@ class _Leaf:
     rows: Ints
     weights: Floats  # per class
     depth: int
+    error: float  # weight of its samples for which its class is wrong
     gain: float = 0.0
     feature: int = -1
     children: tuple[int, int] | None = None  # indices: yes, no
 
 
 class Growth:
-    """A tree that grows leaf by leaf. `table` is samples x features, `labels` the class of each sample, from 0."""
+    """A tree that grows leaf by leaf.
 
-    def __init__(self, table: Bools, labels: Ints, classes: int) -> None:
+    `table` is samples x features, `labels` the class of each sample, from 0; `wrong` (samples x classes): is it an
+    error to give this class to this sample?
+    """
+
+    def __init__(self, table: Bools, labels: Ints, wrong: Bools) -> None:
         import numpy as np
 
-        self.table = table
+        self.table, classes = table, wrong.shape[1]
         counts = np.bincount(labels, minlength=classes)
         # Every class weighs 1 / classes in all.
         weight = np.divide(1.0, counts * np.count_nonzero(counts), out=np.zeros(classes), where=counts > 0)
-        self.labels, self.counts, self.weight = labels, counts, weight
+        self.labels, self.classes = labels, classes
         self.one_hot: Floats = np.eye(classes)[labels] * weight
+        self.wrong = wrong
+        self.costs: Floats = wrong * weight[labels][:, None]
         self.nodes = [self._leaf(np.arange(len(labels)), 0)]
 
     def _leaf(self, rows: Ints, depth: int) -> _Leaf:
         import numpy as np
 
-        leaf = _Leaf(rows, self.one_hot[rows].sum(axis=0), depth)
-        total = leaf.weights.sum()
+        weights = self.one_hot[rows].sum(axis=0)
+        total = weights.sum()
+        leaf = _Leaf(rows, weights, depth, float(self.costs[rows, _largest(weights)].sum()))
         if np.count_nonzero(leaf.weights) < 2 or not self.table.shape[1]:
             return leaf
         yes: Floats = self.table[rows].T.astype(float) @ self.one_hot[rows]  # features x classes
@@ -87,8 +95,8 @@ class Growth:
 
     @property
     def error(self) -> float:
-        """Share of the weight that lies in leaves of another class."""
-        return float(sum(n.weights.sum() - n.weights.max() for n in self.nodes if n.children is None))
+        """Share of the weight that is given a wrong class."""
+        return sum(node.error for node in self.nodes if node.children is None)
 
     @property
     def depth(self) -> int:
@@ -101,17 +109,25 @@ class Growth:
     def _node(self, node: _Leaf, size: int, features: Sequence[Feature]) -> Node:
         import numpy as np
 
-        counts = tuple(int(c) for c in np.bincount(self.labels[node.rows], minlength=len(self.counts)))
+        counts = tuple(int(c) for c in np.bincount(self.labels[node.rows], minlength=self.classes))
         total = node.weights.sum()
         shares = tuple(float(w / total) for w in node.weights)
-        number = int(np.argmax(node.weights >= node.weights.max() - CLOSE))
+        number = _largest(node.weights)
         inner = node.children is not None and node.children[0] < size
         yes, no = node.children if inner and node.children else (-1, -1)
         feature = features[node.feature] if inner else None
-        return Node(feature, yes, no, node.depth, len(node.rows), counts, shares, number)
+        wrong = int(self.wrong[node.rows, number].sum())
+        return Node(feature, yes, no, node.depth, len(node.rows), counts, shares, number, wrong)
 
 
 _Tried: TypeAlias = tuple[int, float, int]  # leaf nodes allowed, error, depth
+
+
+def _largest(weights: Floats) -> int:
+    """The class with the largest weight; of equal ones the fastest."""
+    import numpy as np
+
+    return int(np.argmax(weights >= weights.max() - CLOSE))
 
 
 def _purity(weights: Floats) -> Floats:
@@ -122,12 +138,12 @@ def _purity(weights: Floats) -> Floats:
     return out
 
 
-def train(table: Bools, labels: Ints, classes: int, features: Sequence[Feature]) -> Tree:
+def train(table: Bools, labels: Ints, wrong: Bools, features: Sequence[Feature]) -> Tree:
     """Algorithm 1: the smallest tree whose error five more leaves do not lower.
 
     Starts with 2 leaves; while one of the next five sizes has a smaller error, it goes on from the first such.
     """
-    growth = Growth(table, labels, classes)
+    growth = Growth(table, labels, wrong)
     sizes = _grow(growth)
     tried: list[tuple[_Tried, int]] = list(islice(sizes, 1))
     chosen = 0

@@ -150,6 +150,7 @@ class RuleSet:
     samples   how many implementations it was learned from
     counts    per class, how many of them
     shares    per class, with all classes weighted equally (as the boxes of Fig. 6); they add up to 1
+    wrong     how many samples do not belong to its class, by more than the noise where that is known
     """
 
     number: int
@@ -158,11 +159,12 @@ class RuleSet:
     samples: int
     counts: tuple[int, ...]
     shares: tuple[float, ...]
+    wrong: int
 
     @property
     def sufficient(self) -> bool:
-        """Did all its samples belong to its class? Otherwise: insufficient rules (Table VII)."""
-        return self.counts[self.number] == self.samples
+        """Do these rules lead to their class? Otherwise: insufficient rules (Table VII)."""
+        return not self.wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class Node:
     counts: tuple[int, ...]
     shares: tuple[float, ...]
     number: int  # the class with the largest share
+    wrong: int  # samples that are an error there
 
     @property
     def leaf(self) -> bool:
@@ -187,7 +190,7 @@ class Node:
 class Tree:
     """`nodes[0]` is the root; children come after their parents, `yes` first.
 
-    error   training error with all classes weighted equally
+    error   training error with all classes weighted equally; see dagc.rules.learn for what counts as an error
     search  (leaf nodes allowed, training error, depth) of each tree that Algorithm 1 tried, in order (Fig. 5)
     """
 

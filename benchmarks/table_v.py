@@ -1,0 +1,195 @@
+"""Class accuracy after so many measurements (Table V of the seed paper), replayed from a recorded exploration.
+
+    python benchmarks/table_v.py [RESULTS.db] [--strategies mcts random] [--seeds 20] [--json F] [--markdown F]
+
+Without a file: the 2036 implementations of the SpMV recorded on four H200s (tests/data). For each strategy and seed the
+search is handed one recorded pass of each implementation that it asks for, drawn by the seed. Rules are learned from
+the first 50, 100, 200, 400 and from all of these single measurements; then the tree classifies every implementation,
+and counts as right where the median of all its passes lies in the range of the class that it is given.
+
+Two ways to label: `paper` draws every boundary above the 98th percentile of prominence; `distinct`, what dagc does,
+only those above the noise floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from dagc.api_results import Loaded  # noqa: E402
+from dagc.graph import Graph  # noqa: E402
+from dagc.results import Configuration, Results  # noqa: E402
+from dagc.rules import Sample, Samples, accuracy, learn  # noqa: E402
+from dagc.search.domain import Arm, Domain  # noqa: E402
+from dagc.search.replay import ReplayMachine  # noqa: E402
+from dagc.search.strategy import find  # noqa: E402
+from dagc.space import Space  # noqa: E402
+from dagc.text import parse_traversal  # noqa: E402
+
+SIZES = (50, 100, 200, 400)
+PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}
+LABELS = ("paper", "distinct")
+
+
+def load(path: str | None) -> tuple[Results, dict[Configuration, Graph]]:
+    """A recorded exploration and the graphs of its configurations."""
+    if path is None:
+        from tests.data.h200 import h200_graph, h200_results
+
+        results = h200_results()
+        return results, {results.implementations[0].configuration: h200_graph()}
+    loaded = Loaded(path)
+    return loaded.results, dict(loaded.graphs)
+
+
+def whole(results: Results, graphs: dict[Configuration, Graph]) -> list[Sample]:
+    """Every implementation with the median of its passes."""
+    return [
+        Sample(
+            graphs[i.configuration], i.configuration, parse_traversal(i.traversal, graphs[i.configuration]),
+            i.seconds(results.reference), len(i.measurements),
+        )
+        for i in results.measured()
+    ]  # fmt: skip
+
+
+def searched(name: str, seed: int, results: Results, domain: Domain, most: int) -> list[Sample]:
+    """The first `most` measurements of a search: one pass of each implementation, in the order of the search."""
+    strategy, machine = find(name)(domain, seed), ReplayMachine(results, domain, seed)
+    out: list[Sample] = []
+    while len(out) < most and (candidate := strategy.propose()) is not None:
+        outcome = machine.measure(candidate)
+        strategy.observe(candidate, outcome)
+        if not outcome.failure:
+            arm = domain.arms[candidate.arm]
+            out.append(Sample(arm.space.graph, arm.configuration, candidate.traversal, outcome.seconds))
+    return out
+
+
+def one(samples: Sequence[Sample], noise: float, table: Samples, times: list[float]) -> dict[str, dict[str, float]]:
+    """Both ways to label: figures of one set of rules."""
+    out = {}
+    for labels in LABELS:
+        learned = learn(samples, noise, all_classes=labels == "paper")
+        found = accuracy(learned, table, times)
+        out[labels] = {
+            "accuracy": found.share,
+            "chance": found.chance,
+            "tolerant": found.tolerant,
+            "by_boundary": found.by_boundary,
+            "classes": len(found.classes),
+            "dropped": len(learned.classes.dropped),
+            "width": statistics.mean(c.width for c in found.classes),
+            "widest": max(c.width for c in found.classes),
+            "leaves": learned.tree.leaves,
+            "depth": learned.tree.depth,
+        }
+    return out
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "mean": statistics.mean(values), "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "least": min(values), "most": max(values),
+    }  # fmt: skip
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    results, graphs = load(args.results)
+    samples = whole(results, graphs)
+    table, times = Samples.of(samples), [s.seconds for s in samples]
+    domain = Domain([Arm(c, Space(g)) for c, g in graphs.items()])
+    sizes = [*(n for n in SIZES if n < len(samples)), len(samples)]
+    runs: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
+    for name in args.strategies:
+        for seed in range(args.seeds):
+            before = time.perf_counter()
+            found = searched(name, seed, results, domain, len(samples))
+            for size in sizes:
+                key = "all" if size == len(samples) else str(size)
+                for labels, figures in one(found[:size], results.noise, table, times).items():
+                    runs.setdefault(name, {}).setdefault(labels, {}).setdefault(key, []).append(figures)
+            print(f"{name} seed {seed}: {time.perf_counter() - before:.1f} s", file=sys.stderr)
+    rows = {
+        name: {
+            labels: {
+                key: {figure: spread([f[figure] for f in figures]) for figure in figures[0]}
+                for key, figures in by_size.items()
+            }
+            for labels, by_size in by_labels.items()
+        }
+        for name, by_labels in runs.items()
+    }
+    return {
+        "what": "class accuracy after so many measurements (Table V)",
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "data": args.results or "tests/data/spmv-2036-4xh200.csv",
+        "implementations": len(samples),
+        "noise": results.noise,
+        "seeds": args.seeds,
+        "paper": PAPER,
+        "medians": one(samples, results.noise, table, times),
+        "rows": rows,
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """One table for each way to label."""
+    out = [
+        f"{found['implementations']} implementations ({found['data']}), noise floor of one measurement "
+        f"{100 * found['noise']:.1f} %, {found['seeds']} seeds: mean, standard deviation in brackets.\n",
+    ]
+    for labels in LABELS:
+        out.append(f"Labels: {labels}\n")
+        out.append("| strategy | measurements | accuracy | paper | random labels | classes | mean width | widest | within "
+                   "noise | leaves |")  # fmt: skip
+        out.append("|---|---|---|---|---|---|---|---|---|---|")
+        for name, by_labels in found["rows"].items():
+            for key, f in by_labels[labels].items():
+                paper = f"{found['paper'][key]:.2f}" if name == "mcts" else ""
+                noise = found["noise"]
+                out.append(
+                    f"| {name} | {key} | **{f['accuracy']['mean']:.3f}** ({f['accuracy']['deviation']:.3f}) | {paper} | "
+                    f"{f['chance']['mean']:.2f} | {f['classes']['mean']:.1f} | {f['width']['mean'] / noise:.1f} noise | "
+                    f"{f['widest']['mean'] / noise:.1f} noise | {f['tolerant']['mean']:.3f} | {f['leaves']['mean']:.0f} |"
+                )
+        m = found["medians"][labels]
+        out.append(
+            f"| medians of all passes | all | **{m['accuracy']:.3f}** | | {m['chance']:.2f} | {m['classes']} | "
+            f"{m['width'] / found['noise']:.1f} noise | {m['widest'] / found['noise']:.1f} noise | {m['tolerant']:.3f} | "
+            f"{m['leaves']} |\n"
+        )
+    return "\n".join(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("results", nargs="?", help="a results file (default: the recorded H200 data)")
+    parser.add_argument("--strategies", nargs="+", default=["mcts", "random"], metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--json", metavar="F")
+    parser.add_argument("--markdown", metavar="F")
+    args = parser.parse_args()
+    found = measure(args)
+    if args.json:
+        Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
+    text = markdown(found)
+    if args.markdown:
+        Path(args.markdown).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
