@@ -45,6 +45,7 @@ def emit(plan: Plan) -> dict[str, str]:
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
         "device_messages": _device_messages(plan),
         "captured": bool(iteration.stretches),
+        "repeat": _repeat(plan, layout),
         "view": program,
         "nccl": uses_nccl(plan),
         "threads": bool(program.groups) and plan.target is Target.HOST,  # do streams call MPI?
@@ -56,7 +57,7 @@ def emit(plan: Plan) -> dict[str, str]:
         "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
         "program.hpp": tidy(render("bench/program.hpp.j2", **common)),
         "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
-        bench: tidy(render("bench/bench.cpp.j2", repeat=_repeat(plan, layout), verified=_verified(plan), **common)),
+        bench: tidy(render("bench/bench.cpp.j2", verified=_verified(plan), **common)),
         runner: tidy(
             render(
                 "bench/runner.cpp.j2",

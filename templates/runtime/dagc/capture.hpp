@@ -1,6 +1,7 @@
 // CUDA graphs of the stretches of a traversal: captured once, launched as one.
 #pragma once
 
+#include <string>
 #include <utility>
 
 #include "dagc/check.hpp"
@@ -30,7 +31,9 @@ class CapturedGraph {
     // Relaxed: libraries may allocate on their first use.
     DAGC_CUDA(cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed));
     work();
-    DAGC_CUDA(cudaStreamEndCapture(origin, &graph));
+    if (const cudaError_t status = cudaStreamEndCapture(origin, &graph); status != cudaSuccess)
+      fail(exit_run_failed, std::string("these ops cannot be captured in a CUDA graph: ") + cudaGetErrorString(status) +
+                                " (one of them synchronises, or uses another stream; compile with capture=false)");
     DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, 0));
     DAGC_CUDA(cudaGraphDestroy(graph));
     DAGC_CUDA(cudaGraphUpload(executable_, origin));

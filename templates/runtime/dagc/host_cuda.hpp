@@ -16,6 +16,7 @@
 
 #include "host_block.hpp"
 #include "host_device.hpp"
+#include "host_graph.hpp"
 #include "host_runtime.hpp"
 #include "host_stream.hpp"
 #include "host_types.hpp"
@@ -85,6 +86,7 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() {
+  if (dagc::host::capturing) return dagc::host::spoil(cudaErrorStreamCaptureUnsupported);
   dagc::host::Runtime::get().synchronize_all();
   return cudaSuccess;
 }
@@ -220,12 +222,14 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 inline cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (dagc::host::captures(stream)) return dagc::host::spoil(cudaErrorStreamCaptureUnsupported);
   dagc::host::Runtime::get().synchronize(*stream);
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamQuery(cudaStream_t handle) {
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (dagc::host::captures(stream)) return dagc::host::spoil(cudaErrorStreamCaptureUnsupported);
   return stream->idle() ? cudaSuccess : cudaErrorNotReady;
 }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
@@ -236,11 +240,11 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, u
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr || event == nullptr || !event->open())
     return dagc::host::remember(cudaErrorInvalidResourceHandle);
-  if (dagc::host::capturing && dagc::host::capturing->has(event)) {
-    if (!dagc::host::captures(stream)) dagc::host::capturing->streams.push_back(stream);
+  if (dagc::host::captured(event)) {
+    dagc::host::capturing->wait(stream, event);
     return cudaSuccess;
   }
-  if (dagc::host::captures(stream)) return dagc::host::remember(cudaErrorStreamCaptureIsolation);
+  if (dagc::host::captures(stream)) return dagc::host::spoil(cudaErrorStreamCaptureIsolation);
   if (dagc::host::Record* record = event->held())
     stream->push([record] {
       record->wait();
@@ -266,13 +270,14 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle = null
   if (stream == nullptr || event == nullptr || !event->open())
     return dagc::host::remember(cudaErrorInvalidResourceHandle);
   if (dagc::host::captures(stream))
-    dagc::host::capturing->events.push_back(event);
+    dagc::host::capturing->record(stream, event);
   else
     event->record(*stream);
   return cudaSuccess;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (dagc::host::captured(event)) return dagc::host::spoil(cudaErrorCapturedEvent);
   if (dagc::host::Record* record = event->held()) {
     record->wait();
     record->drop();
@@ -281,6 +286,7 @@ inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 inline cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event == nullptr || !event->open()) return dagc::host::remember(cudaErrorInvalidResourceHandle);
+  if (dagc::host::captured(event)) return dagc::host::spoil(cudaErrorCapturedEvent);
   dagc::host::Record* record = event->held();
   if (record == nullptr) return cudaSuccess;
   const bool reached = record->reached();
@@ -299,42 +305,4 @@ inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, 
   if (to != nullptr) to->drop();
   if (!recorded) return dagc::host::remember(cudaErrorInvalidResourceHandle);
   return reached ? cudaSuccess : cudaErrorNotReady;
-}
-
-// ---- graphs ---------------------------------------------------------------------------------------------------------
-
-inline cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
-  CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
-  if (stream == nullptr || dagc::host::capturing) return dagc::host::remember(cudaErrorInvalidResourceHandle);
-  dagc::host::capturing = std::make_unique<dagc::host::Capture>();
-  dagc::host::capturing->streams.push_back(stream);
-  return cudaSuccess;
-}
-// That the streams which forked have joined again is CUDA's to check: here all nodes run in one order anyway.
-inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = nullptr;
-  if (!dagc::host::capturing || dagc::host::capturing->streams.front() != stream)
-    return dagc::host::remember(cudaErrorInvalidResourceHandle);
-  auto nodes = std::make_shared<std::vector<dagc::host::Work>>(std::move(dagc::host::capturing->nodes));
-  dagc::host::capturing.reset();
-  *graph = new CUgraph_st{std::move(nodes)};
-  return cudaSuccess;
-}
-inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long = 0) {
-  *executable = new CUgraphExec_st{graph->nodes};
-  return cudaSuccess;
-}
-inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  return dagc::host::issue(stream, [nodes = executable->nodes] {
-    for (const dagc::host::Work& node : *nodes) node();
-  });
-}
-inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return cudaSuccess;
-}
-inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  delete executable;
-  return cudaSuccess;
 }

@@ -10,14 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "host_graph.hpp"
+#include "host_capture.hpp"
 #include "host_stream.hpp"
 #include "host_types.hpp"
 
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
-using cudaGraph_t = CUgraph_st*;
-using cudaGraphExec_t = CUgraphExec_st*;
 using cudaHostFn_t = void (*)(void*);
 
 inline constexpr cudaStream_t cudaStreamLegacy = nullptr;
@@ -79,6 +77,8 @@ class Runtime {
     record->wait();
     record->drop();
   }
+  // A mark at the end of what was issued on a stream so far, held for the caller.
+  Record* mark(CUstream_st& stream) { return marks_.record_held(stream); }
   void synchronize_null() {
     if (CUstream_st* stream = null_.load(std::memory_order_acquire)) synchronize(*stream);
   }
@@ -131,13 +131,19 @@ class Runtime {
   CUevent_st marks_{cudaEventDisableTiming};  // for marks of one use: only its records matter
 };
 
+// What cannot be asked while a graph is captured spoils the capture.
+inline cudaError_t spoil(cudaError_t error) {
+  capturing->spoil();
+  return remember(error);
+}
+
 // Issues `work` on a stream.
 template <class F>
 cudaError_t issue(cudaStream_t handle, F work) {
   CUstream_st* stream = Runtime::get().resolve(handle);
   if (stream == nullptr) return remember(cudaErrorInvalidResourceHandle);
   if (captures(stream))
-    capturing->nodes.emplace_back(std::move(work));
+    capturing->work(stream, std::move(work));
   else
     stream->push(std::move(work));
   return cudaSuccess;

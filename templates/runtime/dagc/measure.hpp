@@ -135,22 +135,24 @@ inline Measurement measure(const std::function<void()>& iteration, const std::fu
 // One measurement of at least `seconds`: seconds per iteration, maximum over the ranks, the same on every rank.
 //
 // A first batch of about a tenth of it warms up and says how many iterations the measurement needs; `guess` (about what
-// an iteration takes, 0: not known) says how many the first batch needs. Collective.
+// an iteration takes, 0: not known) says how many the first batch needs. `max_iterations`: as in MeasureOptions.
+// Collective.
 inline double measure_once(const std::function<void()>& iteration, const std::function<void()>& reset, MPI_Comm comm,
-                           double seconds, double guess, std::int64_t* iterations) {
+                           double seconds, double guess, std::int64_t max_iterations, std::int64_t* iterations) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
+  const std::int64_t batch = max_iterations > 0 ? max_iterations : most;
   const auto needed = [most](double goal, double each) {
     return each > 0 ? std::min(most, static_cast<std::int64_t>(std::ceil(std::min(goal / each, 1e15))) + 1) : most;
   };
   std::int64_t n = guess > 0 ? needed(0.1 * seconds, guess) : 1;
-  double taken = detail::timed(iteration, reset, n, most, comm);
+  double taken = detail::timed(iteration, reset, n, batch, comm);
   while (taken < 0.05 * seconds) {
     n = std::max(n + 1, std::min(10 * n, needed(0.1 * seconds, taken / static_cast<double>(n))));
-    taken = detail::timed(iteration, reset, n, most, comm);
+    taken = detail::timed(iteration, reset, n, batch, comm);
   }
   do {
     n = taken < seconds ? needed(1.05 * seconds, taken / static_cast<double>(n)) : n;
-    taken = detail::timed(iteration, reset, n, most, comm);
+    taken = detail::timed(iteration, reset, n, batch, comm);
   } while (taken < seconds);
   *iterations = n;
   return taken / static_cast<double>(n);

@@ -137,41 +137,65 @@ class Runner {
   // One run without captures, op by op: per row the times at which the CPU began and ended it, and at which the GPU
   // began and ended an op, in seconds from the start; NaN where there is none. `out`: 4 numbers a row. Collective.
   void trace(const Prepared& table, double* out) {
+    using Clock = std::chrono::steady_clock;
     const std::size_t n = table.rows.size();
-    std::vector<cudaEvent_t> marks(2 * n + 1);
+    std::vector<cudaEvent_t> marks(2 * n);
     for (cudaEvent_t& mark : marks) DAGC_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDefault));
-    cudaStream_t base = program_.stream.empty() ? cudaStream_t{} : program_.stream[0];
     execute_plain(table);
     DAGC_CUDA(cudaDeviceSynchronize());
+    Clock::time_point base_time;
+    const cudaEvent_t base = base_event(&base_time);
     DAGC_MPI(MPI_Barrier(comm_));
-    DAGC_CUDA(cudaEventRecord(marks[2 * n], base));
-    DAGC_CUDA(cudaEventSynchronize(marks[2 * n]));
-    const auto start = std::chrono::steady_clock::now();
-    const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    const Clock::time_point start = Clock::now();
+    const auto now = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
     const auto on_gpu = [&](const Row& r) { return r.kind == row_issue && r.b >= 0; };
     for (std::size_t i = 0; i < n; ++i) {
       const Row& r = table.rows[i];
       cudaStream_t stream = on_gpu(r) ? program_.stream[static_cast<std::size_t>(r.b)] : cudaStream_t{};
       if (on_gpu(r)) DAGC_CUDA(cudaEventRecord(marks[2 * i], stream));
+      position_.store(static_cast<std::int64_t>(i), std::memory_order_relaxed);
       out[4 * i] = now();
       step(r);
       out[4 * i + 1] = now();
       if (on_gpu(r)) DAGC_CUDA(cudaEventRecord(marks[2 * i + 1], stream));
     }
+    position_.store(-1, std::memory_order_relaxed);
     DAGC_CUDA(cudaDeviceSynchronize());
+    const double offset = std::chrono::duration<double>(base_time - start).count();
     for (std::size_t i = 0; i < n; ++i) {
       out[4 * i + 2] = out[4 * i + 3] = std::numeric_limits<double>::quiet_NaN();
       if (!on_gpu(table.rows[i])) continue;
       for (std::size_t k = 0; k < 2; ++k) {
         float milliseconds = 0;
-        DAGC_CUDA(cudaEventElapsedTime(&milliseconds, marks[2 * n], marks[2 * i + k]));
-        out[4 * i + 2 + k] = static_cast<double>(milliseconds) * 1e-3;
+        DAGC_CUDA(cudaEventElapsedTime(&milliseconds, base, marks[2 * i + k]));
+        out[4 * i + 2 + k] = offset + static_cast<double>(milliseconds) * 1e-3;
       }
     }
     for (cudaEvent_t mark : marks) DAGC_CUDA(cudaEventDestroy(mark));
+    DAGC_CUDA(cudaEventDestroy(base));
   }
 
  private:
+  // An event, and when the GPU reached it on the CPU's clock: the middle of the shortest of a few round trips.
+  cudaEvent_t base_event(std::chrono::steady_clock::time_point* when) {
+    using Clock = std::chrono::steady_clock;
+    cudaEvent_t best = nullptr, other = nullptr;
+    for (cudaEvent_t* event : {&best, &other}) DAGC_CUDA(cudaEventCreateWithFlags(event, cudaEventDefault));
+    Clock::duration shortest = Clock::duration::max();
+    for (int i = 0; i < 10; ++i) {
+      const Clock::time_point before = Clock::now();
+      DAGC_CUDA(cudaEventRecord(other, program_.stream.empty() ? cudaStream_t{} : program_.stream[0]));
+      DAGC_CUDA(cudaEventSynchronize(other));
+      const Clock::duration taken = Clock::now() - before;
+      if (taken >= shortest) continue;
+      shortest = taken;
+      *when = before + taken / 2;
+      std::swap(best, other);
+    }
+    DAGC_CUDA(cudaEventDestroy(other));
+    return best;
+  }
+
   void step(const Row& r) {
     const std::size_t a = static_cast<std::size_t>(r.a), b = static_cast<std::size_t>(r.b);
     switch (r.kind) {
@@ -253,17 +277,27 @@ inline std::vector<std::vector<Row>> read_tables(const std::string& path) {
 
 // ---- main program ----------------------------------------------------------------------------------------------------
 
+// The program that a runner belongs to, as it was compiled.
+template <class Program>
+struct Compiled {
+  const std::vector<Row>& plan;
+  void (*iteration)(Program&);               // the plan as straight-line code
+  void (*capture)(Program&);                 // makes its graphs; null: it has none
+  std::int64_t (*longest)(const Program&);   // MeasureOptions::max_iterations
+  bool carried, device_messages, threads;    // resets before measurements; MPI gets device pointers, is called by streams
+};
+
 // Times straight-line code and the same traversal as a table, in turn; medians and their ratio.
 template <class Program>
-void compare(Runner<Program>& runner, const Prepared& rows, void (*iteration)(Program&), bool carried,
+void compare(Runner<Program>& runner, const Prepared& rows, const Compiled<Program>& compiled,
              const MeasureOptions& timing, bool speak, JsonObject& record) {
   MeasureOptions once = timing;
   once.repeats = 1;
   std::vector<double> straight, table, ratio;
-  const auto reset = [&] { if (carried) runner.program().reset(); };
+  const auto reset = [&] { if (compiled.carried) runner.program().reset(); };
   for (std::int64_t i = 0; i < timing.repeats; ++i) {
     const auto time = [&](bool as_table) {
-      const auto run = [&] { as_table ? runner.execute(rows) : iteration(runner.program()); };
+      const auto run = [&] { as_table ? runner.execute(rows) : compiled.iteration(runner.program()); };
       return measure(run, reset, MPI_COMM_WORLD, once).seconds[0];
     };
     const bool first = i % 2 != 0;  // who goes first alternates
@@ -281,8 +315,7 @@ void compare(Runner<Program>& runner, const Prepared& rows, void (*iteration)(Pr
 }
 
 template <class Program>
-int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vector<Row>& plan, void (*iteration)(Program&),
-                void (*capture)(Program&), bool carried, bool device_messages, bool threads) {
+int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<Program>& compiled) {
   std::string data, tables_file, json;
   MeasureOptions timing;
   timing.seconds = 0;
@@ -299,14 +332,15 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vecto
   options.parse(argc, argv);
   if (timing.repeats == 0) timing.repeats = comparing ? 20 : 1;
 
-  Mpi mpi(&argc, &argv, threads);
+  Mpi mpi(&argc, &argv, compiled.threads);
   check_ranks(data, mpi.rank(), mpi.ranks(), MPI_COMM_WORLD);
   take_gpu(mpi.rank(), MPI_COMM_WORLD);
-  if (device_messages) require_device_pointers(device_pointers);
+  if (compiled.device_messages) require_device_pointers(device_pointers);
   runner.open(data, MPI_COMM_WORLD);
+  timing.max_iterations = compiled.longest(runner.program());
 
   const std::vector<std::vector<Row>> tables =
-      tables_file.empty() ? std::vector<std::vector<Row>>{plan} : read_tables(tables_file);
+      tables_file.empty() ? std::vector<std::vector<Row>>{compiled.plan} : read_tables(tables_file);
   const bool speak = mpi.rank() == 0 && json != "-";
   int wrong = 0;
   std::string results;
@@ -322,7 +356,8 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vecto
       ++wrong;
       result.field("wrong", difference);
     } else if (timing.seconds > 0 && !comparing) {
-      const Measurement m = measure([&] { runner.execute(*table); }, [&] { if (carried) runner.program().reset(); }, MPI_COMM_WORLD, timing);
+      const auto reset = [&] { if (compiled.carried) runner.program().reset(); };
+      const Measurement m = measure([&] { runner.execute(*table); }, reset, MPI_COMM_WORLD, timing);
       result.field("time", to_json(m));
       said += "  " + time_text(m.stats.median);
     }
@@ -334,10 +369,10 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const std::vecto
   if (comparing && !wrong) {
     if (timing.seconds <= 0) timing.seconds = 0.01;
     std::string bad;
-    const auto table = runner.prepare(plan.data(), static_cast<std::int64_t>(plan.size()), &bad);
+    const auto table = runner.prepare(compiled.plan.data(), static_cast<std::int64_t>(compiled.plan.size()), &bad);
     if (!table) fail(exit_bad_input, bad);
-    if (capture != nullptr) capture(runner.program());
-    compare(runner, *table, iteration, carried, timing, speak, record);
+    if (compiled.capture != nullptr) compiled.capture(runner.program());
+    compare(runner, *table, compiled, timing, speak, record);
   }
   if (mpi.rank() == 0 && !json.empty()) write_json(json, record);
   return wrong ? exit_wrong_result : exit_good;

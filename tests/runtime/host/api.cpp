@@ -343,6 +343,107 @@ void idle_streams_use_no_processor() {
   a.open();
 }
 
+// What `work` issues on `origin`, and on streams that fork from it, as a graph that can be launched.
+template <class Work>
+cudaGraphExec_t captured(cudaStream_t origin, Work work) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  GOOD(cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed));
+  work();
+  GOOD(cudaStreamEndCapture(origin, &graph));
+  GOOD(cudaGraphInstantiate(&executable, graph, 0));
+  GOOD(cudaGraphDestroy(graph));
+  return executable;
+}
+
+void graphs_run_what_was_captured() {  // in two streams, at each launch, and not before
+  Gate a, b;
+  const cudaEvent_t fork = event(), join = event();
+  int* calls;
+  GOOD(cudaMalloc(&calls, sizeof *calls));
+  *calls = 0;
+  const cudaGraphExec_t graph = captured(a.stream, [&] {
+    dagc::launch(count, 1, 1, 0, a.stream, calls);
+    GOOD(cudaEventRecord(fork, a.stream));
+    GOOD(cudaStreamWaitEvent(b.stream, fork, 0));
+    dagc::launch(count, 1, 10, 0, b.stream, calls);
+    GOOD(cudaEventRecord(join, b.stream));
+    GOOD(cudaStreamWaitEvent(a.stream, join, 0));
+    dagc::launch(count, 1, 100, 0, a.stream, calls);
+  });
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(*calls == 0);
+  b.close();  // what `b` does later is nothing to the graph, wherever that is launched
+  for (int i = 1; i <= 3; ++i) {
+    GOOD(cudaGraphLaunch(graph, i == 2 ? nullptr : a.stream));
+    GOOD(cudaStreamSynchronize(i == 2 ? nullptr : a.stream));
+    EXPECT(*calls == 111 * i);
+  }
+  GOOD(cudaGraphLaunch(graph, a.stream));
+  GOOD(cudaGraphExecDestroy(graph));  // the launch is under way
+  GOOD(cudaStreamSynchronize(a.stream));
+  EXPECT(*calls == 444);
+  b.open();
+  GOOD(cudaFree(calls));
+}
+
+void graphs_run_side_by_side_what_nothing_orders() {
+  Gate a, b;
+  const cudaEvent_t fork = event(), join = event();
+  std::atomic<bool> flag{false};
+  const auto wait = [](void* on) {
+    while (!*static_cast<std::atomic<bool>*>(on)) usleep(50);
+  };
+  const auto set = [](void* on) { *static_cast<std::atomic<bool>*>(on) = true; };
+  const cudaGraphExec_t graph = captured(a.stream, [&] {
+    GOOD(cudaEventRecord(fork, a.stream));
+    GOOD(cudaStreamWaitEvent(b.stream, fork, 0));
+    GOOD(cudaLaunchHostFunc(a.stream, wait, &flag));  // captured first, ends last
+    GOOD(cudaLaunchHostFunc(b.stream, set, &flag));
+    GOOD(cudaEventRecord(join, b.stream));
+    GOOD(cudaStreamWaitEvent(a.stream, join, 0));
+  });
+  GOOD(cudaGraphLaunch(graph, a.stream));
+  GOOD(cudaStreamSynchronize(a.stream));
+  EXPECT(flag);
+  GOOD(cudaGraphExecDestroy(graph));
+}
+
+void captures_that_cuda_refuses() {
+  Gate a, b;
+  const cudaEvent_t e = event(), before = event();
+  GOOD(cudaEventRecord(before, b.stream));
+  const auto status = [&](auto work) {
+    cudaGraph_t graph = nullptr;
+    GOOD(cudaStreamBeginCapture(a.stream, cudaStreamCaptureModeRelaxed));
+    work();
+    const cudaError_t end = cudaStreamEndCapture(a.stream, &graph);
+    EXPECT((end == cudaSuccess) == (graph != nullptr));
+    GOOD(cudaGraphDestroy(graph));
+    return end;
+  };
+  EXPECT(status([] {}) == cudaSuccess);
+  EXPECT(status([&] { EXPECT(cudaStreamSynchronize(a.stream) == cudaErrorStreamCaptureUnsupported); }) ==
+         cudaErrorStreamCaptureInvalidated);
+  EXPECT(status([] { EXPECT(cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported); }) ==
+         cudaErrorStreamCaptureInvalidated);
+  EXPECT(status([&] {
+           GOOD(cudaEventRecord(e, a.stream));
+           EXPECT(cudaEventSynchronize(e) == cudaErrorCapturedEvent);
+         }) == cudaErrorStreamCaptureInvalidated);
+  EXPECT(status([&] { EXPECT(cudaStreamWaitEvent(a.stream, before, 0) == cudaErrorStreamCaptureIsolation); }) ==
+         cudaErrorStreamCaptureInvalidated);
+  EXPECT(status([&] {  // b forks, and does not join
+           GOOD(cudaEventRecord(e, a.stream));
+           GOOD(cudaStreamWaitEvent(b.stream, e, 0));
+           dagc::launch(nothing, 1, 1, 0, b.stream);
+         }) == cudaErrorStreamCaptureUnjoined);
+  cudaGraph_t graph = nullptr;
+  EXPECT(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed) == cudaErrorStreamCaptureUnsupported);
+  EXPECT(cudaStreamEndCapture(a.stream, &graph) == cudaErrorInvalidValue);
+  GOOD(cudaStreamSynchronize(a.stream));
+}
+
 constexpr Case kCases[] = {
 #define CASE(name) \
   { #name, name }
@@ -361,6 +462,9 @@ constexpr Case kCases[] = {
     CASE(many_threads_issue),
     CASE(sleeping_and_waking),
     CASE(idle_streams_use_no_processor),
+    CASE(graphs_run_what_was_captured),
+    CASE(graphs_run_side_by_side_what_nothing_orders),
+    CASE(captures_that_cuda_refuses),
 };
 
 }  // namespace

@@ -55,6 +55,24 @@ int use(const int* from) {
   return sum;
 }
 
+// `b` forks from `a`, makes x, and joins again; then `a` reads it. All within a graph. Without `ordered` a reads early.
+cudaGraphExec_t graph_of_two_streams(const World& w, bool ordered) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  GOOD(cudaStreamBeginCapture(w.a, cudaStreamCaptureModeRelaxed));
+  GOOD(cudaEventRecord(w.e, w.a));
+  GOOD(cudaStreamWaitEvent(w.b, w.e, 0));
+  w.set(w.x, 1, w.b);
+  GOOD(cudaEventRecord(w.f, w.b));
+  if (!ordered) w.move(w.y, w.x, w.a);
+  GOOD(cudaStreamWaitEvent(w.a, w.f, 0));
+  if (ordered) w.move(w.y, w.x, w.a);
+  GOOD(cudaStreamEndCapture(w.a, &graph));
+  GOOD(cudaGraphInstantiate(&executable, graph, 0));
+  GOOD(cudaGraphDestroy(graph));
+  return executable;
+}
+
 // ---- sound ----------------------------------------------------------------------------------------------------------
 
 void sound_event_synchronize() {
@@ -152,6 +170,18 @@ void sound_message() {
   DAGC_TSAN_WRITE(w.y, kN * sizeof(int));  // received
   w.move(w.z, w.y, w.b);
   GOOD(cudaStreamSynchronize(w.b));
+}
+
+void sound_graph() {
+  const World w;
+  const cudaGraphExec_t graph = graph_of_two_streams(w, true);
+  for (int i = 0; i < 20; ++i) {
+    GOOD(cudaGraphLaunch(graph, w.a));
+    GOOD(cudaStreamSynchronize(w.a));
+    EXPECT(use(w.y) == kN);
+    w.y[3] = 0;
+  }
+  GOOD(cudaGraphExecDestroy(graph));
 }
 
 // ---- broken: one synchronisation is missing -------------------------------------------------------------------------
@@ -255,6 +285,21 @@ void broken_write_while_read() {  // the CPU overwrites what was issued to be re
   w.set(w.z, 1, w.a);
   GOOD(cudaStreamSynchronize(w.a));
 }
+void broken_graph() {  // the order of capturing is none
+  const World w;
+  const cudaGraphExec_t graph = graph_of_two_streams(w, false);
+  GOOD(cudaGraphLaunch(graph, w.a));
+  GOOD(cudaStreamSynchronize(w.a));
+  GOOD(cudaGraphExecDestroy(graph));
+}
+void broken_graph_not_waited_for() {
+  const World w;
+  const cudaGraphExec_t graph = graph_of_two_streams(w, true);
+  GOOD(cudaGraphLaunch(graph, w.a));
+  late();
+  use(w.y);
+  GOOD(cudaGraphExecDestroy(graph));
+}
 void broken_memset_is_asynchronous() {
   const World w;
   GOOD(cudaMemset(w.x, 0, kN * sizeof(int)));
@@ -331,6 +376,7 @@ constexpr Case kCases[] = {
     CASE(sound_legacy_stream),
     CASE(sound_barriers),
     CASE(sound_message),
+    CASE(sound_graph),
     CASE(broken_no_synchronize),
     CASE(broken_record_without_synchronize),
     CASE(broken_issuing_is_no_synchronize),
@@ -343,6 +389,8 @@ constexpr Case kCases[] = {
     CASE(broken_reused_record),
     CASE(broken_write_while_read),
     CASE(broken_memset_is_asynchronous),
+    CASE(broken_graph),
+    CASE(broken_graph_not_waited_for),
     CASE(broken_async_copy),
     CASE(broken_barrier_kernel),
     CASE(broken_query_not_ready),
