@@ -147,31 +147,32 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 def markdown(found: dict[str, Any]) -> str:
     """One table for each way to label."""
+    noise = found["noise"]
+    about = f"{found['implementations']} implementations ({found['data']}), {found['seeds']} seeds"
     out = [
-        f"{found['implementations']} implementations ({found['data']}), noise floor of one measurement "
-        f"{100 * found['noise']:.1f} %, {found['seeds']} seeds: mean, standard deviation in brackets.\n",
+        f"{about}: mean, and standard deviation in brackets. Noise floor of one measurement {100 * noise:.1f} %; widths",
+        "of classes are in noise floors. `within noise`: the range of the class widened by the noise on both sides.\n",
     ]
+    columns = (
+        "strategy, measurements, accuracy, paper, random labels, within noise, classes, mean width, widest, leaves"
+    )
     for labels in LABELS:
-        out.append(f"Labels: {labels}\n")
-        out.append("| strategy | measurements | accuracy | paper | random labels | classes | mean width | widest | within "
-                   "noise | leaves |")  # fmt: skip
-        out.append("|---|---|---|---|---|---|---|---|---|---|")
+        out += [f"Labels: {labels}\n", f"| {columns.replace(', ', ' | ')} |", "|" + "---|" * len(columns.split(", "))]
         for name, by_labels in found["rows"].items():
             for key, f in by_labels[labels].items():
-                paper = f"{found['paper'][key]:.2f}" if name == "mcts" else ""
-                noise = found["noise"]
-                out.append(
-                    f"| {name} | {key} | **{f['accuracy']['mean']:.3f}** ({f['accuracy']['deviation']:.3f}) | {paper} | "
-                    f"{f['chance']['mean']:.2f} | {f['classes']['mean']:.1f} | {f['width']['mean'] / noise:.1f} noise | "
-                    f"{f['widest']['mean'] / noise:.1f} noise | {f['tolerant']['mean']:.3f} | {f['leaves']['mean']:.0f} |"
-                )
-        m = found["medians"][labels]
-        out.append(
-            f"| medians of all passes | all | **{m['accuracy']:.3f}** | | {m['chance']:.2f} | {m['classes']} | "
-            f"{m['width'] / found['noise']:.1f} noise | {m['widest'] / found['noise']:.1f} noise | {m['tolerant']:.3f} | "
-            f"{m['leaves']} |\n"
-        )
+                paper = found["paper"][key] if name == "mcts" else ""
+                mean = {figure: values["mean"] for figure, values in f.items()}
+                out.append(row(name, key, mean, f" ({f['accuracy']['deviation']:.3f})", paper, noise))
+        out.append(row("medians of all passes", "all", found["medians"][labels], "", "", noise) + "\n")
     return "\n".join(out)
+
+
+def row(name: str, key: str, f: dict[str, float], deviation: str, paper: object, noise: float) -> str:
+    cells = [
+        name, key, f"**{f['accuracy']:.3f}**{deviation}", paper, f"{f['chance']:.3f}", f"{f['tolerant']:.3f}",
+        f"{f['classes']:.1f}", f"{f['width'] / noise:.1f}", f"{f['widest'] / noise:.1f}", f"{f['leaves']:.0f}",
+    ]  # fmt: skip
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def main() -> None:

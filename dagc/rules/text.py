@@ -1,0 +1,277 @@
+"""What was learned, as text, Markdown or JSON. Classes are numbered from 1 there, 1 being the fastest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagc.errors import UsageError
+from dagc.rules.accuracy import Accuracy
+from dagc.rules.consistency import Checked, Verdict
+from dagc.rules.learn import Learned
+from dagc.rules.types import Boundary, Classes, Rule, RuleSet
+
+FORMATS = ("text", "md", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is printed. `checked` and `accuracy` are there where a full exploration was given to compare with.
+
+    `sets` is how many rule sets of each class are shown (JSON has all).
+    """
+
+    learned: Learned
+    checked: tuple[Checked, ...] = ()
+    accuracy: Accuracy | None = None
+    sets: int = 3
+
+    def verdict(self, rule_set: RuleSet) -> Checked | None:
+        return next((c for c in self.checked if c.rule_set == rule_set), None)
+
+
+def render(findings: Findings, form: str = "text") -> str:
+    """The findings in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
+    match form:
+        case "text":
+            return _text(findings)
+        case "md":
+            return _markdown(findings)
+        case "json":
+            return json.dumps(as_json(findings), indent=1) + "\n"
+        case _:
+            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+
+
+# ---- pieces that text and Markdown share ----------------------------------------------------
+
+
+def duration(seconds: float) -> str:
+    """With a unit that suits it: `68.2 us`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _noise_lines(classes: Classes) -> Iterable[str]:
+    if math.isnan(classes.noise):
+        yield "Boundaries were not compared with the noise: every one above the threshold of prominence is drawn."
+    else:
+        yield f"Noise floor of these times: {percent(classes.noise)}."
+    for b in classes.dropped:
+        yield (
+            f"Boundary at {duration(b.seconds)} not drawn: the classes beside it would differ by {percent(b.step)}, "
+            "which is below the noise floor."
+        )
+    if len(classes.classes) == 1:
+        yield "Only one class: no boundary is above the noise, so there are no rules to tell apart fast from slow."
+
+
+def _tree_line(learned: Learned) -> str:
+    tree = learned.tree
+    tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
+    leaves = "1 leaf" if tree.leaves == 1 else f"{tree.leaves} leaves"
+    return f"Tree: {leaves}, depth {tree.depth}, training error {percent(tree.error)}{tolerant}."
+
+
+def _accuracy_line(found: Accuracy) -> str:
+    return (
+        f"Accuracy: {percent(found.share)} of {found.implementations} implementations have a time within the range of "
+        f"the class that the tree gives them ({percent(found.tolerant)} within the noise of it; random labels: "
+        f"{percent(found.chance)}), learned from {found.learned_from}."
+    )
+
+
+def _insufficient(rule_set: RuleSet) -> str:
+    """ "" where the rules suffice."""
+    if rule_set.sufficient:
+        return ""
+    return f"insufficient rules: {rule_set.wrong} of {rule_set.samples} belong to another class"
+
+
+def _implementations(count: int) -> str:
+    return f"{count} implementation{'' if count == 1 else 's'}"
+
+
+def _rest(left_out: Sequence[RuleSet]) -> str:
+    return f"{len(left_out)} more, followed by {_implementations(sum(r.samples for r in left_out))}"
+
+
+def _verdict_text(found: Checked) -> str:
+    match found.verdict:
+        case Verdict.EMPTY:
+            return "no implementation of the full exploration follows it"
+        case Verdict.UNDERCONSTRAINED:
+            return f"underconstrained: {percent(found.share)} of {found.followers} that follow it are in its class"
+        case Verdict.OVERCONSTRAINED:
+            return f"overconstrained: {len(found.extraneous)} of {len(found.rule_set.rules)} rules are extraneous"
+        case Verdict.CONSISTENT:
+            return f"consistent: {percent(found.share)} of {found.followers} that follow it are in its class"
+
+
+def _rule_lines(rule_set: RuleSet, checked: Checked | None) -> list[tuple[str, str]]:
+    """(mark, rule): mark is "", "extra" or "missing"."""
+    extra = set(checked.extraneous) if checked else set()
+    out = [("extra" if rule in extra else "", rule.text) for rule in rule_set.rules]
+    return out + [("missing", rule.text) for rule in (checked.missing if checked else ())]
+
+
+def _width(width: float, noise: float) -> str:
+    return percent(width) if math.isnan(noise) else f"{percent(width)} ({width / noise:.1f} x noise)"
+
+
+# ---- text -----------------------------------------------------------------------------------
+
+
+def _text(findings: Findings) -> str:
+    learned, classes = findings.learned, findings.learned.classes
+    count = len(classes.classes)
+    out = [f"{count} performance class{'es' if count > 1 else ''} of {len(learned.samples)} implementations"]
+    for c in classes.classes:
+        span = f"{duration(c.fastest)} to {duration(c.slowest)}"
+        out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
+                   f"width {_width(c.width, classes.noise)}")  # fmt: skip
+    out += [*_noise_lines(classes), _tree_line(learned)]
+    if findings.accuracy is not None:
+        out.append(_accuracy_line(findings.accuracy))
+    for c in classes.classes if count > 1 else ():
+        found = learned.of_class(c.number)
+        out += ["", f"class {c.number + 1}: {len(found)} rule set{'' if len(found) == 1 else 's'}"]
+        for number, rule_set in enumerate(found[: findings.sets], 1):
+            out += _text_of_set(number, rule_set, findings.verdict(rule_set))
+        if len(found) > findings.sets:
+            out.append(f"  and {_rest(found[findings.sets :])}")
+    return "\n".join(out) + "\n"
+
+
+def _text_of_set(number: int, rule_set: RuleSet, checked: Checked | None) -> list[str]:
+    out = [f"  {number}. {_implementations(rule_set.samples)}"]
+    marks = {"": "    ", "extra": "  ~ ", "missing": "  + "}
+    words = {"": "", "extra": "  (extraneous)", "missing": "  (missing)"}
+    out += [f"   {marks[mark]}{text}{words[mark]}" for mark, text in _rule_lines(rule_set, checked)]
+    out += [f"       [{_insufficient(rule_set)}]"] if _insufficient(rule_set) else []
+    out += [f"       [{_verdict_text(checked)}]"] if checked else []
+    return out
+
+
+# ---- Markdown -------------------------------------------------------------------------------
+
+
+def _markdown(findings: Findings) -> str:
+    learned, classes = findings.learned, findings.learned.classes
+    out = [f"## Performance classes of {len(learned.samples)} implementations", ""]
+    out += ["| class | implementations | fastest | median | slowest | width |", "|---|---|---|---|---|---|"]
+    for c in classes.classes:
+        out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
+                   f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
+    out += ["", *(f"- {line}" for line in (*_noise_lines(classes), _tree_line(learned)))]
+    if findings.accuracy is not None:
+        out.append(f"- {_accuracy_line(findings.accuracy)}")
+    for c in classes.classes if len(classes.classes) > 1 else ():
+        found = learned.of_class(c.number)
+        out += ["", f"## Class {c.number + 1}", ""]
+        out += ["| implementations | rules | remarks |", "|---|---|---|"]
+        for rule_set in found[: findings.sets]:
+            out.append(_markdown_row(rule_set, findings.verdict(rule_set)))
+        if len(found) > findings.sets:
+            out += ["", f"And {_rest(found[findings.sets :])}."]
+    return "\n".join(out) + "\n"
+
+
+def _markdown_row(rule_set: RuleSet, checked: Checked | None) -> str:
+    forms = {"": "{}", "extra": "~~{}~~ (extraneous)", "missing": "**{}** (missing)"}
+    rules = "<br>".join(forms[mark].format(_cell(text)) for mark, text in _rule_lines(rule_set, checked))
+    remarks = [_insufficient(rule_set), _verdict_text(checked) if checked else ""]
+    return f"| {rule_set.samples} | {rules} | {'; '.join(r for r in remarks if r)} |"
+
+
+def _cell(text: str) -> str:
+    """Names of ops and values of decisions as they are, in a table."""
+    for mark in "\\`*_~|<":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+# ---- JSON -----------------------------------------------------------------------------------
+
+
+def as_json(findings: Findings) -> dict[str, Any]:
+    """Everything, with times in seconds; numbers that are not known are null."""
+    learned, classes = findings.learned, findings.learned.classes
+    return {
+        "implementations": len(learned.samples),
+        "noise_of_a_measurement": _number(learned.noise),
+        "noise": _number(classes.noise),
+        "radius": classes.radius,
+        "prominence_threshold": _number(classes.threshold),
+        "classes": [
+            {
+                "class": c.number + 1, "count": c.count, "fastest": c.fastest, "median": c.median,
+                "slowest": c.slowest, "width": c.width,
+            }
+            for c in classes.classes
+        ],
+        "boundaries": [_boundary(b) for b in classes.boundaries],
+        "not_drawn": [_boundary(b) for b in classes.dropped],
+        "tree": {
+            "leaves": learned.tree.leaves, "depth": learned.tree.depth, "error": learned.tree.error,
+            "search": [{"leaves": n, "error": e, "depth": d} for n, e, d in learned.tree.search],
+        },
+        "features": len(learned.features),
+        "rule_sets": [_rule_set(r, findings.verdict(r)) for r in learned.rule_sets],
+        "accuracy": _accuracy(findings.accuracy),
+    }  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _boundary(b: Boundary) -> dict[str, Any]:
+    return {
+        "position": b.position, "seconds": b.seconds, "height": b.height, "prominence": b.prominence,
+        "step": _number(b.step),
+    }  # fmt: skip
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    f = rule.feature
+    return {"text": rule.text, "kind": f.kind.value, "a": f.a, "b": f.b, "holds": rule.truth}
+
+
+def _rule_set(found: RuleSet, checked: Checked | None) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "class": found.number + 1, "samples": found.samples, "sufficient": found.sufficient, "wrong": found.wrong,
+        "counts": list(found.counts), "shares": list(found.shares), "rules": [_rule(r) for r in found.rules],
+    }  # fmt: skip
+    if checked is not None:
+        out["against"] = {
+            "verdict": checked.verdict.value, "followers": checked.followers, "share": checked.share,
+            "classes_meant": [k + 1 for k in checked.meant],
+            "extraneous": [r.text for r in checked.extraneous], "missing": [r.text for r in checked.missing],
+        }  # fmt: skip
+    return out
+
+
+def _accuracy(found: Accuracy | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "implementations": found.implementations, "learned_from": found.learned_from, "share": found.share,
+        "random_labels": found.chance, "within_noise": found.tolerant, "by_boundary": found.by_boundary,
+        "classes": [
+            {
+                "class": c.number + 1, "given": c.given, "inside": c.inside, "width": c.width,
+                "width_in_noise": _number(c.widths),
+            }
+            for c in found.classes
+        ],
+    }  # fmt: skip
