@@ -1,0 +1,128 @@
+"""`dagc report`: a results file as one HTML page that needs nothing else, no network either."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dagc.graph import Graph
+from dagc.report import charts, si
+from dagc.report.best import pictures, traced
+from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ties
+from dagc.report.sections import class_views, curve_names, fastest_rows, provenance, summary_tiles
+from dagc.report.tree_chart import tree_chart
+from dagc.resources import resource
+from dagc.results import Configuration, Results
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from dagc.rules import Learned
+
+MOST_ROWS = 20  # of the table of the fastest, and of the failures
+
+
+def as_html(
+    results: Results, graphs: Mapping[Configuration, Graph], learned: Learned | None, *, file: str, version: str = ""
+) -> str:
+    """The page.
+
+    `graphs`: of every configuration of `results`; `learned`: the rules (None: too little was measured for rules);
+    `file`: the name of the results file, for the commands that the page shows. What is said is only what was measured:
+    where there are no traces, there is no timeline. Works with no measurement at all, too.
+    """
+    points = points_of(results)
+    groups = groups_of(points)
+    if learned is not None and len(learned.classes.times) != len(points):
+        learned = None  # of other samples: their positions would not be those of the points
+    classes = None if learned is None or len(points) < 2 else learned.classes
+    return _environment().get_template("page.html.j2").render(
+        program=results.program,
+        file=file,
+        version=version,
+        tiles=summary_tiles(results, points, groups, graphs),
+        ties=ties(points, results.noise),
+        common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
+        legend=_legend(groups),
+        chosen=traced(results, points, graphs, file),
+        dags=pictures(groups, graphs),
+        times=charts.sorted_times(points, groups, classes, results.noise) if len(points) > 1 else "",
+        convolution=charts.convolution(classes) if classes is not None and classes.convolution else "",
+        classes=class_views(learned) if learned is not None else (),
+        dropped=len(classes.dropped) if classes is not None else 0,
+        tree=tree_chart(learned.tree) if learned is not None else "",
+        leaves=learned.tree.leaves if learned is not None else 0,
+        depth=learned.tree.depth if learned is not None else 0,
+        distribution=charts.distribution(groups) if groups else "",
+        rows_left=max(0, len(groups) - charts.MOST_ROWS),
+        convergence=_convergence(results),
+        fastest=fastest_rows(points[:MOST_ROWS], groups),
+        failures=[i for i in results.implementations if i.failure][:MOST_ROWS],
+        failed=sum(bool(i.failure) for i in results.implementations),
+        runs=provenance(results),
+        data=_data(points, groups),
+        floor=si.percent(results.noise),
+        noise_known=not math.isnan(results.noise),
+        seconds=si.seconds,
+        count=si.count,
+        percent=si.percent,
+    )  # fmt: skip
+
+
+def _convergence(results: Results) -> Mapping[str, object] | None:
+    curves = curves_of(results)
+    if not curves:
+        return None
+    names = curve_names(results)
+    legend = [(place, names[c.run]) for place, c in enumerate(curves[: charts.MOST_CURVES])]
+    return {
+        "chart": charts.convergence(curves, names),
+        "legend": legend,
+        "left": max(0, len(curves) - charts.MOST_CURVES),
+    }
+
+
+def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
+    """Colour and name; where configurations share a colour, the transport."""
+    colours: dict[int, list[Group]] = {}
+    for group in groups:
+        colours.setdefault(group.colour, []).append(group)
+    return [
+        (colour, found[0].label if len(found) == 1 else f"transport={found[0].configuration.get('transport')}")
+        for colour, found in sorted(colours.items())
+    ]
+
+
+def _data(points: Sequence[Point], groups: Sequence[Group]) -> str:
+    """What the page's script tells of an implementation that is pointed at: times as text, traversal, configuration."""
+    place = {group.configuration: number for number, group in enumerate(groups)}
+    rows = [
+        [p.implementation.traversal, place[p.implementation.configuration], si.seconds(p.seconds), _interval(p)]
+        for p in points
+    ]
+    content = {"configurations": [g.label for g in groups], "points": rows}
+    # Inside <script>: the text of a program must not end the element.
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _interval(point: Point) -> str:
+    if len(point.times) == 1:
+        return "1 measurement"
+    return f"{si.seconds(point.low)} to {si.seconds(point.high)} ({len(point.times)} measurements)"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    """Everything is escaped but what this package has drawn itself and marks as safe in the template."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resource("templates") / "report"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )

@@ -1,0 +1,141 @@
+"""What the report derives from a results file before anything is drawn: intervals, ties, labels, convergence."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dagc.results import Configuration, Implementation, ImplementationId, Results, shown
+from dagc.statistics import interval
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A measured implementation: median of its times and the 95% interval of that (equal to it with one time)."""
+
+    implementation: Implementation
+    seconds: float
+    low: float
+    high: float
+    times: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A configuration: what it is called beside the others, which colour it has, and its points, fastest first."""
+
+    configuration: Configuration
+    label: str
+    colour: int
+    points: tuple[Point, ...]
+
+
+COLOURS = 8  # that the style sheet has, told apart by people who see colours differently
+
+
+def points_of(results: Results) -> tuple[Point, ...]:
+    """All that was measured, fastest first, drift divided out."""
+    found = []
+    for implementation in results.measured():
+        times = implementation.times(results.reference)
+        found.append(Point(implementation, median(times), *interval(times), times))
+    return tuple(found)
+
+
+def groups_of(points: Sequence[Point]) -> tuple[Group, ...]:
+    """By configuration, that of the fastest first. More than there are colours share them by transport."""
+    mine: dict[Configuration, list[Point]] = {}
+    for point in points:
+        mine.setdefault(point.implementation.configuration, []).append(point)
+    common = common_decisions(mine)
+    if len(mine) <= COLOURS:
+        colours = {c: i for i, c in enumerate(mine)}
+    else:
+        transports = list(dict.fromkeys(str(c.get("transport")) for c in mine))
+        colours = {c: transports.index(str(c.get("transport"))) % COLOURS for c in mine}
+    return tuple(Group(c, label(c, common), colours[c], tuple(found)) for c, found in mine.items())
+
+
+def common_decisions(configurations: Iterable[Configuration]) -> dict[str, str]:
+    """Decisions that have the same value in all of them: name -> value as text."""
+    sets = [{name: shown(value) for name, value in c.decisions} for c in configurations]
+    if not sets:
+        return {}
+    return {name: value for name, value in sets[0].items() if all(s.get(name) == value for s in sets)}
+
+
+def label(configuration: Configuration, common: dict[str, str]) -> str:
+    """The decisions that tell it from others; its transport where it is the only one."""
+    left = [f"{name}={shown(value)}" for name, value in configuration.decisions if name not in common]
+    transport = configuration.get("transport")
+    return " ".join(left) or (configuration.text if transport is None else f"transport={transport}")
+
+
+def ties(points: Sequence[Point], noise: float) -> int:
+    """How many others cannot be told from the fastest: intervals that overlap.
+
+    Where the fastest or another has a single time, two standard deviations of a single measurement stand for its
+    interval (nothing where the noise is not known).
+    """
+    if not points:
+        return 0
+    margin = 0.0 if math.isnan(noise) else 2 * noise
+
+    def low(p: Point) -> float:
+        return p.low if len(p.times) > 1 else p.seconds * (1 - margin)
+
+    best = points[0]
+    high = best.high if len(best.times) > 1 else best.seconds * (1 + margin)
+    return sum(low(p) <= high for p in points[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How one run went, by its own measurements, counted from 1.
+
+    measured   the time of each
+    lowest     (measurement, seconds): the lowest single time so far, where it fell
+    choice     (measurement, seconds): the implementation with the lowest median so far, where that changed, with the
+               median of all times that the file has of it: what the choice was worth
+    """
+
+    run: int
+    measured: tuple[float, ...]
+    lowest: tuple[tuple[int, float], ...]
+    choice: tuple[tuple[int, float], ...]
+
+
+def curves_of(results: Results) -> tuple[Curve, ...]:
+    """One of each run that measured something."""
+    rows: dict[int, list[tuple[int, ImplementationId, float]]] = {}
+    final: dict[ImplementationId, float] = {}
+    for implementation in results.measured():
+        times = implementation.times(results.reference)
+        final[implementation.id] = median(times)
+        for m, seconds in zip(implementation.measurements, times, strict=True):
+            rows.setdefault(m.run, []).append((m.order, implementation.id, seconds))
+    return tuple(_curve(run, sorted(rows[run]), final) for run in sorted(rows))
+
+
+def _curve(
+    run: int, rows: Sequence[tuple[int, ImplementationId, float]], final: dict[ImplementationId, float]
+) -> Curve:
+    lowest: list[tuple[int, float]] = []
+    choice: list[tuple[int, float]] = []
+    times: dict[ImplementationId, list[float]] = {}
+    ranked: list[tuple[float, ImplementationId]] = []  # medians, old ones too: those are passed over
+    chosen: ImplementationId | None = None
+    for number, (_, key, seconds) in enumerate(rows, 1):
+        if not lowest or seconds < lowest[-1][1]:
+            lowest.append((number, seconds))
+        times.setdefault(key, []).append(seconds)
+        heapq.heappush(ranked, (median(times[key]), key))
+        while ranked[0][0] != median(times[ranked[0][1]]):
+            heapq.heappop(ranked)
+        if ranked[0][1] != chosen:
+            chosen = ranked[0][1]
+            choice.append((number, final[chosen]))
+    return Curve(run, tuple(seconds for _, _, seconds in rows), tuple(lowest), tuple(choice))

@@ -1,0 +1,199 @@
+"""What the tables and tiles of the report say."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from dagc.graph import Graph
+from dagc.report import si
+from dagc.report.best import interval_text
+from dagc.report.charts import class_colour
+from dagc.report.measured import Group, Point
+from dagc.results import Configuration, Results, shown
+from dagc.space import Space
+from dagc.space.count import TooManyStates
+
+if TYPE_CHECKING:
+    from dagc.rules import Learned, RuleSet
+
+# A report counts spaces only as far as this takes (a second or two).
+COUNTABLE_STATES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure of the headline."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def summary_tiles(
+    results: Results, points: Sequence[Point], groups: Sequence[Group], graphs: Mapping[Configuration, Graph]
+) -> list[Tile]:
+    """The best time, how much faster it is, how much was measured, how sure it is."""
+    if not points:
+        return [Tile("best", "none", "nothing could be measured")]
+    best, middle, worst = points[0], points[len(points) // 2], points[-1]
+    measured = sum(len(p.times) for p in points)
+    space = _space([graphs[g.configuration] for g in groups if g.configuration in graphs])
+    of = "of a space too large to count here" if space is None else f"of {si.count(space)}"
+    reference = "" if math.isnan(results.reference) else "drift divided out"
+    return [
+        Tile("best", si.seconds(best.seconds), interval_text(best)),
+        Tile("the median takes", si.times(middle.seconds / best.seconds), si.seconds(middle.seconds)),
+        Tile("the worst takes", si.times(worst.seconds / best.seconds), si.seconds(worst.seconds)),
+        Tile("implementations", si.count(len(points)), of),
+        Tile("measurements", si.count(measured), reference),
+        Tile("noise floor", si.percent(results.noise), "standard deviation of one measurement"),
+    ]
+
+
+def _space(graphs: Sequence[Graph]) -> int | None:
+    """Implementations that these configurations have; None where that takes too long to find out."""
+    counted: dict[object, int] = {}
+    total = 0
+    for graph in graphs:
+        ops = tuple((op.name, op.gpu, op.stream) for op in graph.ops)
+        key = (ops, graph.completion, graph.order, graph.matches, graph.streams)
+        if key not in counted:
+            try:
+                counted[key] = Space(graph, limit=COUNTABLE_STATES).count()
+            except TooManyStates:
+                return None
+        total += counted[key]
+    return total
+
+
+# ---- classes and rules ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetView:
+    """`share`: of the implementations that follow the rules, how many are of the class."""
+
+    samples: int
+    sufficient: bool
+    share: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassView:
+    number: int
+    colour: str
+    count: int
+    fastest: str
+    slowest: str
+    width: str
+    rule_sets: tuple[RuleSetView, ...]
+    text: str
+
+
+def class_views(learned: Learned) -> list[ClassView]:
+    """The classes, fastest first, each with the rule sets that lead to it."""
+    sets = {number: list(found) for number, found in groupby(learned.rule_sets, key=lambda r: r.number)}
+    classes = learned.classes.classes
+    out = []
+    for each in classes:
+        mine = tuple(_rule_set(found) for found in sets.get(each.number, ()))
+        out.append(
+            ClassView(
+                each.number + 1, class_colour(each.number, len(classes)), each.count, si.seconds(each.fastest),
+                si.seconds(each.slowest), si.percent(each.width), mine, _as_text(each.number + 1, mine),
+            )
+        )  # fmt: skip
+    return out
+
+
+def _rule_set(found: RuleSet) -> RuleSetView:
+    share = found.counts[found.number] / found.samples
+    return RuleSetView(found.samples, found.sufficient, si.percent(share), tuple(rule.text for rule in found.rules))
+
+
+def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
+    """What the button copies."""
+    blocks = (
+        "\n".join((f"class {number}, {found.samples} samples:", *(f"  {rule}" for rule in found.rules)))
+        for found in sets
+    )
+    return "\n\n".join(blocks)
+
+
+# ---- tables ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    rank: int
+    seconds: str
+    slower: str
+    interval: str
+    colour: int
+    configuration: str
+    traversal: str
+
+
+def fastest_rows(points: Sequence[Point], groups: Sequence[Group]) -> list[Row]:
+    by = {group.configuration: group for group in groups}
+    out = []
+    for rank, p in enumerate(points):
+        group = by[p.implementation.configuration]
+        slower = "" if rank == 0 else f"+{si.percent(p.seconds / points[0].seconds - 1)}"
+        row = Row(rank, si.seconds(p.seconds), slower, interval_text(p), group.colour, group.label, p.implementation.traversal)
+        out.append(row)
+    return out
+
+
+def curve_names(results: Results) -> list[str]:
+    """What each run is called in the plot of the search."""
+    return [f"run {i + 1}: {run.strategy}, seed {run.seed}" for i, run in enumerate(results.runs)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    name: str
+    rows: tuple[tuple[str, str], ...]
+
+
+def provenance(results: Results) -> list[RunView]:
+    """All that is recorded of how each run measured. Options at their default are no less said than others."""
+    out = []
+    for name, run in zip(curve_names(results), results.runs, strict=True):
+        machine = run.machine
+        rows = [
+            ("started", run.started),
+            ("hosts", ", ".join(machine.hosts)),
+            ("CPU", f"{machine.cpu}, {si.ordinary(machine.cores, 'core')}"),
+            ("GPUs", _counted(machine.gpus) or "none"),
+            ("driver", machine.driver or "not recorded"),
+            ("MPI", machine.mpi),
+            ("target", f"{machine.target} {machine.arch}".strip()),
+            ("ranks", str(run.ranks)),
+            ("one measurement", f"at least {si.seconds(run.seconds)}"),
+            ("noise, measured first", si.percent(run.noise)),
+            ("strategy, seed", f"{run.strategy}, {run.seed}"),
+            ("revision of the program", run.revision or "not under git"),
+            ("dagc", run.version),
+        ]
+        rows += [(key, _fact(value)) for key, value in sorted(machine.facts.items())]
+        rows += [(f"option {key}", _fact(value)) for key, value in sorted(run.options.items())]
+        out.append(RunView(name, tuple(rows)))
+    return out
+
+
+def _counted(names: Sequence[str]) -> str:
+    """`4 x NVIDIA H200`, with the sign for it."""
+    return ", ".join(f"{len(list(same))} \u00d7 {name}" for name, same in groupby(names))
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, bool | str | int | float):
+        return shown(value) or "none"
+    return "none" if value is None or value == [] else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

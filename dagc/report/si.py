@@ -1,0 +1,69 @@
+"""Numbers as people read them: three significant digits, an SI prefix, thin spaces."""
+
+from __future__ import annotations
+
+import math
+
+THIN = "\u202f"  # a narrow space that no line breaks at
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "\u00b5s"), (1e-9, "ns"))
+
+
+def unit(largest: float) -> tuple[float, str]:
+    """(seconds that one unit has, its name) in which `largest` is at least 1."""
+    for factor, name in _UNITS:
+        if abs(largest) >= factor:
+            return factor, name
+    return _UNITS[-1]
+
+
+def seconds(value: float, digits: int = 3) -> str:
+    """`68.2 us` with the Greek letter; `unknown` for NaN."""
+    if math.isnan(value):
+        return "unknown"
+    if value == 0:
+        return "0"
+    factor, name = unit(value)
+    return f"{significant(value / factor, digits)}{THIN}{name}"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """So many significant digits, never an exponent: `68.2`, `1234`, `0.0123`; no blank zeros are cut."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, decimals)
+    if rounded and math.floor(math.log10(abs(rounded))) > math.floor(math.log10(abs(value))):
+        decimals -= 1  # 9.996 becomes 10.0
+    return f"{rounded:.{max(0, decimals)}f}"
+
+
+def count(value: int) -> str:
+    """`2 036`; from a million million on `5.37 x 10^33` with the signs for it."""
+    if value >= 10**12:
+        exponent = len(str(value)) - 1
+        mantissa = f"{value / 10**exponent:.2f}"
+        return f"{mantissa} \u00d7 10{_raised(exponent)}"
+    return f"{value:,}".replace(",", THIN)
+
+
+def _raised(number: int) -> str:
+    return "".join("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[int(digit)] for digit in str(number))
+
+
+def percent(share: float) -> str:
+    """`2.9 %`; `unknown` for NaN."""
+    if math.isnan(share):
+        return "unknown"
+    if share in (0.0, 1.0):
+        return f"{100 * share:.0f}{THIN}%"
+    return f"{significant(100 * share, 2 if abs(share) < 0.1 else 3)}{THIN}%"
+
+
+def times(ratio: float) -> str:
+    """A ratio: `1.28`, with the multiplication sign behind it."""
+    return "unknown" if math.isnan(ratio) else f"{significant(ratio)}{THIN}\u00d7"
+
+
+def ordinary(number: int, thing: str) -> str:
+    """`1 measurement`, `2 measurements`."""
+    return f"{count(number)} {thing}{'' if number == 1 else 's'}"

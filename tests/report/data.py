@@ -1,0 +1,109 @@
+"""Results for the tests of reports. Traces and the times of further configurations are made up here; nothing measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+from dagc import api
+from dagc.configurations import configuration_of
+from dagc.graph import Graph
+from dagc.results import (
+    Configuration,
+    Implementation,
+    ImplementationId,
+    Measurement,
+    Results,
+    TraceSpan,
+)
+from dagc.rules import Learned, Sample, learn
+from dagc.space import Space
+from dagc.text import parse_traversal, traversal_text
+from dagc.traversal import Issue, Record, Sync, Traversal, Wait
+from tests.data.h200 import RUN, SPMV, h200_graph, h200_results, program_of
+
+NAN = float("nan")
+
+
+def made_up_trace(graph: Graph, traversal: Traversal, ranks: int, seed: int = 0) -> tuple[TraceSpan, ...]:
+    """As a machine might trace it: every entry takes 1 to 5 us, GPU ops follow each other on their streams."""
+    random = Random(seed)
+    spans = []
+    for rank in range(ranks):
+        now, free = 0.0, dict.fromkeys(range(8), 0.0)
+        ends: dict[int, float] = {}
+        for position, entry in enumerate(traversal.entries):
+            begin, now = now, now + random.uniform(0.3e-6, 5e-6)
+            gpu = (NAN, NAN)
+            match entry:
+                case Issue(op, stream) if stream is not None and graph.ops[op].gpu:
+                    start = max(free[stream], now)
+                    free[stream] = start + random.uniform(4e-6, 20e-6)
+                    gpu = start, free[stream]
+                case Record(event, stream):
+                    ends[event] = free[stream]
+                case Wait(event, stream):
+                    free[stream] = max(free[stream], ends[event])
+                case Sync(event):
+                    now = max(now, ends[event])
+            spans.append(TraceSpan(rank, position, begin, now, *gpu))
+    return tuple(spans)
+
+
+def with_traces(results: Results, graph: Graph, ranks: int = 4) -> Results:
+    """With made-up traces of the best and of the worst."""
+    ends = (results.measured()[0], results.measured()[-1])
+    traces = {i.id: made_up_trace(graph, parse_traversal(i.traversal, graph), ranks, i.id) for i in ends}
+    return replace(results, traces=traces)
+
+
+@cache
+def h200_traced() -> Results:
+    """The recorded measurements with a made-up trace."""
+    return with_traces(h200_results(), h200_graph())
+
+
+def learned_of(results: Results, graphs: dict[Configuration, Graph]) -> Learned:
+    """Rules, as `dagc report` learns them."""
+    samples = []
+    for i in results.measured():
+        graph = graphs[i.configuration]
+        times = i.times(results.reference)
+        samples.append(
+            Sample(graph, i.configuration, parse_traversal(i.traversal, graph), i.seconds(results.reference), len(times))
+        )
+    return learn(samples, results.noise)
+
+
+@cache
+def h200_learned() -> Learned:
+    return learned_of(h200_results(), {configuration_of(h200_graph()): h200_graph()})
+
+
+def several_configurations() -> tuple[Results, dict[Configuration, Graph]]:
+    """Made-up times of traversals with every transport, in two runs; some could not be measured."""
+    graphs: dict[Configuration, Graph] = {}
+    implementations: list[Implementation] = []
+    order = 0
+    random = Random(5)
+    for transport, base in (("mpi_host", 70e-6), ("mpi_cuda", 60e-6), ("nccl", 34e-6), ("peer", 29e-6)):
+        graph = api.load_graph(SPMV, {"transport": transport})
+        configuration = configuration_of(graph)
+        graphs[configuration] = graph
+        space = Space(graph)
+        for number in range(0, space.count(), max(1, space.count() // 40)):
+            middle = base * random.uniform(1, 1.3)
+            times = [middle * random.gauss(1, 0.02) for _ in range(3)]
+            measured = tuple(Measurement(t, NAN, k, order + k, run=int(k == 2)) for k, t in enumerate(times))
+            order += 3
+            failed = number % 7 == 3
+            implementations.append(
+                Implementation(
+                    ImplementationId(len(implementations)), configuration, traversal_text(space.at(number), graph),
+                    () if failed else measured, "hang: rank 2 in `yl` (entry 3 of 14)" if failed else "",
+                )
+            )  # fmt: skip
+    runs = (RUN, replace(RUN, strategy="mcts-min", seed=1, options={"budget": 200, "time": None}))
+    program = program_of(graphs[implementations[0].configuration])
+    return Results(program, runs, tuple(implementations), noise=0.02), graphs
