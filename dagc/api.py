@@ -300,7 +300,8 @@ def _build(directory: Path, plan: Plan, what: str) -> Path:
     from dagc.build import build
     from dagc.emit import uses_nccl
     from dagc.plan import Target
-    from dagc.toolchain import require_mpi, require_nccl
+    from dagc.toolchain import require_mpi
+    from dagc.toolchain_nccl import require_nccl
 
     cuda, library = plan.target is Target.CUDA, what == "runner"
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()

@@ -26,6 +26,7 @@ from dagc.toolchain import (
     find_mpi,
     find_nvcc,
 )
+from dagc.toolchain_nccl import NO_NCCL_MEND, find_nccl
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,16 @@ def _compilers() -> list[Fact]:
             facts.append(_compiler(name, find(), cost, mend, needed))
         except UsageError as error:  # a DAGC_... variable that names no program
             facts.append(Fact(name, False, error.message, cost, error.mend, needed))
-    return facts
+    return [*facts, _nccl()]
+
+
+def _nccl() -> Fact:
+    cost = "on GPUs transport nccl cannot be built"
+    try:
+        found = find_nccl()
+    except UsageError as error:
+        return Fact("NCCL", False, error.message, cost, error.mend)
+    return Fact("NCCL", found is not None, "" if found is None else str(found.library), cost, NO_NCCL_MEND)
 
 
 def _mpi() -> list[Fact]:

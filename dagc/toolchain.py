@@ -6,7 +6,6 @@ wrapper: the MPI it belongs to is used) and DAGC_MPIEXEC. The order in which an 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -150,51 +149,6 @@ def require_nvcc() -> Compiler:
 
 
 # --- MPI ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Nccl:
-    """NCCL's header and library: of the system, of NCCL_HOME, or of the wheel `nvidia-nccl-cu13`."""
-
-    include: Path
-    library: Path
-
-    def flags(self) -> tuple[str, ...]:
-        """For nvcc: compile and link."""
-        where = ("-Xlinker", str(self.library), "-Xlinker", f"-rpath={self.library.parent}")
-        return ("-isystem", str(self.include), *where)
-
-
-@lru_cache(maxsize=1)
-def find_nccl() -> Nccl | None:
-    """The first of NCCL_HOME, the wheel, and the usual folders that has both."""
-    homes: list[Path] = []
-    if home := os.environ.get("NCCL_HOME"):
-        homes.append(Path(home))
-    try:
-        spec = importlib.util.find_spec("nvidia.nccl")
-    except ModuleNotFoundError:
-        spec = None
-    homes += [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
-    homes += [Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda")]
-    for home_ in homes:
-        libraries = [
-            p for sub in ("lib", "lib64", "lib/x86_64-linux-gnu") for p in sorted((home_ / sub).glob("libnccl.so*"))
-        ]
-        if (home_ / "include/nccl.h").is_file() and libraries:
-            return Nccl(home_ / "include", libraries[0])
-    return None
-
-
-def require_nccl() -> Nccl:
-    """Raises MissingTool."""
-    found = find_nccl()
-    if found is None:
-        raise MissingTool(
-            "no NCCL found (nccl.h and libnccl.so), which transport nccl needs",
-            "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME",
-        )
-    return found
 
 
 def find_mpi() -> MPI | None:

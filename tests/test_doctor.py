@@ -46,6 +46,17 @@ def test_a_variable_that_names_nothing_is_a_fact_and_not_a_failure() -> None:
     assert not facts["nvcc"]["found"]
 
 
+def test_nccl_is_looked_for_in_its_folder(tmp_path: Path) -> None:
+    _, facts = _examine_with(NCCL_HOME=str(tmp_path))
+    assert not facts["NCCL"]["found"]
+    assert f"NCCL_HOME={tmp_path}" in str(facts["NCCL"]["detail"])
+    for name in ("include/nccl.h", "lib/libnccl.so.2"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    _, facts = _examine_with(NCCL_HOME=str(tmp_path))
+    assert facts["NCCL"]["detail"] == str(tmp_path / "lib/libnccl.so.2")
+
+
 def test_a_machine_without_tools(tmp_path: Path) -> None:
     code, facts = _examine_with(PATH=str(tmp_path), CUDA_HOME=str(tmp_path), HOME=str(tmp_path))
     assert code == 3

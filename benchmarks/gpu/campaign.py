@@ -4,10 +4,11 @@ For each sample, transport and layout (a GPU a rank, or one GPU for all ranks):
   bench    three traversals, compiled: results checked against NumPy, time per iteration
   tables   200 traversals sampled uniformly, through the runner: every result checked
   compare  the same traversal as table and as straight-line code, in turn: the ratio with its spread
-  driver   the same traversal from Python (PyCUDA, mpi4py): results checked, time per iteration
+  driver   the same traversal from Python (PyCUDA, mpi4py), where it can: results checked, time per iteration
 
     python benchmarks/gpu/campaign.py --transports mpi_host:fused,mpi_host:ops --out DIR
     python benchmarks/gpu/campaign.py --transports mpi_cuda --mpi-takes-device-pointers --out DIR
+    python benchmarks/gpu/campaign.py --transports nccl,peer --capture --layouts "a GPU a rank" --out DIR
 
 `--target host --small` rehearses everything but the drivers without a GPU.
 """
@@ -35,11 +36,12 @@ sys.path.insert(0, str(ROOT))
 
 import dagc  # noqa: E402
 from dagc.build import build  # noqa: E402
-from dagc.emit import table_line  # noqa: E402
+from dagc.emit import table_line, uses_nccl  # noqa: E402
 from dagc.run.launch import launch  # noqa: E402
 from dagc.space import Space, TooManyStates  # noqa: E402
 from dagc.text import traversal_text  # noqa: E402
 from dagc.toolchain import require_mpi  # noqa: E402
+from dagc.toolchain_nccl import require_nccl  # noqa: E402
 
 SAMPLES: dict[str, tuple[Path, dict[str, Any], dict[str, Any]]] = {
     # name: file, defines on a GPU, defines for a rehearsal
@@ -53,13 +55,15 @@ class Case:
     sample: str
     transport: str
     staging: str
+    captured: bool
     directory: Path
     defines: Mapping[str, Any]
     traversals: int
 
     @property
     def name(self) -> str:
-        return f"{self.sample} {self.transport}" + (f" {self.staging}" if self.transport == "mpi_host" else "")
+        staging = f" {self.staging}" if self.transport == "mpi_host" else ""
+        return f"{self.sample} {self.transport}{staging}{' graph' if self.captured else ''}"
 
 
 def prepare(sample: str, lowering: str, args: argparse.Namespace) -> Case:
@@ -67,28 +71,30 @@ def prepare(sample: str, lowering: str, args: argparse.Namespace) -> Case:
     path, full, small = SAMPLES[sample]
     transport, _, staging = lowering.partition(":")
     defines = {**(small if args.small else full), "transport": transport, "staging": staging or "fused"}
+    if args.capture:
+        defines["capture"] = "true"
     space, random = Space(dagc.load_graph(path, defines), limit=20_000), Random(args.seed)
     try:
         space.count()
         draw = space.sample
     except TooManyStates:  # a space too large to count: random walks, not uniform
         draw = space.walk
-    directory = args.work / f"{sample}-{transport}-{staging or 'fused'}"
+    directory = args.work / f"{sample}-{transport}-{staging or 'fused'}{'-graph' if args.capture else ''}"
     picked = [space.first(), draw(random), draw(random)]
     for i, traversal in enumerate(picked):
         text = directory / f"t{i}.txt"
         text.parent.mkdir(parents=True, exist_ok=True)
         text.write_text(traversal_text(traversal, space.graph) + "\n")
-        dagc.compile(path, directory / f"t{i}", target=args.target, defines=defines, traversal=str(text))
+        done = dagc.compile(path, directory / f"t{i}", target=args.target, defines=defines, traversal=str(text))
     end = "cu" if args.target == "cuda" else "cpp"
     first = directory / "t0"
     build(
         [first / f"runner.{end}"], first / "runner", target=args.target, arch=args.arch, mpi=require_mpi(),
-        defines=("DAGC_RUNNER_MAIN",),
+        defines=("DAGC_RUNNER_MAIN",), flags=require_nccl().flags() if uses_nccl(done.plan) else (),
     )  # fmt: skip
-    lines = [table_line(draw(random)) for _ in range(args.tables)]
+    lines = [table_line(draw(random), args.capture) for _ in range(args.tables)]
     (first / "tables.txt").write_text("\n".join(lines) + "\n")
-    return Case(sample, transport, staging or "fused", directory, defines, len(picked))
+    return Case(sample, transport, staging or "fused", args.capture, directory, defines, len(picked))
 
 
 def run(case: Case, what: str, argv: list[str], args: argparse.Namespace, env: dict[str, str]) -> dict[str, Any]:
@@ -120,7 +126,7 @@ def campaign(case: Case, layout: str, args: argparse.Namespace) -> list[dict[str
     runner = [str(first / "runner"), "--data", data]
     out.append(run(case, "tables", [*runner, "--tables", str(first / "tables.txt")], args, env))
     out.append(run(case, "compare", [*runner, "--compare", *timing], args, env))
-    if args.target == "cuda":
+    if (first / "driver.py").exists():
         out.append(run(case, "driver", [sys.executable, str(first / "driver.py"), "--data", data, *timing], args, env))
     for entry in out:
         entry.update(case=case.name, layout=layout, defines={k: str(v) for k, v in case.defines.items()})
@@ -182,6 +188,7 @@ def main() -> int:
     add("--seed", type=int, default=1)
     add("--revision", default="", help="git revision, where this is no checkout")
     add("--name", default="campaign", help="name of the record (default: campaign)")
+    add("--capture", action="store_true", help="stretches of GPU ops as CUDA graphs")
     add("--small", action="store_true", help="sizes of a rehearsal")
     add("--mpi-takes-device-pointers", action="store_true")
     args = parser.parse_args()

@@ -6,6 +6,7 @@
 # PyCUDA itself has no wheel for Linux. Build one on a machine with the CUDA toolkit and the same Python,
 #   pip wheel --no-deps -w DIR pycuda
 # and put it into DIR; without it everything but the Python drivers works.
+# Transport nccl needs NCCL: of that machine, or (200 MB) of `pip download -d DIR nvidia-nccl-cu13`.
 set -euo pipefail
 [ $# -ge 1 ] || { echo "usage: collect.sh DIR [PYTHON_VERSION]" >&2; exit 2; }
 dir=$1

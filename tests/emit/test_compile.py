@@ -11,14 +11,17 @@ import pytest
 from dagc.build import build
 from dagc.emit import emit, sources, why_no_driver
 from dagc.plan import Target
-from dagc.toolchain import find_cmake, find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
+from dagc.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.toolchain_nccl import find_nccl, require_nccl
 from tests.emit.build import HALO, ROOT, SINK, SPMV, plan, write
 
+GROUPS = ROOT / "tests/run/data/groups.dag"
 SAMPLES = [ROOT / "samples" / name / f"{name}.dag" for name in ("cg", "gcn", "nitro", "tridiag")]
 LOWERINGS = [{"transport": "mpi_host"}, {"transport": "mpi_host", "staging": "ops"}, {"transport": "mpi_cuda"}]
 CASES = [(path, choice) for path in (SPMV, HALO, SINK) for choice in LOWERINGS] + [(path, {}) for path in SAMPLES]
 CASES += [(SPMV, {"transport": "mpi_cuda", "capture": "true"})]
 CASES += [(path, {"transport": t, "capture": "true"}) for path in (SPMV, HALO) for t in ("nccl", "peer")]
+CASES += [(GROUPS, {"transport": "nccl"})]
 
 needs_mpi = pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")
 needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
