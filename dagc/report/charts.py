@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dagc.report import si
 from dagc.report.measured import Curve, Group, Point
 from dagc.report.plot import Plot, Scale, dots, n, polyline, spanning, steps, tag, text
+from dagc.results import ImplementationId
 
 if TYPE_CHECKING:
     from dagc.rules.types import Boundary, Classes
@@ -71,7 +72,7 @@ def sorted_times(points: Sequence[Point], groups: Sequence[Group], classes: Clas
                     class_="plot many" if len(points) > _MANY else "plot")  # fmt: skip
 
 
-def _intervals(group: Group, place: dict[int, float], y: Scale) -> str:
+def _intervals(group: Group, place: Mapping[ImplementationId, float], y: Scale) -> str:
     bars = (
         f"M{n(place[p.implementation.id])} {n(y.clamped(p.low))}V{n(y.clamped(p.high))}"
         for p in group.points

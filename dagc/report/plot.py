@@ -68,7 +68,9 @@ def tick_texts(ticks: Sequence[float]) -> list[str]:
     """As short as they can be and still differ."""
     for decimals in range(7):
         texts = [f"{tick:.{decimals}f}" for tick in ticks]
-        if all(abs(float(text) - tick) <= 1e-6 * max(1e-12, abs(tick)) for text, tick in zip(texts, ticks, strict=True)):
+        if all(
+            abs(float(text) - tick) <= 1e-6 * max(1e-12, abs(tick)) for text, tick in zip(texts, ticks, strict=True)
+        ):
             return texts
     return [significant(tick) for tick in ticks]
 
@@ -79,7 +81,7 @@ def n(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def tag(name: str, content: str | None = None, **attributes: object) -> str:
+def tag(name: str, content: str | None = None, /, **attributes: object) -> str:
     """An element; `content` is SVG already. `class_` is class, other underscores are hyphens, None leaves one out."""
     words = [name]
     for key, value in attributes.items():
@@ -158,14 +160,13 @@ class Plot:
         turned = f"rotate(-90 14 {n(middle)})"
         self.add(text(14, middle, title, "axis-title", text_anchor="middle", transform=turned))
 
-    def svg(self, title: str, **attributes: object) -> str:
-        return picture(self.width, self.height, self.parts, title, **attributes)
+    def svg(self, title: str, class_: str = "plot", **attributes: object) -> str:
+        return picture(self.width, self.height, self.parts, title, class_, "img", **attributes)
 
 
 def picture(
-    width: float, height: float, parts: Iterable[str], title: str, class_: str = "plot", role: str = "img",
-    **attributes: object,
-) -> str:  # fmt: skip
+    width: float, height: float, parts: Iterable[str], title: str, class_: str, role: str, /, **attributes: object
+) -> str:
     """The whole SVG; `title` is what a screen reader says."""
     return tag(
         "svg", "\n".join(parts), viewBox=f"0 0 {n(width)} {n(height)}", width=width, height=height, role=role,

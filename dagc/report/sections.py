@@ -146,7 +146,9 @@ def fastest_rows(points: Sequence[Point], groups: Sequence[Group]) -> list[Row]:
     for rank, p in enumerate(points):
         group = by[p.implementation.configuration]
         slower = "" if rank == 0 else f"+{si.percent(p.seconds / points[0].seconds - 1)}"
-        row = Row(rank, si.seconds(p.seconds), slower, interval_text(p), group.colour, group.label, p.implementation.traversal)
+        row = Row(
+            rank, si.seconds(p.seconds), slower, interval_text(p), group.colour, group.label, p.implementation.traversal
+        )
         out.append(row)
     return out
 
@@ -196,4 +198,6 @@ def _counted(names: Sequence[str]) -> str:
 def _fact(value: object) -> str:
     if isinstance(value, bool | str | int | float):
         return shown(value) or "none"
-    return "none" if value is None or value == [] else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return (
+        "none" if value is None or value == [] else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    )

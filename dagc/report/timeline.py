@@ -160,7 +160,16 @@ def draw(line: RankTimeline, longest: float, what: str) -> str:
     factor, unit = si.unit(longest)
     for row, lane in enumerate(line.lanes):
         top = plot.top + _LANE * row
-        plot.add(tag("rect", x=plot.left, y=top, width=WIDTH - plot.left - plot.right, height=_LANE, class_=f"lane odd{row % 2}"))
+        plot.add(
+            tag(
+                "rect",
+                x=plot.left,
+                y=top,
+                width=WIDTH - plot.left - plot.right,
+                height=_LANE,
+                class_=f"lane odd{row % 2}",
+            )
+        )
         plot.add(text(plot.left - 10, top + _LANE / 2 + 4, lane.name, "row-label", text_anchor="end"))
         plot.add(*(_drawn(bar, x, top + (_LANE - _BAR) / 2) for bar in lane.bars))
     bottom = plot.y_range[0]

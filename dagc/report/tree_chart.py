@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
 from dagc.report import si
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from dagc.rules.types import Node, Tree
 
 # Height of a leaf's row, of a leaf, of a question; width between parent and child, and of a letter.
-_ROW, _LEAF, _BOX, _GAP, _LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.0, 7.0, 6.0
+_ROW, _LEAF, _BOX, _GAP, _LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.0, 7.3, 6.0
 
 
 def tree_chart(tree: Tree) -> str:
@@ -43,9 +44,7 @@ class _Chart:
     def svg(self) -> str:
         height = max(self.rows.values()) + _BOX / 2 + _MARGIN
         width = max(left + _width(self.nodes[at]) for at, left in self.lefts.items()) + _MARGIN
-        return picture(
-            width, height, [self._branch(0)], self.title, class_="plot tree natural", role="group", id="tree-chart"
-        )
+        return picture(width, height, [self._branch(0)], self.title, "plot tree natural", "group", id="tree-chart")
 
     def _branch(self, at: int) -> str:
         """A box with everything that hangs on it."""
@@ -69,11 +68,12 @@ class _Chart:
         high = _LEAF if node.leaf else _BOX
         x, top, width = self.lefts[at], self.rows[at] - high / 2, _width(node)
         out = [tag("rect", x=x, y=top, width=width, height=high, rx=5, class_="box")]
-        out += [text(x + 8, top + 16 + 14 * i, line, "box-title") for i, line in enumerate(_lines(node))]
         samples = si.ordinary(node.samples, "sample")
         if node.leaf:
-            out.append(text(x + width - 8, top + 16, samples, "box-detail", text_anchor="end"))
+            beside = tag("tspan", escape(samples), dx=7, class_="box-detail")
+            out.append(tag("text", escape(_lines(node)[0]) + beside, x=x + 8, y=top + 17, class_="box-title"))
         else:
+            out += [text(x + 8, top + 16 + 14 * i, line, "box-title") for i, line in enumerate(_lines(node))]
             out.append(text(x + 8, top + 44, samples, "box-detail"))
         left = x + 1
         for number, share in enumerate(node.shares):
@@ -100,7 +100,8 @@ def _lines(node: Node) -> list[str]:
 
 
 def _width(node: Node) -> float:
-    return 168.0 if node.leaf else max(100.0, 16 + _LETTER * max(map(len, _lines(node))))
+    letters = max(map(len, _lines(node)))
+    return 90 + _LETTER * letters if node.leaf else max(100.0, 16 + _LETTER * letters)
 
 
 def _told(node: Node) -> str:

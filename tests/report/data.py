@@ -1,4 +1,4 @@
-"""Results for the tests of reports. Traces and the times of further configurations are made up here; nothing measured."""
+"""Results for the tests of reports. Traces, and times of further configurations, are made up; nobody measured them."""
 
 from __future__ import annotations
 
@@ -66,13 +66,16 @@ def h200_traced() -> Results:
 
 def learned_of(results: Results, graphs: dict[Configuration, Graph]) -> Learned:
     """Rules, as `dagc report` learns them."""
-    samples = []
-    for i in results.measured():
-        graph = graphs[i.configuration]
-        times = i.times(results.reference)
-        samples.append(
-            Sample(graph, i.configuration, parse_traversal(i.traversal, graph), i.seconds(results.reference), len(times))
+    samples = [
+        Sample(
+            graphs[i.configuration],
+            i.configuration,
+            parse_traversal(i.traversal, graphs[i.configuration]),
+            i.seconds(results.reference),
+            len(i.measurements),
         )
+        for i in results.measured()
+    ]
     return learn(samples, results.noise)
 
 
