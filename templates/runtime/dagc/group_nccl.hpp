@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "dagc/group.hpp"
 
@@ -85,16 +86,22 @@ inline ncclRedOp_t nccl_op(MPI_Op op) {
 
 class NcclGroup : public GroupEnds {
  public:
-  void connect(NcclComm& comm) { comm_ = &comm; }
-
-  void run(cudaStream_t stream) {
-    DAGC_NCCL(ncclGroupStart());
-    for (const MessageEnd& s : sends_)
-      DAGC_NCCL(ncclSend(s.data(), static_cast<std::size_t>(s.bytes), ncclUint8, s.peer, comm_->get(), stream));
-    for (const MessageEnd& r : recvs_)
-      DAGC_NCCL(ncclRecv(r.data(), static_cast<std::size_t>(r.bytes), ncclUint8, r.peer, comm_->get(), stream));
-    DAGC_NCCL(ncclGroupEnd());
+  // Collective. NCCL connects two ranks when they first send: here, with a byte for each message, not while the program
+  // is captured or timed.
+  void connect(NcclComm& comm) {
+    comm_ = &comm;
+    char* scratch = nullptr;
+    DAGC_CUDA(cudaMalloc(&scratch, sends_.size() + recvs_.size() + 1));
+    std::vector<MessageEnd> sends = sends_, recvs = recvs_;
+    std::int64_t used = 0;
+    for (std::vector<MessageEnd>* ends : {&sends, &recvs})
+      for (MessageEnd& end : *ends) end = {end.message, end.peer, scratch, used++, 1};
+    exchange(sends, recvs, nullptr);
+    DAGC_CUDA(cudaDeviceSynchronize());
+    DAGC_CUDA(cudaFree(scratch));
   }
+
+  void run(cudaStream_t stream) { exchange(sends_, recvs_, stream); }
 
   template <class T>
   void allreduce(const T* from, T* to, std::int64_t count, MPI_Op op, cudaStream_t stream) {
@@ -108,6 +115,15 @@ class NcclGroup : public GroupEnds {
   }
 
  private:
+  void exchange(const std::vector<MessageEnd>& sends, const std::vector<MessageEnd>& recvs, cudaStream_t stream) {
+    DAGC_NCCL(ncclGroupStart());
+    for (const MessageEnd& s : sends)
+      DAGC_NCCL(ncclSend(s.data(), static_cast<std::size_t>(s.bytes), ncclUint8, s.peer, comm_->get(), stream));
+    for (const MessageEnd& r : recvs)
+      DAGC_NCCL(ncclRecv(r.data(), static_cast<std::size_t>(r.bytes), ncclUint8, r.peer, comm_->get(), stream));
+    DAGC_NCCL(ncclGroupEnd());
+  }
+
   NcclComm* comm_ = nullptr;
 };
 
