@@ -191,7 +191,6 @@ def compile(
     sync ops that prove nothing. `seconds` is the length of one
     measurement, `repeats` their number. The set-up runs the user's Python code; nothing else here does.
     """
-    from dagc.compiled import Compiled
     from dagc.run.mpi_env import joined
     from dagc.run.target import choose_target
 
@@ -200,11 +199,11 @@ def compile(
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
         picked, number = _traversal(graph, traversal)  # Graph -> Traversal
-        plan = _plan(graph, picked, chosen, prune_syncs)  # Traversal -> Plan, proved
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        files = _write_sources(plan, directory, force)  # Plan -> source files
-        binary = _build(directory, plan, "bench") if build or run else None  # source files -> binary
-        return Compiled(directory, plan, number, chosen.reason, files, binary, None)
+        made = compile_traversal(
+            graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force
+        )
+        return replace(made, number=number)
 
     if run and joined() is not None:
         return _run_as_rank(compile_here, path, seed, defines, seconds, repeats, mpi_takes_device_pointers)
@@ -216,6 +215,25 @@ def compile(
     data = done.directory / f"data-{ranks}"
     run_setup(path, ranks, data, seed, defines)
     return replace(done, result=run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers))
+
+
+def compile_traversal(
+    graph: Graph,
+    traversal: Traversal,
+    chosen: TargetChoice,
+    directory: Path,
+    *,
+    prune_syncs: bool = False,
+    build: bool = True,
+    force: bool = False,
+) -> Compiled:
+    """Compile one traversal of a graph into `directory`. Nothing is emitted unproved."""
+    from dagc.compiled import Compiled
+
+    plan = _plan(graph, traversal, chosen, prune_syncs)  # Traversal -> Plan, proved
+    files = _write_sources(plan, directory, force)  # Plan -> source files
+    binary = _build(directory, plan, "bench") if build else None  # source files -> binary
+    return Compiled(directory, plan, None, chosen.reason, files, binary, None, _left_out(plan))
 
 
 def _run_as_rank(
@@ -253,6 +271,15 @@ def _plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs:
     prover = Prover(graph)
     prover.prove(traversal, "the traversal")
     return Plan(graph, prune(traversal, prover) if prune_syncs else traversal, chosen.target, chosen.arch)
+
+
+def _left_out(plan: Plan) -> str:
+    """What could not be written for a target, and why."""
+    from dagc.emit import why_no_driver
+    from dagc.plan import Target
+
+    reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
+    return f"driver.py: {reason}" if reason else ""
 
 
 def _write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:

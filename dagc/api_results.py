@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dagc import api
+from dagc.errors import UsageError
 from dagc.source import Source
 
 if TYPE_CHECKING:
     from dagc.graph import Graph
     from dagc.ir import Value
-    from dagc.results import Configuration, Results
-    from dagc.rules import Sample
+    from dagc.results import Configuration, Implementation, Results
+    from dagc.rules import Learned, Sample
 
 
 class Loaded:
@@ -60,5 +63,161 @@ class Loaded:
         for found in self.results.measured():
             graph = self.graph(found.configuration)
             traversal = parse_traversal(found.traversal, graph, self.path)
-            out.append(Sample(graph, found.configuration, traversal, found.seconds(self.results.reference)))
+            seconds = found.seconds(self.results.reference)
+            out.append(Sample(graph, found.configuration, traversal, seconds, len(found.measurements)))
         return tuple(out)
+
+
+# ---- rules ----------------------------------------------------------------------------------
+
+
+def learn(loaded: Loaded, *, all_classes: bool = False) -> Learned:
+    """Rules from everything that a results file has measured. Raises UsageError where that is nothing."""
+    from dagc.rules import learn as learn_rules
+
+    samples = loaded.samples()
+    if not samples:
+        raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
+    return learn_rules(samples, loaded.results.noise, all_classes=all_classes)
+
+
+def rules(
+    path: str | Path, against: str | Path | None = None, form: str = "text", *, sets: int = 3, all_classes: bool = False
+) -> str:
+    """Design rules of a results file as `text`, `md` or `json`.
+
+    `against`: a full exploration of the same program; each rule set is then marked consistent with it or not, and the
+    class accuracy is given. `sets`: rule sets shown of each class. Raises UsageError.
+    """
+    from dagc.rules import Findings, Samples, accuracy, check, render
+
+    loaded = Loaded(path)
+    learned = learn(loaded, all_classes=all_classes)
+    if against is None:
+        return render(Findings(learned, sets=sets), form)
+    full = Loaded(against)
+    if full.results.program.hash != loaded.results.program.hash:
+        raise UsageError(
+            f"{path} and {against} hold results of two programs ({loaded.results.program.hash},"
+            f" {full.results.program.hash})",
+            "compare explorations of the same text and parameters",
+        )
+    known = {i.configuration for i in loaded.results.implementations}
+    if not known & {i.configuration for i in full.results.implementations}:
+        raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
+    canonical = learn(full, all_classes=all_classes)
+    whole = Samples.of(canonical.samples)
+    found = accuracy(learned, whole, [s.seconds for s in canonical.samples])
+    return render(Findings(learned, check(learned, canonical), found, sets), form)
+
+
+# ---- best -----------------------------------------------------------------------------------
+
+
+def ranking(results: Results) -> tuple[Implementation, ...]:
+    """Fastest first, among those that were measured about as often as any: one lucky time does not win.
+
+    That is, those with at least min(5, most) measurements.
+    """
+    measured = [i for i in results.measured() if not i.failure]
+    enough = min(5, max((len(i.measurements) for i in measured), default=0))
+    return tuple(i for i in measured if len(i.measurements) >= enough)
+
+
+def best(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    rank: int = 0,
+    build: bool = True,
+    only_print: bool = False,
+    target: str | None = None,
+    force: bool = False,
+) -> str:
+    """Compile the fastest implementation of a results file into `out` (default: `dagc-out/PROGRAM-best`).
+
+    `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
+    that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
+    """
+    from dagc.results import shown
+    from dagc.statistics import interval
+
+    loaded = Loaded(path)
+    found = ranking(loaded.results)
+    if rank >= len(found):
+        raise UsageError(
+            f"{path} has {len(found)} implementations that were measured often enough",
+            "run `dagc explore --resume`" if not found else f"give --rank 0 to {len(found) - 1}",
+        )
+    chosen, reference = found[rank], loaded.results.reference
+    low, high = interval(chosen.times(reference))
+    ties = sum(i is not chosen and interval(i.times(reference))[0] <= high for i in found)
+    name = "best" if rank == 0 else f"number {rank}"
+    spread = f"95%: {low * 1e6:.2f} to {high * 1e6:.2f}, {len(chosen.measurements)} measurements"
+    head = [
+        f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread})"
+        + (f"; {ties} more cannot be told from it" if ties else ""),
+        "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
+        f"traversal  {chosen.traversal}",
+    ]
+    if only_print:
+        return "\n".join(head) + "\n"
+    return "\n".join(head) + "\n" + _compile(loaded, chosen, out, target, build, force)
+
+
+def _compile(
+    loaded: Loaded, chosen: Implementation, out: str | Path | None, target: str | None, build: bool, force: bool
+) -> str:
+    from dagc.run.target import choose_target
+    from dagc.text import parse_traversal
+
+    machine = loaded.results.runs[-1].machine
+    where = choose_target(target or machine.target, machine.arch or None)
+    graph = loaded.graph(chosen.configuration)
+    traversal = parse_traversal(chosen.traversal, graph, loaded.path)
+    folder = Path(out) if out is not None else Path("dagc-out") / f"{loaded.results.program.name}-best"
+    return api.compile_traversal(graph, traversal, where, folder, build=build, force=force).render()
+
+
+# ---- report, export, merge ------------------------------------------------------------------
+
+
+def report(path: str | Path, out: str | Path) -> None:
+    """Write a results file as one HTML page. Raises UsageError, OSError."""
+    from dagc import __version__
+    from dagc.files import write_text_atomic
+    from dagc.report.html import as_html
+
+    loaded = Loaded(path)
+    learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
+    page = as_html(loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__)
+    write_text_atomic(out, page)
+
+
+def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
+    """Write the measurements as `csv` (without `out` to standard output) or `parquet`.
+
+    Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there.
+    """
+    from dagc.records import export_csv, export_parquet, load
+
+    results = load(path)
+    if form == "parquet":
+        if out is None:
+            raise UsageError("Parquet is not text, and would go to standard output", "give -o FILE.parquet")
+        export_parquet(results, out)
+    elif out is None:
+        export_csv(results, sys.stdout)
+    else:
+        with open(out, "w", encoding="utf-8", newline="") as file:
+            export_csv(results, file)
+
+
+def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:
+    """Put results files together. Returns what to print. Raises UsageError."""
+    from dagc.records import load
+    from dagc.records import merge as merge_files
+
+    merge_files(paths, out, other_machine=other_machine)
+    found = load(out)
+    return f"{out}: {len(found.implementations)} implementations of {len(found.runs)} runs\n"
