@@ -61,11 +61,12 @@ def traced(
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
     shown = [timeline.shown_ranks(found) for found in lines]
-    longest = max((line.length for found in shown for line in found), default=0.0)
+    begin = min((line.begin for found in shown for line in found), default=0.0)
+    end = max((line.length for found in shown for line in found), default=0.0)
     out = []
     for what, p, (graph, traversal), all_, few in zip(("best", "worst"), ends, parsed, lines, shown, strict=False):
         ranks = tuple(
-            RankView(line.rank, si.seconds(line.length), si.percent(line.busy), timeline.draw(line, longest, what))
+            RankView(line.rank, si.seconds(line.length), si.percent(line.busy), timeline.draw(line, begin, end, what))
             for line in few
         )
         name = shlex.quote(f"{results.program.name}-best")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 1080.0
 # From this ratio of slowest to fastest on, an axis of times is logarithmic.
 LOG_FROM = 8.0
-_MANY = 300  # implementations, from which on their dots are small
+_MANY = 300  # dots: from so many on they are small, and an axis of measurements is logarithmic
 _STOPS = ((0, 114, 178), (86, 180, 233), (201, 180, 88), (230, 159, 0), (213, 94, 0))
 
 
@@ -68,8 +68,9 @@ def sorted_times(points: Sequence[Point], groups: Sequence[Group], classes: Clas
     plot.add(_cursor(plot))
     title = f"Times of {si.ordinary(len(points), 'implementation')}, sorted"
     heights = " ".join(n(y(p.seconds)) for p in points)  # for the script: where to put the cursor
+    look = "plot many" if len(points) > _MANY else "plot"
     return plot.svg(title, id="times", data_left=x(1), data_right=x(len(points)), data_heights=heights, tabindex=0,
-                    class_="plot many" if len(points) > _MANY else "plot")  # fmt: skip
+                    class_=look)  # fmt: skip
 
 
 def _intervals(group: Group, place: Mapping[ImplementationId, float], y: Scale) -> str:
@@ -218,7 +219,6 @@ def _histogram(group: Group, x: Scale, base: float, plot: Plot) -> list[str]:
 # ---- convergence ----------------------------------------------------------------------------
 
 MOST_CURVES = 8
-_LOG_COUNT = 300  # from so many measurements on, their axis is logarithmic
 
 
 def convergence(curves: Sequence[Curve], names: Sequence[str]) -> str:
@@ -226,7 +226,7 @@ def convergence(curves: Sequence[Curve], names: Sequence[str]) -> str:
     curves = curves[:MOST_CURVES]
     plot = Plot(WIDTH, 360, top=20)
     longest = max(len(c.measured) for c in curves)
-    x = Scale(1, max(2, longest), *plot.x_range, log=longest > _LOG_COUNT)
+    x = Scale(1, max(2, longest), *plot.x_range, log=longest > _MANY)
     times = sorted(t for c in curves for t in c.measured)
     shown = times[: max(1, math.ceil(0.98 * len(times)))]  # a few outliers would flatten all others
     worth = [seconds for c in curves for _, seconds in c.choice]
@@ -246,4 +246,5 @@ def convergence(curves: Sequence[Curve], names: Sequence[str]) -> str:
         plot.add(steps(lowest, end, f"lowest k{place}", data_tip=tip, **clip))
         tip = f"{name}\nchosen in the end: {si.seconds(curve.choice[-1][1])} (median of all its times)"
         plot.add(steps(choice, end, f"choice k{place}", data_tip=tip, **clip))
-    return plot.svg("Convergence of the search", id="convergence")
+    look = "plot many" if longest > _MANY else "plot"
+    return plot.svg("Convergence of the search", look, id="convergence")

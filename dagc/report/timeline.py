@@ -51,6 +51,11 @@ class RankTimeline:
     length: float
     busy: float
 
+    @property
+    def begin(self) -> float:
+        """Where its axis must begin: at 0, or at a bar before that (clocks of CPU and GPU agree to a few us only)."""
+        return min(0.0, *(bar.begin for lane in self.lanes for bar in lane.bars), 0.0)
+
 
 def timelines(graph: Graph, traversal: Traversal, spans: Sequence[TraceSpan]) -> tuple[RankTimeline, ...]:
     """By rank. Spans of positions that the traversal does not have are left out."""
@@ -152,12 +157,11 @@ def shown_ranks(lines: Sequence[RankTimeline]) -> list[RankTimeline]:
     return sorted([*first, slowest], key=lambda line: line.rank)
 
 
-def draw(line: RankTimeline, longest: float, what: str) -> str:
-    """One rank. `longest`: the length of the axis in seconds, the same for all that are to be compared."""
+def draw(line: RankTimeline, begin: float, end: float, what: str) -> str:
+    """One rank. `begin` and `end` of the axis, in seconds, are the same for all that are to be compared."""
     plot = Plot(WIDTH, 14 + _LANE * len(line.lanes) + 44, left=84, top=14)
-    begin = min((b.begin for lane in line.lanes for b in lane.bars), default=0.0)
-    x = Scale(min(0.0, begin), longest * 1.005, *plot.x_range)
-    factor, unit = si.unit(longest)
+    x = Scale(begin, end * 1.005, *plot.x_range)
+    factor, unit = si.unit(end)
     for row, lane in enumerate(line.lanes):
         top = plot.top + _LANE * row
         plot.add(

@@ -1,0 +1,81 @@
+"""What the report derives: intervals, ties, labels, colours, and how a search went."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dagc.report.measured import COLOURS, common_decisions, curves_of, groups_of, label, points_of, ties
+from dagc.results import Configuration, Implementation, ImplementationId, Measurement, Program, Results
+from tests.data.h200 import RUN, h200_results
+
+NAN = math.nan
+PROGRAM = Program("p", "p.dag", "00", (("p.dag", "program p"),), ())
+HOST = Configuration((("streams", 2), ("transport", "mpi_host")))
+
+
+def results(
+    rows: list[tuple[str, list[tuple[int, float]]]], configurations: list[Configuration] | None = None
+) -> Results:
+    """Implementations with (order, seconds) of each measurement; all of one run."""
+    made = tuple(
+        Implementation(
+            ImplementationId(i), configurations[i] if configurations else HOST, text,
+            tuple(Measurement(t, NAN, k, order) for k, (order, t) in enumerate(times)),
+        )
+        for i, (text, times) in enumerate(rows)
+    )  # fmt: skip
+    return Results(PROGRAM, (RUN,), made)
+
+
+def test_the_choice_may_rise_when_a_lucky_time_had_misled() -> None:
+    found = results([("a", [(0, 10.0), (3, 10.0)]), ("b", [(1, 8.0), (2, 20.0), (4, 20.0)])])
+    (curve,) = curves_of(found)
+    assert curve.measured == (10.0, 8.0, 20.0, 10.0, 20.0)
+    assert curve.lowest == ((1, 10.0), (2, 8.0))
+    # b was chosen for its 8, though it is worth 20; with its second time its median is 14.
+    assert curve.choice == ((1, 10.0), (2, 20.0), (3, 10.0))
+
+
+def test_each_run_has_a_curve_of_its_own() -> None:
+    a = Implementation(ImplementationId(0), HOST, "a", (Measurement(2.0, NAN, 0, 0, 0), Measurement(4.0, NAN, 1, 1, 1)))
+    curves = curves_of(Results(PROGRAM, (RUN, RUN), (a,)))
+    assert [(c.run, c.measured, c.choice) for c in curves] == [(0, (2.0,), ((1, 3.0),)), (1, (4.0,), ((1, 3.0),))]
+
+
+def test_the_last_choice_is_the_best_of_a_full_exploration() -> None:
+    found = h200_results()
+    (curve,) = curves_of(found)
+    assert len(curve.measured) == 2036 * 5
+    assert curve.choice[-1][1] == found.measured()[0].seconds()
+
+
+def test_ties_are_intervals_that_overlap() -> None:
+    rows = [("a", [(0, 10.0), (1, 11.0)]), ("b", [(2, 10.9), (3, 12.0)]), ("c", [(4, 11.5), (5, 12.5)])]
+    assert ties(points_of(results(rows)), NAN) == 1
+    assert ties((), NAN) == 0
+
+
+def test_ties_of_single_times_go_by_the_noise() -> None:
+    points = points_of(results([("a", [(0, 100.0)]), ("b", [(1, 103.0)]), ("c", [(2, 120.0)])]))
+    assert ties(points, NAN) == 0
+    assert ties(points, 0.02) == 1
+
+
+def test_labels_name_what_differs() -> None:
+    nccl = Configuration((("streams", 2), ("transport", "nccl")))
+    common = common_decisions([HOST, nccl])
+    assert common == {"streams": "2"}
+    assert label(nccl, common) == "transport=nccl"
+    assert label(HOST, common_decisions([HOST])) == "transport=mpi_host"
+
+
+@pytest.mark.parametrize("many", [COLOURS, COLOURS + 4])
+def test_more_configurations_than_colours_share_them_by_transport(many: int) -> None:
+    configurations = [
+        Configuration((("block", i), ("transport", "nccl" if i % 2 else "mpi_host"))) for i in range(many)
+    ]
+    groups = groups_of(points_of(results([(f"t{i}", [(i, 1.0 + i)]) for i in range(many)], configurations)))
+    assert [g.configuration for g in groups] == configurations  # that of the fastest first
+    assert len({g.colour for g in groups}) == (many if many <= COLOURS else 2)
