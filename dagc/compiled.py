@@ -24,6 +24,7 @@ class Compiled:
     files: tuple[str, ...]
     binary: Path | None
     result: BenchResult | None
+    left_out: str = ""  # what was not written, and why: "driver.py: ..."
 
     def render(self) -> str:
         """A few lines: the target and why, the implementation, the files, and the table of a run."""
@@ -37,6 +38,8 @@ class Compiled:
             f"traversal  {number}, proved",
             f"wrote      {self.directory}/: {', '.join(self.files)}",
         ]
+        if self.left_out:
+            out.append(f"left out   {self.left_out}")
         if self.binary is not None:
             out.append(f"built      {self.binary}")
         if self.result is not None:

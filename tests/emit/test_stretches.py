@@ -12,7 +12,7 @@ from dagc.emit.table import positions, rows
 from dagc.plan import Target
 from dagc.space import Space
 from dagc.text import parse_traversal
-from dagc.traversal import Issue, Sync, Traversal
+from dagc.traversal import Issue, Stream, Sync, Traversal
 from dagc.verify import Prover
 from tests.conftest import Compare
 from tests.emit.build import SPMV, plan
@@ -79,7 +79,7 @@ def test_by_hand() -> None:
     traversal = parse_traversal(text, graph, "by hand")
     steps = [p.step for p in with_stretches(traversal)]
     begin = next(i for i, s in enumerate(steps) if isinstance(s, Begin))
-    assert steps[begin] == Begin(0, traversal.entries[8].stream, 9)  # type: ignore[union-attr]
+    assert steps[begin] == Begin(0, Stream(0), 9)
     before = rows(traversal, capture=True)[:begin]
     # s1 has run pack before the stretch: the origin, s0, waits for it.
     assert before[-2:] == [(1, 3, 1), (2, 3, 0)]

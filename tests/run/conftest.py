@@ -35,6 +35,7 @@ LOWERINGS = {
     "staging_ops": {"transport": "mpi_host", "staging": "ops"},
     "mpi_cuda": {"transport": "mpi_cuda"},
     "captured": {"transport": "mpi_cuda", "capture": "true"},
+    "staged, captured": {"transport": "mpi_host", "capture": "true"},
     "nccl": {"transport": "nccl"},
     "peer, captured": {"transport": "peer", "capture": "true"},
 }
