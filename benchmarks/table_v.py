@@ -150,7 +150,7 @@ def markdown(found: dict[str, Any]) -> str:
     noise = found["noise"]
     about = f"{found['implementations']} implementations ({found['data']}), {found['seeds']} seeds"
     out = [
-        f"{about}: mean, and standard deviation in brackets. Noise floor of one measurement {100 * noise:.1f} %; widths",
+        f"{about}: mean, and standard deviation in brackets. Noise floor of a measurement {100 * noise:.1f} %; widths",
         "of classes are in noise floors. `within noise`: the range of the class widened by the noise on both sides.\n",
     ]
     columns = (

@@ -59,15 +59,21 @@ class Learned:
 
 
 def learn(
-    samples: Iterable[Sample], noise: float = math.nan, *, all_classes: bool = False, percentile: float = PERCENTILE
+    samples: Iterable[Sample],
+    noise: float = math.nan,
+    *,
+    all_classes: bool = False,
+    percentile: float = PERCENTILE,
+    simplify: float = 0.0,
 ) -> Learned:
     """Rules that tell fast from slow samples.
 
     `noise` is the relative standard deviation of a single measurement; medians of several have less. Class boundaries
-    below the noise of the times are not drawn, and the tree need not separate what the noise alone may have put on the
-    two sides of a boundary: giving a sample a class is an error only where its time is further from the range of that
+    below the noise of the times are not drawn, and the tree does not separate what only the noise may have put on the
+    two sides of a boundary: it is wrong to give a sample a class only where its time is further from the range of that
     class than the noise. With `all_classes`, or where the noise is not known (NaN), all is as in the seed: every
-    boundary is drawn, and every other class is an error.
+    boundary is drawn, and every other class is wrong.
+    `simplify` makes the tree smaller: each leaf must lower its error by that much (0.002 is a readable tree).
     The order of the samples does not matter. ValueError without samples.
     """
     import numpy as np
@@ -82,23 +88,22 @@ def learn(
     labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
     table = Samples.of(chosen)
     features, answers = table.features()
-    tree = train(answers, labels, _wrong(labels, classes), features)
+    wrong = None if math.isnan(classes.noise) else _wrong(labels, classes)
+    tree = train(answers, labels, len(classes.classes), features, wrong, simplify)
     imply = Implications(table)
     rule_sets = _rule_sets(tree, imply)
     return Learned(chosen, classes, tuple(int(k) for k in labels), features, tree, rule_sets, noise)
 
 
 def _wrong(labels: Ints, classes: Classes) -> Bools:
-    """samples x classes: is it an error to give this class to this sample?"""
+    """samples x classes: is it wrong, by more than the noise, to give this class to this sample?"""
     import numpy as np
 
-    wrong: Bools = labels[:, None] != np.arange(len(classes.classes))
-    if math.isnan(classes.noise):
-        return wrong
+    other: Bools = labels[:, None] != np.arange(len(classes.classes))
     times = np.array(classes.times)[:, None]
     fastest = np.array([c.fastest for c in classes.classes]) * (1 - classes.noise)
     slowest = np.array([c.slowest for c in classes.classes]) * (1 + classes.noise)
-    return wrong & ((times < fastest) | (times > slowest))
+    return other & ((times < fastest) | (times > slowest))
 
 
 def _rule_sets(tree: Tree, imply: Implications) -> tuple[RuleSet, ...]:

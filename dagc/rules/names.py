@@ -119,18 +119,19 @@ class Naming:
                     add(sync, ops[v].name)
                     if len(needs[v]) == 1:
                         add(record, sync)
-        return frozenset(_closure(after))
+        # Not through a wait: a traversal may have none where all users of u are on its stream.
+        return frozenset(_closure(after, {f"CSWE-after-{op.name}" for op in ops}))
 
 
-def _closure(after: dict[str, set[str]]) -> set[tuple[str, str]]:
-    """All pairs (a, b) with a path from a to b. The graph has no cycle."""
+def _closure(after: dict[str, set[str]], ends: set[str]) -> set[tuple[str, str]]:
+    """All pairs (a, b) with a path from a to b that passes none of `ends` on its way. The graph has no cycle."""
     reached: dict[str, set[str]] = {}
 
     def reach(name: str) -> set[str]:
         if name not in reached:
             reached[name] = set()
             for other in after.get(name, ()):
-                reached[name] |= {other} | reach(other)
+                reached[name] |= {other} if other in ends else {other} | reach(other)
         return reached[name]
 
     return {(a, b) for a in list(after) for b in reach(a)}

@@ -9,7 +9,11 @@ that was made first; so the same samples give the same tree, in whatever order t
 A tree with n leaves has depth n - 1 at most, so max_depth never binds; and growing best first, the tree of n + 1
 leaves extends that of n. So one growth gives all the trees that Algorithm 1 tries. Its error is the training error
 with all classes weighted equally, which is what a balanced tree minimises: the mean over the classes of the share of
-their samples that are given a wrong class. What is wrong is the caller's to say (`dagc.rules.learn`).
+their samples that are given another class.
+
+The seed wants the most accurate tree "without concern for overfitting". Of noisy times that is a tree whose leaves
+tell noise from noise. So, beyond the seed, the caller may say which answers are really wrong (`dagc.rules.learn`: by
+more than the noise); splits that make none of them right are taken back, from the leaves up.
 """
 
 from __future__ import annotations
@@ -35,46 +39,44 @@ class _Leaf:
     rows: Ints
     weights: Floats  # per class
     depth: int
-    error: float  # weight of its samples for which its class is wrong
     gain: float = 0.0
     feature: int = -1
     children: tuple[int, int] | None = None  # indices: yes, no
 
-
-class Growth:
-    """A tree that grows leaf by leaf.
-
-    `table` is samples x features, `labels` the class of each sample, from 0; `wrong` (samples x classes): is it an
-    error to give this class to this sample?
-    """
-
-    def __init__(self, table: Bools, labels: Ints, wrong: Bools) -> None:
+    @property
+    def number(self) -> int:
+        """The class with the largest weight; of equal ones the fastest."""
         import numpy as np
 
-        self.table, classes = table, wrong.shape[1]
+        return int(np.argmax(self.weights >= self.weights.max() - CLOSE))
+
+
+class Growth:
+    """A tree that grows leaf by leaf. `table` is samples x features, `labels` the class of each sample, from 0."""
+
+    def __init__(self, table: Bools, labels: Ints, classes: int) -> None:
+        import numpy as np
+
+        self.table, self.labels, self.classes = table, labels, classes
         counts = np.bincount(labels, minlength=classes)
-        # Every class weighs 1 / classes in all.
+        # Every class weighs the same in all, and all together 1.
         weight = np.divide(1.0, counts * np.count_nonzero(counts), out=np.zeros(classes), where=counts > 0)
-        self.labels, self.classes = labels, classes
+        self.weight: Floats = weight[labels]
         self.one_hot: Floats = np.eye(classes)[labels] * weight
-        self.wrong = wrong
-        self.costs: Floats = wrong * weight[labels][:, None]
         self.nodes = [self._leaf(np.arange(len(labels)), 0)]
 
     def _leaf(self, rows: Ints, depth: int) -> _Leaf:
         import numpy as np
 
-        weights = self.one_hot[rows].sum(axis=0)
-        total = weights.sum()
-        leaf = _Leaf(rows, weights, depth, float(self.costs[rows, _largest(weights)].sum()))
+        leaf = _Leaf(rows, self.one_hot[rows].sum(axis=0), depth)
         if np.count_nonzero(leaf.weights) < 2 or not self.table.shape[1]:
             return leaf
-        yes: Floats = self.table[rows].T.astype(float) @ self.one_hot[rows]  # features x classes
-        no = leaf.weights - yes
-        split = self.table[rows].any(axis=0) & ~self.table[rows].all(axis=0)
+        table = self.table[rows]
+        yes: Floats = table.T.astype(float) @ self.one_hot[rows]  # features x classes
         # Weighted Gini impurity of a node is W - sum(w^2) / W, so the gain is the growth of sum(w^2) / W.
-        after = _purity(yes) + _purity(no)
-        gains = np.where(split, after - (leaf.weights**2).sum() / total, 0.0)
+        after = _purity(yes) + _purity(leaf.weights - yes)
+        splits = table.any(axis=0) & ~table.all(axis=0)
+        gains = np.where(splits, after - (leaf.weights**2).sum() / leaf.weights.sum(), 0.0)
         best = float(gains.max())
         if best > CLOSE:
             leaf.gain, leaf.feature = best, int(np.argmax(gains >= best - CLOSE))
@@ -82,11 +84,11 @@ class Growth:
 
     def split(self) -> bool:
         """Split the leaf with the largest gain; False where none has any."""
-        leaves = [i for i, node in enumerate(self.nodes) if node.children is None and node.gain > 0]
+        leaves = [node for node in self.nodes if node.children is None and node.gain > 0]
         if not leaves:
             return False
-        best = max(self.nodes[i].gain for i in leaves)
-        node = next(self.nodes[i] for i in leaves if self.nodes[i].gain >= best - CLOSE)
+        best = max(node.gain for node in leaves)
+        node = next(node for node in leaves if node.gain >= best - CLOSE)
         answers = self.table[node.rows, node.feature]
         for rows in (node.rows[answers], node.rows[~answers]):
             self.nodes.append(self._leaf(rows, node.depth + 1))
@@ -95,39 +97,60 @@ class Growth:
 
     @property
     def error(self) -> float:
-        """Share of the weight that is given a wrong class."""
-        return sum(node.error for node in self.nodes if node.children is None)
+        """Share of the weight that is given another class."""
+        return float(sum(n.weights.sum() - n.weights.max() for n in self.nodes if n.children is None))
 
     @property
     def depth(self) -> int:
         return max(node.depth for node in self.nodes)
 
-    def tree(self, size: int, features: Sequence[Feature], error: float, search: Sequence[_Tried]) -> Tree:
-        """The first `size` nodes as a tree: later ones are left out."""
-        return Tree(tuple(self._node(n, size, features) for n in self.nodes[:size]), error, tuple(search))
+    def cut(self, size: int) -> None:
+        """Back to the first `size` nodes."""
+        del self.nodes[size:]
+        for node in self.nodes:
+            if node.children is not None and node.children[0] >= size:
+                node.children = None
 
-    def _node(self, node: _Leaf, size: int, features: Sequence[Feature]) -> Node:
+    def prune(self, wrong: Bools, simplify: float) -> None:
+        """Take back splits that make no sample right (by `wrong`: samples x classes), or for each leaf that they add
+        less than `simplify`, a share of the weight."""
+        errors, leaves = [0.0] * len(self.nodes), [1] * len(self.nodes)
+        for i in range(len(self.nodes) - 1, -1, -1):  # children come after their parents
+            node = self.nodes[i]
+            errors[i] = float(self.weight[node.rows][wrong[node.rows, node.number]].sum())
+            if node.children is None:
+                continue
+            below = sum(errors[child] for child in node.children)
+            more = sum(leaves[child] for child in node.children)
+            if errors[i] <= below + simplify * (more - 1) + CLOSE:
+                node.children = None
+            else:
+                errors[i], leaves[i] = below, more
+
+    def tree(self, wrong: Bools, features: Sequence[Feature], search: Sequence[Tried]) -> Tree:
+        """The tree as it is."""
         import numpy as np
 
-        counts = tuple(int(c) for c in np.bincount(self.labels[node.rows], minlength=self.classes))
-        total = node.weights.sum()
-        shares = tuple(float(w / total) for w in node.weights)
-        number = _largest(node.weights)
-        inner = node.children is not None and node.children[0] < size
-        yes, no = node.children if inner and node.children else (-1, -1)
-        feature = features[node.feature] if inner else None
-        wrong = int(self.wrong[node.rows, number].sum())
-        return Node(feature, yes, no, node.depth, len(node.rows), counts, shares, number, wrong)
+        kept = [0]
+        for i in kept:
+            kept += self.nodes[i].children or ()
+        place = {i: k for k, i in enumerate(kept)}
+        nodes, error = [], 0.0
+        for i in kept:
+            node = self.nodes[i]
+            counts = tuple(int(c) for c in np.bincount(self.labels[node.rows], minlength=self.classes))
+            shares = tuple(float(w / node.weights.sum()) for w in node.weights)
+            missed = wrong[node.rows, node.number]
+            yes, no = (place[child] for child in node.children) if node.children else (-1, -1)
+            feature = features[node.feature] if node.children else None
+            error += 0.0 if node.children else float(self.weight[node.rows][missed].sum())
+            nodes.append(
+                Node(feature, yes, no, node.depth, len(node.rows), counts, shares, node.number, int(missed.sum()))
+            )
+        return Tree(tuple(nodes), error, tuple(search))
 
 
-_Tried: TypeAlias = tuple[int, float, int]  # leaf nodes allowed, error, depth
-
-
-def _largest(weights: Floats) -> int:
-    """The class with the largest weight; of equal ones the fastest."""
-    import numpy as np
-
-    return int(np.argmax(weights >= weights.max() - CLOSE))
+Tried: TypeAlias = tuple[int, float, int]  # leaf nodes allowed, error, depth
 
 
 def _purity(weights: Floats) -> Floats:
@@ -138,27 +161,38 @@ def _purity(weights: Floats) -> Floats:
     return out
 
 
-def train(table: Bools, labels: Ints, wrong: Bools, features: Sequence[Feature]) -> Tree:
+def train(
+    table: Bools, labels: Ints, classes: int, features: Sequence[Feature], wrong: Bools | None = None,
+    simplify: float = 0.0,
+) -> Tree:  # fmt: skip
     """Algorithm 1: the smallest tree whose error five more leaves do not lower.
 
-    Starts with 2 leaves; while one of the next five sizes has a smaller error, it goes on from the first such.
+    Starts with 2 leaves; while one of the next five sizes has a smaller error, it goes on from the first such. `wrong`
+    (samples x classes, default: every other class): splits that make none of these right are taken back then, and
+    those that lower the error by less than `simplify` for each leaf.
     """
-    growth = Growth(table, labels, wrong)
+    import numpy as np
+
+    growth = Growth(table, labels, classes)
     sizes = _grow(growth)
-    tried: list[tuple[_Tried, int]] = list(islice(sizes, 1))
+    tried = list(islice(sizes, 1))
     chosen = 0
     while True:
-        while len(tried) <= chosen + TRIES and (more := next(sizes, None)) is not None:
-            tried.append(more)
+        tried += islice(sizes, max(0, chosen + 1 + TRIES - len(tried)))
         error = tried[chosen][0][1]
-        better = [i for i in range(chosen + 1, min(chosen + TRIES + 1, len(tried))) if tried[i][0][1] < error - CLOSE]
-        if not better:
+        ahead = range(chosen + 1, min(chosen + 1 + TRIES, len(tried)))
+        better = next((i for i in ahead if tried[i][0][1] < error - CLOSE), None)
+        if better is None:
             break
-        chosen = better[0]
-    return growth.tree(tried[chosen][1], features, tried[chosen][0][1], [one for one, _ in tried])
+        chosen = better
+    growth.cut(tried[chosen][1])
+    other: Bools = labels[:, None] != np.arange(classes)
+    if wrong is not None or simplify:
+        growth.prune(other if wrong is None else wrong, simplify)
+    return growth.tree(other if wrong is None else wrong, features, [one for one, _ in tried])
 
 
-def _grow(growth: Growth) -> Iterator[tuple[_Tried, int]]:
+def _grow(growth: Growth) -> Iterator[tuple[Tried, int]]:
     """((leaves allowed, error, depth), nodes) for 2, 3, ... leaves, until no leaf can be split."""
     leaves, grown = 2, growth.split()
     yield (leaves, growth.error, growth.depth), len(growth.nodes)

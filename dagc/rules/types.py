@@ -179,7 +179,7 @@ class Node:
     counts: tuple[int, ...]
     shares: tuple[float, ...]
     number: int  # the class with the largest share
-    wrong: int  # samples that are an error there
+    wrong: int  # samples of another class, by more than the noise where that is known
 
     @property
     def leaf(self) -> bool:
@@ -190,7 +190,7 @@ class Node:
 class Tree:
     """`nodes[0]` is the root; children come after their parents, `yes` first.
 
-    error   training error with all classes weighted equally; see dagc.rules.learn for what counts as an error
+    error   training error with all classes weighted equally: what is wrong by more than the noise, where that is known
     search  (leaf nodes allowed, training error, depth) of each tree that Algorithm 1 tried, in order (Fig. 5)
     """
 

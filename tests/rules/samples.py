@@ -1,0 +1,52 @@
+"""Samples for tests of rules: of graphs made by hand, and the SpMV as measured on four H200s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from hypothesis import strategies as st
+
+from dagc.graph import Graph
+from dagc.results import Configuration
+from dagc.rules import Learned, Sample, learn
+from dagc.space import Space
+from dagc.text import parse_traversal
+from dagc.traversal import Traversal
+from tests.data.h200 import PASSES, h200_graph, h200_results
+from tests.graphs import make_graph
+
+NONE = Configuration(())
+
+
+def samples_of(graph: Graph, seconds: Callable[[Traversal], float] = lambda t: 1.0) -> list[Sample]:
+    """Every implementation of a graph, with times made up."""
+    return [Sample(graph, NONE, t, seconds(t)) for t in Space(graph)]
+
+
+@cache
+def h200_samples() -> tuple[Sample, ...]:
+    """All 2036, in the order of their IDs, with the median of their five passes."""
+    graph = h200_graph()
+    return tuple(
+        Sample(graph, i.configuration, parse_traversal(i.traversal, graph), i.seconds(), PASSES)
+        for i in h200_results().implementations
+    )
+
+
+@cache
+def h200_learned() -> Learned:
+    """Learned from all 2036."""
+    return learn(h200_samples(), h200_results().noise)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Small graphs, some of their GPU ops pinned to a stream."""
+    n = draw(st.integers(2, 4))
+    ops = [(f"o{i}", draw(st.booleans())) for i in range(n)]
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    edges = [(f"o{i}", f"o{j}") for i, j in pairs if draw(st.booleans())]
+    streams = draw(st.integers(1, 3))
+    pins = {name: draw(st.integers(0, streams - 1)) for name, gpu in ops if gpu and draw(st.integers(0, 4)) == 0}
+    return make_graph(ops, edges, streams, pins=pins)

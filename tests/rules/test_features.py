@@ -1,0 +1,119 @@
+"""Implementations as vectors: three-valued orders, streams, choices; nothing twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from dagc.graph import Graph
+from dagc.results import Configuration
+from dagc.rules import Feature, Kind, Rule, Sample, Samples
+from dagc.space import Space
+from tests.graphs import make_graph, spmv
+from tests.rules.samples import NONE, graphs, samples_of
+
+
+def test_absent_is_not_after() -> None:
+    """Where y is on yl's stream there is no CER-after-yl: neither before nor after anything."""
+    table = Samples.of(samples_of(spmv()))
+    before = table.ask(Feature(Kind.BEFORE, "CER-after-yl", "post_send", total=False))
+    after = table.ask(Feature(Kind.BEFORE, "post_send", "CER-after-yl", total=False))
+    absent = table.ask(Feature(Kind.SAME, "yl", "y"))
+    assert not (before & after).any()
+    assert (absent == ~(before | after)).all()
+    assert absent.any()
+    assert before.any()
+    assert after.any()
+
+
+def test_one_entry_is_not_before_itself() -> None:
+    graph = make_graph([("a", True), ("b", True), ("c", False)], [("a", "c"), ("b", "c")])
+    table = Samples.of(samples_of(graph))
+    first = table.ask(Feature(Kind.BEFORE, "CER-after-a", "CER-after-b", total=False))
+    second = table.ask(Feature(Kind.BEFORE, "CER-after-b", "CER-after-a", total=False))
+    assert (~first & ~second).any()
+    texts = {f.text() for f in table.features()[0]}
+    assert {"CER-after-a before CER-after-b", "CER-after-b before CER-after-a"} <= texts
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs())
+def test_features_tell_apart_and_none_twice(graph: Graph) -> None:
+    table = Samples.of(samples_of(graph)[:200])
+    features, answers = table.features()
+    assert answers.shape == (len(table), len(features))
+    assert all(column.any() and not column.all() for column in answers.T)
+    splits = [frozenset((column.tobytes(), (~column).tobytes())) for column in answers.T]
+    assert len(set(splits)) == len(splits)
+    assert all((table.ask(f) == column).all() for f, column in zip(features, answers.T, strict=True))
+
+
+def test_what_the_edges_imply_is_no_feature() -> None:
+    features, _ = Samples.of(samples_of(spmv())).features()
+    texts = {f.text() for f in features}
+    assert "pack before yl" in texts
+    assert not texts & {"pack before post_send", "post_send before wait_recv", "pack before CER-after-pack"}
+
+
+def _configured(**decisions: bool | int | str) -> Configuration:
+    return Configuration(tuple(sorted(decisions.items())))
+
+
+def test_choices() -> None:
+    graph = make_graph([("a", True)], [])
+    traversal = Space(graph).first()
+    made = [
+        _configured(transport=transport, capture=capture, block=block)
+        for transport in ("mpi_host", "nccl", "peer")
+        for capture in (False, True)
+        for block in (32, 64, 128)
+    ]
+    features, _ = Samples([(graph, c, traversal) for c in made]).features()
+    assert [f.text() for f in features] == [
+        "block <= 32", "block <= 64", "block = 64", "capture = true", "transport = mpi_host", "transport = nccl",
+        "transport = peer",
+    ]  # fmt: skip
+    assert features[0].text(False) == "block > 32"
+    assert features[-1].text(False) == "transport is not peer"
+
+
+def test_pairs_of_values() -> None:
+    graph = make_graph([("a", True)], [])
+    made = [_configured(transport=t) for t in ("mpi_cuda", "mpi_host", "nccl", "peer")]
+    features, answers = Samples([(graph, c, Space(graph).first()) for c in made]).features()
+    found = {f.text(): column.tolist() for f, column in zip(features, answers.T, strict=True)}
+    assert found["transport = mpi_cuda or mpi_host"] == [True, True, False, False]
+    assert len(found) == 7
+
+
+def test_ops_that_only_some_configurations_have() -> None:
+    one = make_graph([("a", True), ("b", True), ("x", True)], [])
+    other = make_graph([("a", True), ("b", True)], [])
+    samples = [Sample(g, _configured(more=g is one), t, 1.0) for g in (one, other) for t in Space(g)]
+    table = Samples.of(samples)
+    texts = {f.text(truth) for f in table.features()[0] for truth in (True, False)}
+    assert {"a, b in the same stream", "a, b in different streams"} <= texts
+    assert {"a, x not in the same stream", "x not before a"} <= texts
+    assert not table.ask(Feature(Kind.DIFFERENT, "a", "x", total=False))[len(list(Space(one))) :].any()
+
+
+@pytest.mark.parametrize(
+    ("feature", "yes", "no"),
+    [
+        (Feature(Kind.BEFORE, "yl", "pack"), "yl before pack", "pack before yl"),
+        (Feature(Kind.BEFORE, "CER-after-yl", "y", False), "CER-after-yl before y", "CER-after-yl not before y"),
+        (Feature(Kind.SAME, "yl", "pack"), "yl, pack in the same stream", "yl, pack in different streams"),
+        (Feature(Kind.DIFFERENT, "a", "b", False), "a, b in different streams", "a, b not in different streams"),
+        (Feature(Kind.CHOICE, "capture", "true"), "capture = true", "capture is not true"),
+        (Feature(Kind.AT_MOST, "yl.block", "64"), "yl.block <= 64", "yl.block > 64"),
+    ],
+)  # fmt: skip
+def test_texts(feature: Feature, yes: str, no: str) -> None:
+    assert (Rule(feature, True).text, Rule(feature, False).text) == (yes, no)
+
+
+def test_names_that_no_sample_has() -> None:
+    table = Samples([(g := make_graph([("a", True)], []), NONE, Space(g).first())])
+    assert not table.ask(Feature(Kind.BEFORE, "a", "nowhere", total=False)).any()
+    assert np.array_equal(table.follow([]), [True])

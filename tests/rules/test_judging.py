@@ -1,0 +1,132 @@
+"""Rules from a part of a space against all of it: accuracy (Table V) and consistency (Tables VI to VIII)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from random import Random
+
+import pytest
+
+from dagc.graph import Graph
+from dagc.rules import Feature, Kind, Learned, Rule, RuleSet, Sample, Samples, Verdict, accuracy, check, learn
+from dagc.traversal import Issue, Traversal
+from tests.data.h200 import h200_results
+from tests.graphs import spmv
+from tests.rules.samples import h200_learned, h200_samples, samples_of
+
+
+def _slow_if_early(graph: Graph) -> Callable[[Traversal], float]:
+    """1 where yl is issued after post_send, 2 where before it and on pack's stream, else 3; and a little noise."""
+    random = Random(5)
+
+    def seconds(traversal: Traversal) -> float:
+        at = {graph.ops[e.op].name: (i, e.stream) for i, e in enumerate(traversal.entries) if isinstance(e, Issue)}
+        if at["yl"][0] > at["post_send"][0]:
+            return 1.0 + 0.01 * random.random()
+        return (2.0 if at["yl"][1] == at["pack"][1] else 3.0) + 0.01 * random.random()
+
+    return seconds
+
+
+@cache
+def _learned() -> Learned:
+    graph = spmv()
+    return learn(samples_of(graph, _slow_if_early(graph)), noise=0.02)
+
+
+EARLY = Feature(Kind.BEFORE, "post_send", "yl")
+EARLIER = Rule(EARLY, False)
+TOGETHER = Feature(Kind.SAME, "pack", "yl")
+
+
+def test_what_is_checked_has_three_classes() -> None:
+    found = [[(r.feature.text(), r.truth) for r in s.rules] for s in _learned().rule_sets]
+    assert found == [
+        [("post_send before yl", True)],
+        [("post_send before yl", False), ("pack, yl in the same stream", True)],
+        [("post_send before yl", False), ("pack, yl in the same stream", False)],
+    ]
+
+
+def test_a_full_exploration_is_consistent_with_itself() -> None:
+    full = _learned()
+    for found in check(full, full):
+        assert found.verdict is Verdict.CONSISTENT
+        assert (found.meant, found.share) == ((found.rule_set.number,), 1.0)
+        assert found.followers == found.rule_set.samples
+
+
+@pytest.mark.parametrize(
+    ("number", "rules", "verdict", "extraneous", "missing"),
+    [
+        (0, [Rule(EARLY, True)], Verdict.CONSISTENT, [], []),
+        (0, [Rule(EARLY, True), Rule(TOGETHER, True)], Verdict.OVERCONSTRAINED, [1], []),
+        (0, [Rule(TOGETHER, True), Rule(EARLY, True)], Verdict.OVERCONSTRAINED, [0], []),
+        (0, [Rule(TOGETHER, True)], Verdict.UNDERCONSTRAINED, [], ["post_send before yl"]),
+        (1, [EARLIER], Verdict.UNDERCONSTRAINED, [], ["pack, yl in the same stream"]),
+        (1, [Rule(TOGETHER, True), EARLIER], Verdict.CONSISTENT, [], []),
+        (2, [Rule(TOGETHER, True), EARLIER], Verdict.UNDERCONSTRAINED, [], ["pack, yl in different streams"]),
+        (2, [], Verdict.UNDERCONSTRAINED, [], ["yl before post_send", "pack, yl in different streams"]),
+        (0, [Rule(EARLY, True), EARLIER], Verdict.EMPTY, [], []),
+    ],
+)  # fmt: skip
+def test_verdicts(
+    number: int, rules: list[Rule], verdict: Verdict, extraneous: list[int], missing: list[str]
+) -> None:  # fmt: skip
+    full = _learned()
+    judged = RuleSet(number, tuple(rules), 0, 1, (1, 0, 0), (1.0, 0.0, 0.0), 0)
+    part = Learned(full.samples, full.classes, full.labels, full.features, full.tree, (judged,), full.noise)
+    (found,) = check(part, full)
+    assert found.verdict is verdict
+    assert found.extraneous == tuple(rules[i] for i in extraneous)
+    assert sorted(r.text for r in found.missing) == sorted(missing)
+
+
+def test_fewer_classes_mean_several_of_the_full_exploration() -> None:
+    """Learned from two classes, "slow" stands for both slow classes."""
+    full = _learned()
+    part = learn([s for s in full.samples if s.seconds < 2.5], noise=0.02)
+    found = check(part, full)
+    assert [(f.rule_set.number, f.meant, f.verdict) for f in found] == [
+        (0, (0,), Verdict.CONSISTENT), (1, (1, 2), Verdict.CONSISTENT),
+    ]  # fmt: skip
+
+
+def test_accuracy_of_a_full_exploration_is_one() -> None:
+    full = _learned()
+    found = accuracy(full, Samples.of(full.samples), [s.seconds for s in full.samples])
+    assert (found.share, found.tolerant, found.by_boundary) == (1.0, 1.0, 1.0)
+    shares = [c.count / len(full.samples) for c in full.classes.classes]
+    assert found.chance == pytest.approx(sum(s * s for s in shares))
+    assert [(c.given, c.inside) for c in found.classes] == [(c.count, c.count) for c in full.classes.classes]
+    assert [c.widths for c in found.classes] == pytest.approx([c.width / 0.02 for c in full.classes.classes])
+
+
+def test_accuracy_by_hand() -> None:
+    """One class from 1.00 to 1.01: what is slower is outside its range, a little slower within the noise of it."""
+    full = _learned()
+    part = learn(full.samples[:50], noise=0.02)
+    assert len(part.classes.classes) == 1
+    whole = Samples.of(full.samples[:4])
+    slowest = part.classes.classes[0].slowest
+    found = accuracy(part, whole, [1.0005, slowest, slowest * 1.01, slowest * 1.03])
+    assert (found.share, found.chance, found.tolerant, found.by_boundary) == (0.5, 0.5, 0.75, 1.0)
+    assert (found.implementations, found.learned_from) == (4, 50)
+    with pytest.raises(ValueError, match="nothing to classify"):
+        accuracy(part, Samples([]), [])
+
+
+def test_two_hundred_single_measurements_of_the_h200_data() -> None:
+    """Recorded data, one pass each: far better than random labels of the same sizes."""
+    random, results = Random(0), h200_results()
+    chosen = random.sample(list(zip(h200_samples(), results.implementations, strict=True)), 400)
+    part = learn(
+        [Sample(s.graph, s.configuration, s.traversal, random.choice(i.times())) for s, i in chosen], results.noise
+    )
+    whole = h200_samples()
+    found = accuracy(part, Samples.of(whole), [s.seconds for s in whole])
+    assert found.chance < found.share <= found.tolerant <= 1.0
+    checked = check(part, h200_learned())
+    assert len(checked) == len(part.rule_sets)
+    assert {f.verdict for f in checked} >= {Verdict.OVERCONSTRAINED, Verdict.UNDERCONSTRAINED}

@@ -1,0 +1,96 @@
+"""Performance classes: where sorted times rise, and where that is more than noise."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagc.rules import classify_times, noise_of
+from tests.data.h200 import h200_results
+from tests.rules.samples import h200_learned
+
+
+def _steps(*sizes: tuple[float, int]) -> list[float]:
+    """So many times around each value, in any order."""
+    random = Random(1)
+    times = [value * (1 + 0.001 * random.random()) for value, count in sizes for _ in range(count)]
+    random.shuffle(times)
+    return times
+
+
+def test_two_steps_are_three_classes() -> None:
+    found = classify_times(_steps((1.0, 300), (1.2, 200), (1.5, 100)), noise=0.02)
+    assert [(c.number, c.count) for c in found.classes] == [(0, 300), (1, 200), (2, 100)]
+    assert [b.position for b in found.boundaries] == [299, 499]
+    assert found.radius == 3
+    assert [b.step for b in found.boundaries] == pytest.approx([0.2, 0.25], abs=0.001)
+    assert [b.height for b in found.boundaries] == pytest.approx([0.2, 0.3], abs=0.01)
+    assert [found.of(t) for t in (0.9, 1.11, 1.3, 9.0)] == [0, 1, 1, 2]
+
+
+def test_boundaries_below_the_noise_are_dropped_and_kept_apart() -> None:
+    times = _steps((1.0, 300), (1.02, 200), (1.5, 100))
+    found = classify_times(times, noise=0.05)
+    assert [c.count for c in found.classes] == [500, 100]
+    assert [b.position for b in found.dropped] == [299]
+    assert found.dropped[0].step == pytest.approx(0.02, abs=0.001)
+    unfiltered = classify_times(times)
+    assert [c.count for c in unfiltered.classes] == [300, 200, 100]
+    assert unfiltered.dropped == ()
+
+
+def test_convolution_by_hand() -> None:
+    found = classify_times([5.0, 1.0, 1.0, 2.0])
+    assert found.times == (1.0, 1.0, 2.0, 5.0)
+    assert found.radius == 1
+    assert found.convolution == (0.0, 1.0, 3.0)
+    assert found.boundaries == ()  # the largest value is at the end: it has no neighbour to compare with
+    found = classify_times([1.0, 1.0, 2.0, 2.5])
+    assert [(b.position, b.height, b.seconds) for b in found.boundaries] == [(1, 1.0, 1.5)]
+
+
+@pytest.mark.parametrize("times", [[1.0], [1.0, 2.0], [3.0] * 50])
+def test_nothing_to_tell_apart(times: list[float]) -> None:
+    found = classify_times(times, noise=0.01)
+    assert len(found.classes) == 1
+    assert found.classes[0].count == len(times)
+    assert found.boundaries == found.dropped == ()
+
+
+def test_no_times() -> None:
+    with pytest.raises(ValueError, match="no times"):
+        classify_times([])
+
+
+@given(st.lists(st.floats(1e-6, 1e-3), min_size=1, max_size=60), st.one_of(st.just(math.nan), st.floats(0, 0.5)))
+def test_classes_are_the_sorted_times_cut(times: list[float], noise: float) -> None:
+    found = classify_times(times, noise)
+    assert found.times == tuple(sorted(times))
+    assert sum(c.count for c in found.classes) == len(times)
+    assert all(c.count and c.fastest <= c.median <= c.slowest for c in found.classes)
+    assert len(found.boundaries) == len(found.classes) - 1
+    assert all(b.step >= noise for b in found.boundaries if not math.isnan(noise))
+
+
+def test_noise_of_a_median() -> None:
+    assert noise_of(0.03, 1) == 0.03
+    assert noise_of(0.03, 2) == pytest.approx(0.03 / math.sqrt(2))
+    assert noise_of(0.03, 5) == pytest.approx(0.03 * 0.56, rel=0.01)
+    # Of 5 normal values the standard deviation of the median is 0.5356: the formula is an upper bound, 5 % above.
+    random = Random(0)
+    medians = [sorted(random.gauss(0, 1) for _ in range(5))[2] for _ in range(20_000)]
+    deviation = math.sqrt(sum(m * m for m in medians) / len(medians))
+    assert deviation <= noise_of(1.0, 5) <= 1.1 * deviation
+
+
+def test_the_h200_data_have_at_least_three_classes() -> None:
+    classes = h200_learned().classes
+    assert [c.count for c in classes.classes] == [1124, 802, 92, 18]
+    assert classes.noise == noise_of(h200_results().noise, 5)
+    assert all(b.step >= classes.noise for b in classes.boundaries)
+    assert [b.position for b in classes.dropped] == [1982]
+    assert classes.dropped[0].step < classes.noise

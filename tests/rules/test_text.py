@@ -1,0 +1,110 @@
+"""What is printed: text, Markdown, JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagc.errors import UsageError
+from dagc.rules import FORMATS, Findings, Samples, accuracy, check, learn, render
+from dagc.rules.text import duration
+from tests.graphs import make_graph, spmv
+from tests.rules.samples import h200_learned, h200_samples, samples_of
+
+
+def _findings(sets: int = 3) -> Findings:
+    full = h200_learned()
+    part = learn(h200_samples()[::10], 0.027)
+    whole = Samples.of(full.samples)
+    return Findings(part, check(part, full), accuracy(part, whole, [s.seconds for s in full.samples]), sets)
+
+
+def test_text_of_the_h200_data() -> None:
+    text = render(Findings(h200_learned()))
+    assert "4 performance classes of 2036 implementations" in text
+    assert "class 1    1124  68.18 us to 77.56 us, median 74.52 us, width 12.6 % (8.2 x noise)" in text
+    assert "Noise floor of these times: 1.5 %." in text
+    assert "Boundary at 85.24 us not drawn: the classes beside it would differ by 1.3 %" in text
+    assert "below the noise floor" in text
+    assert "\n  1. 432 implementations\n       yr, y in different streams\n" in text
+    assert "consistent" not in text
+
+
+def test_text_against_a_full_exploration() -> None:
+    findings = _findings()
+    text = render(findings)
+    assert "of 2036 implementations have a time within the range of the class" in text
+    assert text.count("(extraneous)") == sum(
+        len(c.extraneous)
+        for k in range(8)
+        for r in findings.learned.of_class(k)[:3]
+        for c in [findings.verdict(r)]
+        if c
+    )
+    assert "[overconstrained: " in text
+    assert "[underconstrained: " in text
+    assert "(missing)" in text
+    assert "random labels: " in text
+
+
+def test_how_many_sets_are_shown() -> None:
+    counts = [render(_findings(sets)).count("\n  1. ") for sets in (1, 2)]
+    classes = len(_findings().learned.classes.classes)
+    assert counts == [classes, classes]
+    assert render(_findings(1)).count("\n  2. ") == 0
+    assert " more, followed by " in render(_findings(1))
+    everything = render(_findings(1000))
+    assert " more, followed by " not in everything
+    assert everything.count("\n       [") > render(_findings(1)).count("\n       [")
+
+
+def test_markdown_is_tables() -> None:
+    text = render(_findings(), "md")
+    rows = [line for line in text.split("\n") if line.startswith("|")]
+    assert all(line.endswith("|") for line in rows)
+    assert {line.replace("\\|", "").count("|") for line in rows} == {7, 4}
+    assert "~~" in text
+    assert "post\\_send" in text
+
+
+def test_json_has_everything() -> None:
+    findings = _findings(1)
+    found = json.loads(render(findings, "json"))
+    assert len(found["rule_sets"]) == len(findings.learned.rule_sets)
+    assert sum(c["count"] for c in found["classes"]) == found["implementations"] == 204
+    assert found["accuracy"]["share"] == findings.accuracy.share  # type: ignore[union-attr]
+    assert {r["against"]["verdict"] for r in found["rule_sets"]} <= {
+        "consistent", "overconstrained", "underconstrained", "empty",
+    }  # fmt: skip
+    first = found["rule_sets"][0]
+    assert [r["text"] for r in first["rules"]] == [r.text for r in findings.learned.rule_sets[0].rules]
+    assert first["class"] == 1
+
+
+def test_json_without_noise_is_valid() -> None:
+    text = render(Findings(learn(samples_of(spmv())[:30])), "json")
+    assert "NaN" not in text
+    assert json.loads(text)["noise"] is None
+    assert json.loads(text)["accuracy"] is None
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_single_implementation(form: str) -> None:
+    text = render(Findings(learn(samples_of(make_graph([("a", False)], [])))), form)
+    assert text.endswith("\n")
+    if form != "json":
+        assert "Only one class" in text
+        assert "Boundaries were not compared with the noise" in text
+
+
+def test_an_unknown_format() -> None:
+    with pytest.raises(UsageError, match="there is no format `xml`"):
+        render(Findings(h200_learned()), "xml")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(68.2e-6, "68.2 us"), (2.5e-3, "2.5 ms"), (1.0, "1 s"), (3e-9, "3 ns"), (0.0, "0 ns")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
