@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,11 +71,14 @@ class Loaded:
 # ---- rules ----------------------------------------------------------------------------------
 
 
-def learn(loaded: Loaded, *, all_classes: bool = False) -> Learned:
-    """Rules from everything that a results file has measured. Raises UsageError where that is nothing."""
+def learn(loaded: Loaded, *, all_classes: bool = False, only: Collection[Configuration] | None = None) -> Learned:
+    """Rules from everything that a results file has measured (of the configurations in `only`).
+
+    Raises UsageError where that is nothing.
+    """
     from dagc.rules import learn as learn_rules
 
-    samples = loaded.samples()
+    samples = [s for s in loaded.samples() if only is None or s.configuration in only]
     if not samples:
         raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
     return learn_rules(samples, loaded.results.noise, all_classes=all_classes)
@@ -105,7 +108,8 @@ def rules(
     known = {i.configuration for i in loaded.results.implementations}
     if not known & {i.configuration for i in full.results.implementations}:
         raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
-    canonical = learn(full, all_classes=all_classes)
+    # Rules say nothing about configurations that they were not learned from.
+    canonical = learn(full, all_classes=all_classes, only=known)
     whole = Samples.of(canonical.samples)
     found = accuracy(learned, whole, [s.seconds for s in canonical.samples])
     return render(Findings(learned, check(learned, canonical), found, sets), form)
