@@ -172,7 +172,7 @@ def test_what_is_copied_is_the_text(opened: Opened) -> None:
     page = opened.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("[data-copy=best-text]").click()
-    assert page.locator("[data-copy=best-text]").inner_text() == "copied"
+    page.wait_for_function("document.querySelector('[data-copy=best-text]').textContent === 'copied'")
     assert page.evaluate("navigator.clipboard.readText()") == h200_results().measured()[0].traversal
 
 
