@@ -380,7 +380,11 @@ def _search(
     if budget is None and options.strategy != "exhaustive" and options.time is None:
         budget = DEFAULT_BUDGET
     chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed)
-    with progress_display(noise, quiet=options.quiet) as progress:
+
+    def describe(candidate: Candidate) -> str:
+        return f"{domain.arms[candidate.arm].configuration.text}\n{_text(domain, candidate)}"
+
+    with progress_display(noise, quiet=options.quiet, describe=describe) as progress:
         return run_search(
             domain,
             find(options.strategy)(domain, options.seed),

@@ -53,7 +53,7 @@ class Chosen:
 def traced(
     results: Results, points: Sequence[Point], graphs: Mapping[Configuration, Graph], file: str
 ) -> tuple[Chosen, ...]:
-    """The best and the worst, with timelines on one axis where they were traced."""
+    """The best and the worst, with timelines where they were traced: those of one rank have the same axis."""
     ends = points[:1] if len(points) < 2 else (points[0], points[-1])
     parsed = [_parsed(p, graphs, file) for p in ends]
     lines = [
@@ -61,12 +61,15 @@ def traced(
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
     shown = [timeline.shown_ranks(found) for found in lines]
-    begin = min((line.begin for found in shown for line in found), default=0.0)
-    end = max((line.length for found in shown for line in found), default=0.0)
     out = []
     for what, p, (graph, traversal), all_, few in zip(("best", "worst"), ends, parsed, lines, shown, strict=False):
         ranks = tuple(
-            RankView(line.rank, si.seconds(line.length), si.percent(line.busy), timeline.draw(line, begin, end, what))
+            RankView(
+                line.rank,
+                si.seconds(line.length),
+                si.percent(line.busy),
+                timeline.draw(line, *_axis(line.rank, shown), what),
+            )
             for line in few
         )
         name = shlex.quote(f"{results.program.name}-best")
@@ -78,6 +81,12 @@ def traced(
             )
         )  # fmt: skip
     return tuple(out)
+
+
+def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[float, float]:
+    """Begin and end, in seconds, of an axis for all timelines of this rank."""
+    mine = [line for found in shown for line in found if line.rank == rank]
+    return min(line.begin for line in mine), max(line.length for line in mine)
 
 
 def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:

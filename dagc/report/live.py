@@ -12,21 +12,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from dagc.search.domain import Candidate
     from dagc.search.engine import Progress
 
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY = 0.2  # seconds between two drawings
 _LOG_EVERY = 10.0  # seconds between two lines where there is no terminal
 BINS = 40
+MOST_DRAWN = 5000
+
+
+Describe = Callable[["Candidate"], str]
 
 
 @contextmanager
-def progress_display(noise: float, *, quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
-    """What to call after each measurement. Writes to standard error; with `quiet` nothing."""
+def progress_display(
+    noise: float, *, quiet: bool = False, describe: Describe | None = None
+) -> Iterator[Callable[[Progress], None]]:
+    """What to call after each measurement. Writes to standard error; with `quiet` nothing.
+
+    `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate.
+    """
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
-        with _terminal(noise) as show:
+        with _terminal(noise, describe) as show:
             yield show
     else:
         yield _Log()
@@ -43,39 +53,65 @@ class _Log:
 
 
 @contextmanager
-def _terminal(noise: float) -> Iterator[Callable[[Progress], None]]:
+def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Progress], None]]:
+    """Redraws a few times a second, in the searching thread; leaves nothing behind, nor a hidden cursor."""
     from rich.console import Console
     from rich.live import Live
 
-    last = 0.0
+    last = -math.inf
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
 
         def show(progress: Progress) -> None:
             nonlocal last
             if monotonic() - last >= _EVERY:
+                live.update(panel(progress, noise, describe), refresh=True)
                 last = monotonic()
-                live.update(_panel(progress, noise), refresh=True)
 
         yield show
 
 
-def _panel(progress: Progress, noise: float) -> Table:
+def panel(progress: Progress, noise: float, describe: Describe | None = None) -> Table:
+    """What a terminal shows: how far it is, what was covered, the best, the distribution, failures."""
+    from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
+    table.add_column(style="bold", no_wrap=True)
     table.add_column()
     of = "" if progress.budget is None else f" of {progress.budget}"
-    table.add_row(progress.phase, f"{progress.measured}{of} measurements, {progress.elapsed:.0f} s{_left(progress)}")
+    table.add_row(progress.phase, f"{progress.measured}{of} measurements, {_pace(progress)}{_left(progress)}")
+    share = _share(progress)
+    if share is not None:
+        table.add_row("", ProgressBar(total=1.0, completed=share, width=BINS))
     table.add_row("covered", _covered(progress))
     if not math.isnan(progress.best_seconds):
         floor = "" if math.isnan(noise) else f"  (noise floor {100 * noise:.1f} %)"
-        table.add_row("best", f"[green]{progress.best_seconds * 1e6:.2f} us[/green]{floor}")
+        table.add_row("best", Text.assemble((f"{progress.best_seconds * 1e6:.2f} us", "green"), floor))
+        if describe is not None and progress.best is not None:
+            for line in describe(progress.best).splitlines():
+                table.add_row("", Text(line, style="dim", overflow="ellipsis", no_wrap=True))
         low, high, bars = histogram(progress.seconds)
         table.add_row("times", f"{low * 1e6:.1f} us {bars} {high * 1e6:.1f} us")
     if progress.failures:
-        table.add_row("failed", f"[red]{progress.failures}[/red]")
+        table.add_row("failed", Text(str(progress.failures), style="red"))
     return table
+
+
+def _pace(progress: Progress) -> str:
+    if progress.elapsed <= 0:
+        return "0 s"
+    return f"{progress.elapsed:.0f} s, {progress.measured / progress.elapsed:.1f} a second"
+
+
+def _share(progress: Progress) -> float | None:
+    """How much of the budget or of the time is used, whichever is further; None where neither is known."""
+    shares = []
+    if progress.budget:
+        shares.append(progress.measured / progress.budget)
+    if progress.time:
+        shares.append(progress.elapsed / progress.time)
+    return min(1.0, max(shares)) if shares else None
 
 
 def one_line(progress: Progress) -> str:
@@ -107,11 +143,15 @@ def _left(progress: Progress) -> str:
 
 
 def histogram(seconds: Sequence[float], bins: int = BINS) -> tuple[float, float, str]:
-    """(smallest, largest shown, bars). The slowest 2 % are left out, so that one outlier does not flatten the rest."""
+    """(smallest, largest shown, bars). The slowest 2 % are left out, so that one outlier does not flatten the rest.
+
+    Of very many times every k-th is looked at: drawing must not hold up the search.
+    """
     if not seconds:
         return math.nan, math.nan, ""
-    ordered = sorted(seconds)
-    low, high = ordered[0], ordered[min(len(ordered) - 1, math.ceil(0.98 * len(ordered)))]
+    low = min(seconds)
+    ordered = sorted(seconds[:: 1 + len(seconds) // MOST_DRAWN])
+    high = ordered[min(len(ordered) - 1, math.ceil(0.98 * len(ordered)))]
     counts = [0] * bins
     for value in ordered:
         if value <= high:

@@ -184,7 +184,8 @@ def draw(line: RankTimeline, begin: float, end: float, what: str) -> str:
 
 def _drawn(bar: Bar, x: Scale, top: float) -> str:
     left, wide = x(bar.begin), max(1.2, x(bar.end) - x(bar.begin))
-    out = tag("rect", x=left, y=top, width=wide, height=_BAR, rx=2, class_=f"bar {bar.look}")
+    thin = " thin" if wide < 4 else ""
+    out = tag("rect", x=left, y=top, width=wide, height=_BAR, rx=2, class_=f"bar {bar.look}{thin}")
     letters = int((wide - 6) / _LETTER)
     name = bar.name if len(bar.name) <= letters else bar.name[: letters - 1] + "…" if letters >= 5 else ""
     if name:

@@ -1,0 +1,141 @@
+"""The display of a search under way: on a real terminal, in a log, and silent."""
+
+from __future__ import annotations
+
+import math
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from dagc.report import live
+from dagc.report.live import BINS, histogram, one_line, panel, progress_display
+from dagc.search.domain import Candidate
+from dagc.search.engine import Progress
+from dagc.traversal import Traversal
+
+PROGRESS = Progress(
+    phase="search", measured=120, budget=200, space=2036, implementations=118, failures=2, elapsed=12.0, time=None,
+    best_seconds=40.12e-6, best=Candidate(0, Traversal(())), seconds=[40.12e-6, 41e-6, 41e-6, 50e-6],
+)  # fmt: skip
+
+
+def test_one_line_says_where_the_search_is() -> None:
+    assert one_line(PROGRESS) == (
+        "search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 118 implementations of 2036 (5.8 %), 2 failed"
+    )
+
+
+def test_the_sooner_of_budget_and_time_is_what_is_left() -> None:
+    assert ", 3 s left" in one_line(replace(PROGRESS, time=15.0))
+    assert "left" not in one_line(replace(PROGRESS, budget=None))
+
+
+def _shown(progress: Progress, noise: float = 0.027, width: int = 80) -> list[str]:
+    console = Console(width=width, record=True, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    with console.file:
+        console.print(panel(progress, noise, lambda _: "transport=nccl [red]\n" + "pack@s0 " * 40))
+        return console.export_text().splitlines()
+
+
+def test_a_terminal_sees_all_of_it() -> None:
+    lines = _shown(PROGRESS)
+    text = "\n".join(lines)
+    for words in ("120 of 200 measurements", "10.0 a second", "8 s left", "118 implementations of 2036", "40.12 us",
+                  "noise floor 2.7 %", "transport=nccl [red]", "failed"):  # fmt: skip
+        assert words in text
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    assert sum("pack@s0" in line for line in lines) == 1
+
+
+def test_a_terminal_before_the_first_time() -> None:
+    nothing = replace(PROGRESS, measured=0, elapsed=0.0, best_seconds=math.nan, best=None, seconds=[], budget=None)
+    text = "\n".join(_shown(nothing, math.nan))
+    assert "best" not in text
+    assert "0 measurements" in text
+
+
+@given(st.lists(st.floats(1e-7, 1e-2), max_size=200))
+def test_a_histogram_is_as_wide_as_it_should_be(seconds: list[float]) -> None:
+    low, high, bars = histogram(seconds)
+    assert len(bars) == (BINS if seconds else 0)
+    if seconds:
+        assert low == min(seconds)
+        assert low <= high <= max(seconds)
+        assert "█" in bars
+
+
+def test_a_histogram_of_very_many_times_still_has_its_shape() -> None:
+    low, high, bars = histogram([1e-6] * 90_000 + [2e-6] * 10_000)
+    assert (low, high) == (1e-6, 2e-6)
+    assert bars[0] == "█"
+    assert bars[-1] in "▁▂"
+
+
+def test_a_log_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(live, "_LOG_EVERY", 0.0)
+    with progress_display(0.02) as show:
+        show(PROGRESS)
+    monkeypatch.setattr(live, "_LOG_EVERY", 1e9)
+    with progress_display(0.02) as show:
+        show(PROGRESS)
+    assert capsys.readouterr().err == one_line(PROGRESS) + "\n"
+
+
+def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_display(0.02, quiet=True) as show:
+        show(PROGRESS)
+    assert capsys.readouterr() == ("", "")
+
+
+_SEARCH = """
+import sys, time
+from dataclasses import replace
+from dagc.report.live import progress_display
+from tests.report.test_live import PROGRESS
+try:
+    with progress_display(0.02) as show:
+        for i in range(100_000):
+            show(replace(PROGRESS, measured=i))
+            time.sleep(0.001)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_leaves_a_clean_terminal() -> None:
+    """On a pseudo-terminal: the cursor that was hidden is shown again, and what was drawn is gone."""
+    ours, theirs = pty.openpty()
+    env = os.environ | {"TERM": "xterm", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _SEARCH], stdin=theirs, stdout=theirs, stderr=theirs, env=env
+    ) as child:
+        os.close(theirs)
+        said = b""
+        until = time.monotonic() + 60
+        while b"a second" not in said and time.monotonic() < until:
+            said += os.read(ours, 4096)
+        child.send_signal(signal.SIGINT)
+        while True:
+            try:
+                more = os.read(ours, 4096)
+            except OSError:  # the other end was closed
+                break
+            if not more:
+                break
+            said += more
+        assert child.wait() == 0
+    os.close(ours)
+    hide, show = b"\x1b[?25l", b"\x1b[?25h"
+    assert hide in said
+    assert said.rindex(show) > said.rindex(hide)
+    assert said.rstrip().endswith(b"interrupted")
+    assert b"\x1b[2K" in said[said.rindex(b"a second") :]  # lines are erased
