@@ -3,9 +3,9 @@
     python benchmarks/table_v.py [RESULTS.db] [--strategies mcts random] [--seeds 20] [--json F] [--markdown F]
 
 Without a file: the 2036 implementations of the SpMV recorded on four H200s (tests/data). For each strategy and seed the
-search is handed one recorded pass of each implementation that it asks for, drawn by the seed. Rules are learned from
-the first 50, 100, 200, 400 and from all of these single measurements; then the tree classifies every implementation,
-and counts as right where the median of all its passes lies in the range of the class that it is given.
+search is handed one recorded pass of each implementation that it asks for, drawn by the seed (`--times median`: the
+median of its passes). Rules are learned from the first 50, 100, 200, 400 and from all of these times; then the tree
+classifies every implementation, and is right where the median of all its passes lies in the range of the class given.
 
 Two ways to label: `paper` draws every boundary above the 98th percentile of prominence; `distinct`, what dagc does,
 only those above the noise floor.
@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,10 @@ sys.path.insert(0, str(ROOT))
 
 from dagc.api_results import Loaded  # noqa: E402
 from dagc.graph import Graph  # noqa: E402
-from dagc.results import Configuration, Results  # noqa: E402
+from dagc.results import Configuration, Outcome, Results  # noqa: E402
 from dagc.rules import Sample, Samples, accuracy, learn  # noqa: E402
-from dagc.search.domain import Arm, Domain  # noqa: E402
+from dagc.search.domain import Arm, Candidate, Domain  # noqa: E402
+from dagc.search.engine import Machine  # noqa: E402
 from dagc.search.replay import ReplayMachine  # noqa: E402
 from dagc.search.strategy import find  # noqa: E402
 from dagc.space import Space  # noqa: E402
@@ -64,16 +66,39 @@ def whole(results: Results, graphs: dict[Configuration, Graph]) -> list[Sample]:
     ]  # fmt: skip
 
 
-def searched(name: str, seed: int, results: Results, domain: Domain, most: int) -> list[Sample]:
-    """The first `most` measurements of a search: one pass of each implementation, in the order of the search."""
-    strategy, machine = find(name)(domain, seed), ReplayMachine(results, domain, seed)
-    out: list[Sample] = []
-    while len(out) < most and (candidate := strategy.propose()) is not None:
+class Medians:
+    """Answers with the median of all recorded passes: every time the same, and less noisy."""
+
+    def __init__(self, domain: Domain, everything: Sequence[Sample]) -> None:
+        arms = {arm.configuration: number for number, arm in enumerate(domain.arms)}
+        self.samples = {Candidate(arms[s.configuration], s.traversal): s for s in everything}
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        found = self.samples.get(candidate)
+        return Outcome(failure="not recorded") if found is None else Outcome(found.seconds, iterations=1)
+
+
+def searched(name: str, seed: int, machine: Machine, domain: Domain, everything: Sequence[Sample]) -> list[Sample]:
+    """What a search measures of every implementation, the first 400 in the order of the search.
+
+    With all of them measured it does not matter in which order: the rest is not asked of the strategy.
+    """
+    strategy = find(name)(domain, seed)
+    found: dict[Candidate, float] = {}
+    while len(found) < max(SIZES) and (candidate := strategy.propose()) is not None:
         outcome = machine.measure(candidate)
         strategy.observe(candidate, outcome)
         if not outcome.failure:
-            arm = domain.arms[candidate.arm]
-            out.append(Sample(arm.space.graph, arm.configuration, candidate.traversal, outcome.seconds))
+            found.setdefault(candidate, outcome.seconds)
+    arms = {arm.configuration: number for number, arm in enumerate(domain.arms)}
+    for sample in everything:
+        candidate = Candidate(arms[sample.configuration], sample.traversal)
+        if candidate not in found:
+            found[candidate] = machine.measure(candidate).seconds
+    out = []
+    for candidate, seconds in found.items():
+        arm = domain.arms[candidate.arm]
+        out.append(Sample(arm.space.graph, arm.configuration, candidate.traversal, seconds))
     return out
 
 
@@ -110,12 +135,17 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     samples = whole(results, graphs)
     table, times = Samples.of(samples), [s.seconds for s in samples]
     domain = Domain([Arm(c, Space(g)) for c, g in graphs.items()])
+    passes = statistics.median_low(s.measurements for s in samples)
     sizes = [*(n for n in SIZES if n < len(samples)), len(samples)]
     runs: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
     for name in args.strategies:
         for seed in range(args.seeds):
             before = time.perf_counter()
-            found = searched(name, seed, results, domain, len(samples))
+            medians = args.times == "median"
+            machine = Medians(domain, samples) if medians else ReplayMachine(results, domain, seed)
+            found = searched(name, seed, machine, domain, samples)
+            if medians:
+                found = [replace(s, measurements=passes) for s in found]
             for size in sizes:
                 key = "all" if size == len(samples) else str(size)
                 for labels, figures in one(found[:size], results.noise, table, times).items():
@@ -139,6 +169,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "implementations": len(samples),
         "noise": results.noise,
         "seeds": args.seeds,
+        "times": args.times,
         "paper": PAPER,
         "medians": one(samples, results.noise, table, times),
         "rows": rows,
@@ -148,10 +179,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def markdown(found: dict[str, Any]) -> str:
     """One table for each way to label."""
     noise = found["noise"]
-    about = f"{found['implementations']} implementations ({found['data']}), {found['seeds']} seeds"
+    handed = "one recorded pass" if found["times"] == "single" else "the median of the recorded passes"
+    about = f"{found['implementations']} implementations ({found['data']}), the search is handed {handed}"
     out = [
-        f"{about}: mean, and standard deviation in brackets. Noise floor of a measurement {100 * noise:.1f} %; widths",
-        "of classes are in noise floors. `within noise`: the range of the class widened by the noise on both sides.\n",
+        f"{about}. {found['seeds']} seeds: mean, and standard deviation in brackets.",
+        f"Noise floor of one measurement {100 * noise:.1f} %; widths of classes are in such noise floors.",
+        "`random labels`: accuracy of as many labels of each class, drawn by lot. `within noise`: accuracy with ranges",
+        "that are wider by the noise of the times on both sides.\n",
     ]
     columns = (
         "strategy, measurements, accuracy, paper, random labels, within noise, classes, mean width, widest, leaves"
@@ -179,6 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("results", nargs="?", help="a results file (default: the recorded H200 data)")
     parser.add_argument("--strategies", nargs="+", default=["mcts", "random"], metavar="NAME")
+    parser.add_argument("--times", choices=("single", "median"), default="single", help="what the search is handed")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--markdown", metavar="F")
