@@ -13,7 +13,7 @@ from dagc.report import charts, si
 from dagc.report.best import pictures, traced
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ties
 from dagc.report.sections import class_views, curve_names, fastest_rows, provenance, summary_tiles
-from dagc.report.tree_chart import tree_chart
+from dagc.report.tree_chart import readable_depth, tree_chart
 from dagc.resources import resource
 from dagc.results import Configuration, Results
 
@@ -53,9 +53,7 @@ def as_html(
         convolution=charts.convolution(classes) if classes is not None and classes.convolution else "",
         classes=class_views(learned) if learned is not None else (),
         dropped=len(classes.dropped) if classes is not None else 0,
-        tree=tree_chart(learned.tree) if learned is not None else "",
-        leaves=learned.tree.leaves if learned is not None else 0,
-        depth=learned.tree.depth if learned is not None else 0,
+        tree=_tree(learned),
         distribution=charts.distribution(groups) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         convergence=_convergence(results),
@@ -70,6 +68,20 @@ def as_html(
         count=si.count,
         percent=si.percent,
     )  # fmt: skip
+
+
+def _tree(learned: Learned | None) -> Mapping[str, object] | None:
+    """The tree as far as it is read at a glance, and whole where that is more."""
+    if learned is None:
+        return None
+    tree = learned.tree
+    depth = readable_depth(tree)
+    return {
+        "leaves": tree.leaves,
+        "depth": tree.depth,
+        "chart": tree_chart(tree, "tree-chart", depth),
+        "whole": tree_chart(tree, "tree-whole") if depth < tree.depth else "",
+    }
 
 
 def _convergence(results: Results) -> Mapping[str, object] | None:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from dagc.search.engine import Progress
 
 _BARS = "▁▂▃▄▅▆▇█"
-_EVERY = 0.2  # seconds between two drawings
+_EVERY = 0.25  # seconds between two drawings
 _LOG_EVERY = 10.0  # seconds between two lines where there is no terminal
 BINS = 40
-MOST_DRAWN = 5000
+MOST_DRAWN = 2000  # times that a histogram looks at
 
 
 Describe = Callable[["Candidate"], str]

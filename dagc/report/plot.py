@@ -47,7 +47,7 @@ def spanning(low: float, high: float, start: float, stop: float, *, log: bool = 
 
 
 def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round values between `low` and `high`, at steps of 1, 2 or 5 times a power of ten."""
+    """Round values between `low` and `high`, at steps of 1, 2 or 5 times a power of ten. `most` is at least 4."""
     if not high > low:
         return [low]
     rough = (high - low) / most

@@ -76,7 +76,7 @@ def _space(graphs: Sequence[Graph]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class RuleSetView:
-    """`share`: of the implementations that follow the rules, how many are of the class."""
+    """`share`: of the implementations that follow the rules, how many are of the class, as far as noise can tell."""
 
     samples: int
     sufficient: bool
@@ -113,7 +113,7 @@ def class_views(learned: Learned) -> list[ClassView]:
 
 
 def _rule_set(found: RuleSet) -> RuleSetView:
-    share = found.counts[found.number] / found.samples
+    share = 1 - found.wrong / found.samples
     return RuleSetView(found.samples, found.sufficient, si.percent(share), tuple(rule.text for rule in found.rules))
 
 

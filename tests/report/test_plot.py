@@ -15,7 +15,7 @@ from dagc.report.plot import Plot, Scale, dots, linear_ticks, spanning, steps, t
 values = st.floats(1e-9, 1e6)
 
 
-@given(values, st.floats(1e-3, 1e3), st.integers(2, 10))
+@given(values, st.floats(1e-3, 1e3), st.integers(4, 10))
 def test_linear_ticks_are_round_evenly_spaced_and_inside(low: float, ratio: float, most: int) -> None:
     high = low * (1 + ratio)
     ticks = linear_ticks(low, high, most)

@@ -1,0 +1,39 @@
+"""A picture of a report's headline, sorted times and tree, as in the documentation.
+
+    python benchmarks/report_picture.py RESULTS.db -o docs/images/report.png
+
+Needs playwright and a Chromium (`apt-get install chromium`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from dagc import api_results
+
+HIDDEN = "section:not(#classes):not(#tree), #theme, .picked { display: none !important }"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", help="a results file")
+    parser.add_argument("-o", dest="output", required=True, help="a PNG file")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = Path(folder) / "report.html"
+        api_results.report(args.results, path)
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 1240, "height": 1000}, color_scheme="light")
+        page.goto(path.as_uri())
+        page.add_style_tag(content=HIDDEN)
+        page.screenshot(path=args.output, full_page=True)
+        chromium.close()
+
+
+if __name__ == "__main__":
+    main()
