@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dagc.results import Configuration, ImplementationId, Outcome
 from dagc.search.domain import Candidate, Domain
-from dagc.search.strategy import Strategy
+from dagc.search.strategy import Chooser, Strategy
 from dagc.statistics import interval
 from dagc.text import traversal_text
 
@@ -220,6 +220,9 @@ class _Loop:
         """The best so far, interleaved, until each has `repeats` measurements. Which they are is settled first."""
         ranked = sorted((t for t in self.tallies.values() if t.seconds), key=lambda t: t.median)
         chosen = ranked[: self.options.confirm]
+        known_better = self.strategy.best() if isinstance(self.strategy, Chooser) and chosen else None
+        if known_better in self.tallies and self.tallies[known_better] not in chosen:
+            chosen[-1] = self.tallies[known_better]
         while self._in_time():
             short = [t for t in chosen if len(t.seconds) < self.options.repeats and not t.failure]
             if not short:

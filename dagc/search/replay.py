@@ -50,6 +50,11 @@ class ReplayMachine:
         unseen = [t for i, t in enumerate(times) if i not in seen]
         return median(unseen or times)
 
+    def passes(self, candidate: Candidate) -> int:
+        """How many measurements of it were recorded."""
+        found = self._implementation(candidate)
+        return 0 if found is None else len(found.measurements)
+
     def _implementation(self, candidate: Candidate) -> Implementation | None:
         arm = self.domain.arms[candidate.arm]
         text = traversal_text(candidate.traversal, arm.space.graph)

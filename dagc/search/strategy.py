@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from dagc.errors import UsageError
 from dagc.results import Outcome
@@ -30,6 +30,14 @@ class Strategy(Protocol):
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         """A measurement: of the last proposal, or of anything else (a resumed search, a confirmation)."""
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A strategy that knows better than its smallest time which candidate is the fastest."""
+
+    def best(self) -> Candidate | None:
+        """The current choice; None before the first measurement."""
 
 
 def names() -> tuple[str, ...]:

@@ -69,6 +69,18 @@ class Space:
         """A traversal by a random walk: each offer equally likely. Not uniform, but needs no counts."""
         return self._follow(random.choice)
 
+    def walk_from(self, traversal: Traversal, random: Random) -> Traversal:
+        """The beginning of a traversal of this space, up to a random place, then a random walk: a neighbour of it."""
+        entries: list[Entry] = []
+        state = self.moves.start()
+        for entry in traversal.entries[: random.randrange(len(traversal.entries))]:
+            entries.append(entry)
+            state = dict(self._next(state))[entry]
+        while not self.moves.finished(state):
+            entry, state = random.choice(self._next(state))
+            entries.append(entry)
+        return Traversal(tuple(entries))
+
     def _follow(self, choose: Callable[[Sequence[tuple[Entry, State]]], tuple[Entry, State]]) -> Traversal:
         entries: list[Entry] = []
         state = self.moves.start()

@@ -1,0 +1,211 @@
+"""How good and how fast the search strategies are, on recorded explorations and with a machine that does nothing.
+
+    python benchmarks/search.py [--results RESULTS.db]... [--strategies model mcts] [--seeds 20] [--json F] [--markdown F]
+
+Quality: a strategy is handed one recorded pass of each implementation that it asks for, drawn by the seed. After each
+measurement two things are judged by the passes that the search has not seen, against the best of all (median of all
+passes): whether what it has measured so far holds an implementation within 3 % of the best ("met"), and whether its
+current choice is one ("chosen": the smallest time, or what the strategy itself thinks the fastest). Then the ten
+best are measured until each has five measurements, as `dagc explore` does, and the choice is judged again.
+Without --results: the 2036 implementations of the SpMV recorded on four H200s by an independent program (tests/data).
+
+Overhead: proposals and observations a second, with times from a hash; distinct ones among the first 2000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+import tracemalloc
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+from zlib import crc32
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import dagc  # noqa: E402
+from dagc.api_results import Loaded  # noqa: E402
+from dagc.configurations import configuration_of  # noqa: E402
+from dagc.graph import Graph  # noqa: E402
+from dagc.results import Configuration, Outcome, Results  # noqa: E402
+from dagc.search.domain import COUNTABLE_STATES, Arm, Candidate, Domain  # noqa: E402
+from dagc.search.replay import ReplayMachine  # noqa: E402
+from dagc.search.strategy import Chooser, find  # noqa: E402
+from dagc.space import Space  # noqa: E402
+
+WITHIN = 1.03
+TOP, REPEATS = 10, 5
+
+
+def load(path: str) -> tuple[Results, dict[Configuration, Graph]]:
+    if path == "tests/data":
+        from tests.data.h200 import h200_graph, h200_results
+
+        results = h200_results()
+        return results, {results.implementations[0].configuration: h200_graph()}
+    loaded = Loaded(path)
+    return loaded.results, dict(loaded.graphs)
+
+
+class Replayed:
+    """One search on recorded data."""
+
+    def __init__(self, name: str, seed: int, results: Results, graphs: dict[Configuration, Graph]) -> None:
+        self.domain = Domain([Arm(c, Space(g)) for c, g in graphs.items()])
+        self.machine = ReplayMachine(results, self.domain, seed)
+        self.strategy = find(name)(self.domain, seed)
+        self.best = min(i.seconds(results.reference) for i in results.implementations if i.measurements)
+        self.seen: dict[Candidate, list[float]] = {}
+
+    def good(self, candidate: Candidate) -> bool:
+        return self.machine.judged(candidate) <= WITHIN * self.best
+
+    def choice(self) -> Candidate:
+        chosen = self.strategy.best() if isinstance(self.strategy, Chooser) else None
+        return chosen or min(self.seen, key=lambda c: median(self.seen[c]))
+
+    def measure(self, candidate: Candidate) -> bool:
+        outcome = self.machine.measure(candidate)
+        self.strategy.observe(candidate, outcome)
+        if not outcome.failure:
+            self.seen.setdefault(candidate, []).append(outcome.seconds)
+        return not outcome.failure
+
+    def run(self, most: int) -> dict[str, float]:
+        """Measurements until met and until chosen (infinite: not within `most`), and the loss after confirmation."""
+        met = chosen = float("inf")
+        number = 0
+        while number < most and (candidate := self.strategy.propose()) is not None:
+            if not self.measure(candidate):
+                continue
+            number += 1
+            if met > number and self.good(candidate):
+                met = number
+            if chosen > number and self.good(self.choice()):
+                chosen = number
+        before = self.machine.judged(self.choice()) / self.best
+        for candidate in sorted(self.seen, key=lambda c: median(self.seen[c]))[:TOP]:
+            while len(self.seen[candidate]) < REPEATS:
+                self.measure(candidate)
+        # All passes have been dealt out by now, so this is judged by all of them: the loss of the final choice.
+        after = min((c for c in self.seen if len(self.seen[c]) >= REPEATS), key=lambda c: median(self.seen[c]))
+        return {
+            "met": met,
+            "chosen": chosen,
+            "loss": before - 1,
+            "confirmed": self.machine.judged(after) / self.best - 1,
+        }
+
+
+def quality(path: str, names: Sequence[str], seeds: int, most: int) -> dict[str, Any]:
+    results, graphs = load(path)
+    rows = {}
+    for name in names:
+        start = time.perf_counter()
+        runs = [Replayed(name, seed, results, graphs).run(most) for seed in range(seeds)]
+        rows[name] = {key: [r[key] for r in runs] for key in runs[0]}
+        print(f"{path} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return {
+        "data": path, "implementations": len(results.measured()), "noise": results.noise, "seeds": seeds, "budget": most,
+        "strategies": rows,
+    }  # fmt: skip
+
+
+def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: int) -> dict[str, Any]:
+    """Steps a second, distinct candidates, and the memory of the search."""
+    rows: dict[str, Any] = {}
+    for name in names:
+        graph = dagc.load_graph(ROOT / sample, defines)
+        domain = Domain([Arm(configuration_of(graph), Space(graph, limit=COUNTABLE_STATES))])
+        tracemalloc.start()
+        strategy = find(name)(domain, 1)
+        seen: set[Candidate] = set()
+        tracemalloc.reset_peak()
+        for _ in range(100):  # traced: its cost is not timed
+            candidate = strategy.propose()
+            assert candidate is not None
+            seen.add(candidate)
+            strategy.observe(candidate, Outcome(Random(crc32(repr(candidate).encode())).random()))
+        memory = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        start, number = time.perf_counter(), 0
+        while number < steps and (candidate := strategy.propose()) is not None:
+            strategy.observe(candidate, Outcome(1e-6 * (1 + crc32(repr(candidate).encode()) % 997)))
+            seen.add(candidate)
+            number += 1
+        taken = time.perf_counter() - start
+        rows[name] = {
+            "steps": number, "seconds": taken, "steps_per_second": number / taken, "distinct": len(seen),
+            "bytes_after_100": memory,
+        }  # fmt: skip
+        print(f"{sample} {name}: {number / taken:.0f} steps/s", file=sys.stderr)
+    return {"sample": sample, "defines": defines, "strategies": rows}
+
+
+def markdown(record: dict[str, Any]) -> str:
+    out = []
+    for found in record["quality"]:
+        out += [
+            f"{found['data']}: {found['implementations']} implementations, noise {100 * found['noise']:.1f} %, "
+            f"{found['seeds']} seeds, {found['budget']} measurements",
+            "",
+            "| strategy | met | chosen | loss of the choice | after confirmation |",
+            "|---|---|---|---|---|",
+        ]
+        for name, runs in found["strategies"].items():
+            cells = [f"{median(runs[k]):.4g} ({min(runs[k]):.4g} to {max(runs[k]):.4g})" for k in ("met", "chosen")]
+            cells += [f"{100 * median(runs[k]):.1f} %" for k in ("loss", "confirmed")]
+            out.append(f"| {name} | {' | '.join(cells)} |")
+        out.append("")
+    for found in record["overhead"]:
+        out += [f"{found['sample']}, a machine that does nothing", "", "| strategy | steps/s | ms a step | distinct |"]
+        out.append("|---|---|---|---|")
+        for name, row in found["strategies"].items():
+            each = 1e3 * row["seconds"] / row["steps"]
+            out.append(f"| {name} | {row['steps_per_second']:.0f} | {each:.2f} | {row['distinct']} |")
+        out.append("")
+    return "\n".join(out)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--results", action="append", default=[], metavar="FILE", help="recorded explorations (default: tests/data)")
+    add("--strategies", nargs="+", default=["random", "mcts", "mcts-min", "model"])
+    add("--seeds", type=int, default=20)
+    add("--budget", type=int, default=100, help="measurements of each search (default: 100)")
+    add("--steps", type=int, default=1900, help="steps of the overhead (default: 1900; 0: none)")
+    add("--json", type=Path, metavar="FILE")
+    add("--markdown", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    record: dict[str, Any] = {
+        "what": "search strategies: quality on recorded data, overhead",
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "peer": "Tenzing v0.1.0: about 3600 steps/s on the SpMV; 602 to 639 distinct of 2000 in its newest version",
+        "quality": [quality(p, args.strategies, args.seeds, args.budget) for p in args.results or ["tests/data"]],
+        "overhead": [],
+    }
+    if args.steps:
+        spmv = {"transport": "mpi_cuda"}
+        record["overhead"].append(overhead("samples/spmv/spmv.dag", spmv, args.strategies, args.steps))
+        record["overhead"].append(overhead("samples/halo3d/halo3d.dag", spmv, args.strategies, args.steps))
+    if args.json:
+        args.json.write_text(json.dumps(record, indent=1).replace("Infinity", '"more"') + "\n")
+    text = markdown(record)
+    if args.markdown:
+        args.markdown.write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
