@@ -1,4 +1,4 @@
-"""A picture of a report's headline, sorted times and tree, as in the documentation.
+"""A picture of a report's headline and sorted times, as in the documentation.
 
     python benchmarks/report_picture.py RESULTS.db -o docs/images/report.png
 
@@ -16,7 +16,9 @@ from playwright.sync_api import sync_playwright
 
 from dagc import api_results
 
-HIDDEN = "section:not(#classes):not(#tree), #theme, .picked { display: none !important }"
+HIDDEN = """section:not(#classes), #theme, .picked, nav, footer { display: none !important }
+  section { border: 0 !important; margin: 0 !important; padding: 16px 0 0 !important }
+  body { background: #fff !important }"""
 
 
 def main() -> None:
@@ -28,7 +30,7 @@ def main() -> None:
         path = Path(folder) / "report.html"
         api_results.report(args.results, path)
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = chromium.new_page(viewport={"width": 1240, "height": 1000}, color_scheme="light")
+        page = chromium.new_page(viewport={"width": 1000, "height": 700}, color_scheme="light")
         page.goto(path.as_uri())
         page.add_style_tag(content=HIDDEN)
         page.screenshot(path=args.output, full_page=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ def as_html(
     classes = None if learned is None or len(points) < 2 else learned.classes
     return _environment().get_template("page.html.j2").render(
         program=results.program,
+        name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         file=file,
         version=version,
         tiles=summary_tiles(results, points, groups, graphs),
