@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import pairwise
 from math import comb
 from statistics import median
@@ -60,3 +61,39 @@ def noise_floor(series: Iterable[Sequence[float]]) -> float:
     if len(differences) < FEWEST_PAIRS:
         return math.nan
     return 1.4826 / math.sqrt(2) * median(differences)
+
+
+def shift_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float, float]:
+    """(estimate, low, high, confidence) of where `values` are centred: Hodges and Lehmann, by signed ranks.
+
+    The estimate is the median of the means of all pairs (each value with itself too); the interval inverts Wilcoxon's
+    signed-rank test and holds for any symmetric distribution, such as that of the difference of two measurements that
+    only their speed tells apart. With fewer than six values it cannot reach 95%: it then spans them all, and the
+    confidence that this has is returned. ValueError without values.
+    """
+    if not values:
+        raise ValueError("no values")
+    n = len(values)
+    means = sorted((values[i] + values[j]) / 2 for i in range(n) for j in range(i, n))
+    left_out, reached = 0, _between(n, 0)
+    while 2 * (left_out + 1) < len(means) and _between(n, left_out + 1) >= confidence:
+        left_out += 1
+        reached = _between(n, left_out)
+    return median(means), means[left_out], means[-1 - left_out], reached
+
+
+def _between(n: int, left_out: int) -> float:
+    """Confidence of the interval without the `left_out` lowest and highest of the means of pairs of n values."""
+    return 1 - 2 * sum(_signed_ranks(n)[: left_out + 1]) / 2**n
+
+
+@cache
+def _signed_ranks(n: int) -> tuple[int, ...]:
+    """How many of the 2^n choices of signs give each sum of positive ranks, from 0."""
+    counts = [1]
+    for rank in range(1, n + 1):
+        longer = counts + [0] * rank
+        for total, count in enumerate(counts):
+            longer[total + rank] += count
+        counts = longer
+    return tuple(counts)
