@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from dagc.graph import Graph
+from dagc.ir import Value
 from dagc.results import Configuration, shown
 from dagc.rules.names import Naming
 from dagc.rules.types import Feature, Kind, Rule, Sample
@@ -47,6 +48,7 @@ class Samples:
 
     positions   of every name's entry, -1 where it is absent
     streams     of every GPU op, -1 where it is absent
+    always      per configuration: names that all of its implementations have
     """
 
     def __init__(self, samples: Sequence[tuple[Graph, Configuration, Traversal]]) -> None:
@@ -57,6 +59,7 @@ class Samples:
             graphs.setdefault(id(graph), graph)
         namings = {key: Naming.of(graph) for key, graph in graphs.items()}
         self.configurations = [configuration for _, configuration, _ in samples]
+        self.always = {configuration: namings[id(graph)].always() for graph, configuration, _ in samples}
         self.most_streams = max((graph.streams for graph in graphs.values()), default=0)
         found = [namings[id(graph)].positions(traversal) for graph, _, traversal in samples]
         self.vocabulary = _vocabulary(list(namings.values()), found)
@@ -143,7 +146,7 @@ class Samples:
             a, b = vocabulary.names[i], vocabulary.names[j]
             if (a, b) in vocabulary.implied or (b, a) in vocabulary.implied:
                 continue
-            total = _are_two(a, b) and a in vocabulary.always and b in vocabulary.always
+            total = are_two(a, b) and a in vocabulary.always and b in vocabulary.always
             first, second = self.positions[:, i], self.positions[:, j]
             yield Feature(Kind.BEFORE, a, b, total), (first >= 0) & (first < second)
             if not total:
@@ -162,7 +165,7 @@ def _rank(vocabulary: Vocabulary, pair: tuple[int, int]) -> int:
     return sum(is_sync(vocabulary.names[i]) for i in pair)
 
 
-def _are_two(a: str, b: str) -> bool:
+def are_two(a: str, b: str) -> bool:
     """Are these names never of one entry? Two sync ops of a kind may be."""
     return not (is_sync(a) and is_sync(b) and a.partition("-")[0] == b.partition("-")[0])
 
@@ -197,22 +200,27 @@ def _served(name: str) -> str:
 
 
 def _choices(configurations: Sequence[Configuration]) -> Iterable[Feature]:
-    """Questions about decisions whose values differ."""
-    decisions: dict[str, set[object]] = {}
-    for configuration in sorted(set(configurations), key=lambda c: c.text):
+    """Questions about decisions whose values differ: the transport first, then what every configuration decides."""
+    distinct = sorted(set(configurations), key=lambda c: c.text)
+    decisions: dict[str, list[Value]] = {}
+    for configuration in distinct:
         for name, value in configuration.decisions:
-            decisions.setdefault(name, set()).add(value)
-    for name, values in decisions.items():
-        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        if numbers:
-            ordered = sorted(values)  # type: ignore[type-var]
-            yield from (Feature(Kind.AT_MOST, name, shown(v)) for v in ordered[:-1])  # type: ignore[arg-type]
-        words = [shown(v) for v in (ordered if numbers else sorted(values, key=str))]  # type: ignore[arg-type]
-        if set(words) == {"true", "false"}:
-            words = ["true", "false"]
-        yield from (Feature(Kind.CHOICE, name, word) for word in words)
+            decisions.setdefault(name, []).append(value)
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        return name != "transport", len(decisions[name]) < len(distinct), name
+
+    for name in sorted(decisions, key=order):
+        values, total = set(decisions[name]), len(decisions[name]) == len(distinct)
+        numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+        yield from (Feature(Kind.AT_MOST, name, shown(v), total) for v in numbers[:-1])
+        if values == {True, False}:
+            yield Feature(Kind.CHOICE, name, "true", total)
+            continue
+        words = [shown(v) for v in numbers] or sorted(shown(v) for v in values)
+        yield from (Feature(Kind.CHOICE, name, word, False) for word in words)
         if not numbers and len(words) <= MOST_VALUES_PAIRED:
-            yield from (Feature(Kind.CHOICE, name, f"{v} or {w}") for v, w in combinations(words, 2))
+            yield from (Feature(Kind.CHOICE, name, f"{v} or {w}", False) for v, w in combinations(words, 2))
 
 
 def chosen(feature: Feature, configuration: Configuration) -> bool:

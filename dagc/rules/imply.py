@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from dagc.results import Configuration
-from dagc.rules.features import Samples, Vocabulary, chosen
-from dagc.rules.types import Kind, Rule
+from dagc.results import Configuration, shown
+from dagc.rules.features import Samples, Vocabulary, are_two, chosen
+from dagc.rules.types import Feature, Kind, Rule
 
 
 class Implications:
@@ -17,19 +18,45 @@ class Implications:
 
     def __init__(self, samples: Samples) -> None:
         self.vocabulary: Vocabulary = samples.vocabulary
+        self.always = samples.always
         self.configurations: tuple[Configuration, ...] = tuple(
             sorted(set(samples.configurations), key=lambda c: c.text)
         )
         self.two_streams = samples.most_streams <= 2 and not (samples.streams > 1).any()
 
     def merge(self, path: Sequence[Rule]) -> tuple[Rule, ...]:
-        """The rules of a path without the implied ones. The earliest goes first: later ones are more special."""
-        kept = list(dict.fromkeys(path))
+        """The rules of a path without the implied ones. The earliest goes first: later ones are more special.
+
+        What only the choices of the path make certain is said: `in different streams` instead of `not in the same
+        stream` where both ops are there, `transport = peer` instead of `is not` all others.
+        """
+        present = self._present(path)
+        kept = list(dict.fromkeys(_certain(rule, present) for rule in path))
         for rule in list(kept):
             rest = [r for r in kept if r != rule]
             if self.implies(rest, rule):
                 kept = rest
-        return tuple(kept)
+        return self._join(kept)
+
+    def _present(self, rules: Iterable[Rule]) -> frozenset[str]:
+        """Names that are there in every configuration that the rules leave."""
+        left = [self.always[c] for c in self._left(rules)]
+        return frozenset.intersection(*left) if left else frozenset()
+
+    def _left(self, rules: Iterable[Rule]) -> list[Configuration]:
+        choices = [r for r in rules if r.feature.kind in (Kind.CHOICE, Kind.AT_MOST)]
+        return [c for c in self.configurations if all(chosen(r.feature, c) == r.truth for r in choices)]
+
+    def _join(self, rules: list[Rule]) -> tuple[Rule, ...]:
+        """Several rules about the values of one decision as one, in the place of the last."""
+        for name in dict.fromkeys(r.feature.a for r in rules if r.feature.kind is Kind.CHOICE):
+            about = [r for r in rules if r.feature.kind is Kind.CHOICE and r.feature.a == name]
+            values = {c.get(name) for c in self._left(about)}
+            if len(about) > 1 and values and None not in values:
+                words = " or ".join(sorted(shown(v) for v in values if v is not None))
+                one = Rule(Feature(Kind.CHOICE, name, words, total=False), True)
+                rules = [one if r == about[-1] else r for r in rules if r not in about[:-1]]
+        return tuple(rules)
 
     def implies(self, rules: Iterable[Rule], wanted: Rule) -> bool:
         """Does `wanted` hold wherever all `rules` hold?"""
@@ -50,7 +77,7 @@ class Implications:
             # "a not before b" follows from b before a.
             pair = wanted.feature.b, wanted.feature.a
         after: dict[str, set[str]] = {}
-        known = set(self.vocabulary.always)
+        known = set(self._present(rules))
         for found in (_pair(rule) for rule in rules if rule.feature.kind is Kind.BEFORE):
             if found is not None:
                 after.setdefault(found[0], set()).add(found[1])
@@ -89,11 +116,17 @@ class Implications:
 
     def _choice(self, rules: list[Rule], wanted: Rule) -> bool:
         """By looking at all configurations: those that the other choices allow must all do."""
-        left = [
-            c for c in self.configurations
-            if all(chosen(r.feature, c) == r.truth for r in rules if r.feature.kind in (Kind.CHOICE, Kind.AT_MOST))
-        ]  # fmt: skip
-        return all(chosen(wanted.feature, c) == wanted.truth for c in left)
+        return all(chosen(wanted.feature, c) == wanted.truth for c in self._left(rules))
+
+
+def _certain(rule: Rule, present: frozenset[str]) -> Rule:
+    """A rule about names that are all there: no third answer."""
+    feature = rule.feature
+    if feature.total or not present.issuperset((feature.a, feature.b)):
+        return rule
+    if feature.kind is Kind.BEFORE:
+        return Rule(replace(feature, total=True), rule.truth) if are_two(feature.a, feature.b) else rule
+    return Rule(Feature(Kind.SAME, feature.a, feature.b), rule.truth == (feature.kind is Kind.SAME))
 
 
 def _pair(rule: Rule) -> tuple[str, str] | None:

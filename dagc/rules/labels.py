@@ -13,12 +13,16 @@ median of the one above over that of the one below, minus 1, must reach the rela
 used, `noise_of(noise, n)` for medians of n measurements. The boundary that misses it by most is dropped, its two
 classes are one, and again, until all that are left reach it. Two times that differ by one standard deviation of each
 change places in 24 % of repetitions, by less more often: such classes cannot be told apart.
+
+**Several configurations.** Between transports times differ by far more than between orders; then only those differences
+are peaks, and the fastest class is everything that uses the right transport. So, beyond the seed, the fastest class is
+cut again in the same way, as long as it holds implementations of several configurations (`cut_again`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 PERCENTILE = 98
 RADIUS = 0.005
+FEWEST_TO_CUT = 20
 
 
 def noise_of(noise: float, measurements: float) -> float:
@@ -60,13 +65,41 @@ def classify_times(times: Sequence[float], noise: float = math.nan, percentile: 
     ]
     times = tuple(float(t) for t in ordered)
     drawn, dropped = _above_noise(times, peaks, noise)
-    edges = [0, *(b.position + 1 for b in drawn), len(times)]
-    classes = tuple(
+    return Classes(
+        _classes(times, drawn), times, radius, tuple(float(c) for c in convolution), threshold, drawn, dropped, noise
+    )
+
+
+def cut_again(found: Classes, groups: Sequence[Hashable], percentile: float = PERCENTILE) -> Classes:
+    """Cut the fastest class again while it holds several `groups` (one for each time, ascending) and many times.
+
+    A boundary found so has its height in the convolution of all times, and its prominence among those that were cut.
+    """
+    drawn, dropped, count = list(found.boundaries), list(found.dropped), found.classes[0].count
+    while count >= FEWEST_TO_CUT and len(set(groups[:count])) > 1:
+        again = classify_times(found.times[:count], found.noise, percentile)
+        drawn += again.boundaries
+        dropped += again.dropped
+        if len(again.classes) == 1:
+            break
+        count = again.classes[0].count
+    kept, more = _above_noise(found.times, [_seen_in(found, b) for b in drawn], found.noise)
+    left = sorted([*(_seen_in(found, b) for b in dropped), *more], key=lambda b: b.position)
+    return replace(found, classes=_classes(found.times, kept), boundaries=kept, dropped=tuple(left))
+
+
+def _seen_in(found: Classes, boundary: Boundary) -> Boundary:
+    """With its height in the convolution of all times, where that reaches so far."""
+    at = boundary.position - found.radius + 1
+    return replace(boundary, height=found.convolution[at]) if 0 <= at < len(found.convolution) else boundary
+
+
+def _classes(times: tuple[float, ...], boundaries: Sequence[Boundary]) -> tuple[PerformanceClass, ...]:
+    edges = [0, *(b.position + 1 for b in boundaries), len(times)]
+    return tuple(
         PerformanceClass(k, hi - lo, times[lo], median(times[lo:hi]), times[hi - 1])
         for k, (lo, hi) in enumerate(pairwise(edges))
     )
-    values = tuple(float(c) for c in convolution)
-    return Classes(classes, times, radius, values, threshold, drawn, dropped, noise)
 
 
 def _middle(ordered: Floats, position: int) -> float:
@@ -103,7 +136,7 @@ def _above_noise(
     times: tuple[float, ...], peaks: list[Boundary], noise: float
 ) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
     """(drawn, dropped), both ascending, each with its step."""
-    kept = list(peaks)
+    kept = sorted(peaks, key=lambda b: b.position)
     dropped: list[Boundary] = []
     while True:
         edges = [0, *(b.position + 1 for b in kept), len(times)]

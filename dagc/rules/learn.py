@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagc.rules.features import Samples
 from dagc.rules.imply import Implications
-from dagc.rules.labels import PERCENTILE, classify_times, noise_of
+from dagc.rules.labels import PERCENTILE, classify_times, cut_again, noise_of
 from dagc.rules.tree import classify, train
 from dagc.rules.types import Classes, Feature, Rule, RuleSet, Sample, Tree
 from dagc.text import traversal_text
@@ -71,8 +71,8 @@ def learn(
     `noise` is the relative standard deviation of a single measurement; medians of several have less. Class boundaries
     below the noise of the times are not drawn, and the tree does not separate what only the noise may have put on the
     two sides of a boundary: it is wrong to give a sample a class only where its time is further from the range of that
-    class than the noise. With `all_classes`, or where the noise is not known (NaN), all is as in the seed: every
-    boundary is drawn, and every other class is wrong.
+    class than the noise. Where the noise is not known (NaN), every boundary is drawn and every other class is wrong.
+    A fastest class that holds several configurations is cut again. `all_classes`: nothing of this, all as in the seed.
     `simplify` makes the tree smaller: each leaf must lower its error by that much (0.002 is a readable tree).
     The order of the samples does not matter. ValueError without samples.
     """
@@ -85,6 +85,8 @@ def learn(
         raise ValueError("no samples")
     floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in chosen))
     classes = classify_times([s.seconds for s in chosen], floor, percentile)
+    if not all_classes:
+        classes = cut_again(classes, [s.configuration for s in chosen], percentile)
     labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
     table = Samples.of(chosen)
     features, answers = table.features()

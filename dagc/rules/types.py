@@ -102,8 +102,8 @@ class Kind(Enum):
 class Feature:
     """A question about an implementation, answered by yes or no.
 
-    `total`: both of its names are in every implementation, as two entries, so that "no" says the opposite: b before a,
-    or in different streams. Otherwise "no" may also mean that one is absent.
+    `total`: "no" says the opposite: b before a, in different streams, `capture = false`, `> 64`. Otherwise "no" may
+    also mean that a name is absent, both are of one entry, or the decision does not arise or has more than two values.
     """
 
     kind: Kind
@@ -114,10 +114,14 @@ class Feature:
     def text(self, truth: bool = True) -> str:
         """As in Fig. 6 of the seed: `yl before CES-b4-post_send`, `yl, pack in different streams`."""
         match self.kind:
+            case Kind.CHOICE if truth:
+                return f"{self.a} = {self.b}"
             case Kind.CHOICE:
-                return f"{self.a} = {self.b}" if truth else f"{self.a} is not {self.b}"
+                return f"{self.a} = false" if self.total else f"{self.a} is not {self.b}"
+            case Kind.AT_MOST if truth:
+                return f"{self.a} <= {self.b}"
             case Kind.AT_MOST:
-                return f"{self.a} <= {self.b}" if truth else f"{self.a} > {self.b}"
+                return f"{self.a} > {self.b}" if self.total else f"{self.a} not <= {self.b}"
             case Kind.BEFORE if self.total:
                 return f"{self.a} before {self.b}" if truth else f"{self.b} before {self.a}"
             case Kind.BEFORE:

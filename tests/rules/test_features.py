@@ -71,11 +71,21 @@ def test_choices() -> None:
     ]
     features, _ = Samples([(graph, c, traversal) for c in made]).features()
     assert [f.text() for f in features] == [
-        "block <= 32", "block <= 64", "block = 64", "capture = true", "transport = mpi_host", "transport = nccl",
-        "transport = peer",
+        "transport = mpi_host", "transport = nccl", "transport = peer", "block <= 32", "block <= 64", "block = 64",
+        "capture = true",
     ]  # fmt: skip
-    assert features[0].text(False) == "block > 32"
-    assert features[-1].text(False) == "transport is not peer"
+    assert [features[i].text(False) for i in (0, 3, -1)] == [
+        "transport is not mpi_host",
+        "block > 32",
+        "capture = false",
+    ]
+
+
+def test_the_transport_stands_for_what_only_it_decides() -> None:
+    graph = make_graph([("a", True)], [])
+    made = [_configured(transport="mpi_host", staging="fused", copies=4), _configured(transport="nccl")]
+    features, _ = Samples([(graph, c, Space(graph).first()) for c in made]).features()
+    assert [f.text() for f in features] == ["transport = mpi_host"]
 
 
 def test_pairs_of_values() -> None:
@@ -105,7 +115,9 @@ def test_ops_that_only_some_configurations_have() -> None:
         (Feature(Kind.BEFORE, "CER-after-yl", "y", False), "CER-after-yl before y", "CER-after-yl not before y"),
         (Feature(Kind.SAME, "yl", "pack"), "yl, pack in the same stream", "yl, pack in different streams"),
         (Feature(Kind.DIFFERENT, "a", "b", False), "a, b in different streams", "a, b not in different streams"),
-        (Feature(Kind.CHOICE, "capture", "true"), "capture = true", "capture is not true"),
+        (Feature(Kind.CHOICE, "capture", "true"), "capture = true", "capture = false"),
+        (Feature(Kind.CHOICE, "staging", "ops", False), "staging = ops", "staging is not ops"),
+        (Feature(Kind.AT_MOST, "copies", "4", False), "copies <= 4", "copies not <= 4"),
         (Feature(Kind.AT_MOST, "yl.block", "64"), "yl.block <= 64", "yl.block > 64"),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagc.rules import classify_times, noise_of
+from dagc.rules.labels import cut_again
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned
 
@@ -94,3 +95,30 @@ def test_the_h200_data_have_at_least_three_classes() -> None:
     assert all(b.step >= classes.noise for b in classes.boundaries)
     assert [b.position for b in classes.dropped] == [1982]
     assert classes.dropped[0].step < classes.noise
+
+
+def test_a_fastest_class_of_several_configurations_is_cut_again() -> None:
+    """Two transports far apart; the fast one has two blocks, one of them with two speeds, which is left as it is."""
+    times = sorted(_steps((1.0, 60), (1.04, 60), (1.3, 80), (9.0, 200)))
+    first = classify_times(times, noise=0.01, percentile=99.9)
+    assert [c.count for c in first.classes] == [200, 200]
+    again = cut_again(first, ["small"] * 120 + ["large"] * 80 + ["slow"] * 200, percentile=99.9)
+    assert [c.count for c in again.classes] == [120, 80, 200]
+    assert [b.position for b in again.boundaries] == [119, 199]
+    assert again.boundaries[0].step == pytest.approx(0.27, abs=0.01)
+    assert again.boundaries[1].step == pytest.approx(5.9, abs=0.1)
+    assert again.boundaries[0].height == again.convolution[119 - again.radius + 1]
+    assert again.convolution == first.convolution
+    assert [c.number for c in again.classes] == [0, 1, 2]
+
+
+def test_one_configuration_is_not_cut_again() -> None:
+    found = classify_times(_steps((1.0, 60), (1.04, 60), (9.0, 200)), noise=0.01)
+    assert cut_again(found, ["same"] * 320) == found
+
+
+def test_what_is_noise_is_not_cut_again() -> None:
+    found = classify_times(_steps((1.0, 60), (1.04, 60), (9.0, 200)), noise=0.1, percentile=99.9)
+    again = cut_again(found, ["a", "b"] * 160, percentile=99.9)
+    assert again.classes == found.classes
+    assert [b.position for b in again.dropped] == [59]

@@ -103,6 +103,24 @@ def test_a_transport_is_a_rule() -> None:
     ]  # fmt: skip
 
 
+def test_every_implementation_of_a_union_follows_exactly_one_rule_set() -> None:
+    random = Random(2)
+    host = spmv()
+    swapped = make_graph([("pack", True), ("swap", True), ("yl", True), ("y", True)], [("pack", "swap"), ("swap", "y")])
+    samples = [
+        Sample(graph, Configuration((("capture", capture), ("transport", name))), t, seconds + random.random())
+        for graph, name, seconds in ((host, "mpi_host", 5.0), (swapped, "nccl", 1.0), (swapped, "peer", 1.5))
+        for capture in (False, True)
+        for t in list(Space(graph))[:40]
+    ]
+    learned = learn(samples, noise=0.02)
+    assert len(learned.classes.classes) > 2
+    whole = Samples.of(learned.samples)
+    followed = np.array([whole.follow(r.rules) for r in learned.rule_sets])
+    assert (followed.sum(axis=0) == 1).all()
+    assert [int(row.sum()) for row in followed] == [r.samples for r in learned.rule_sets]
+
+
 def test_the_noise_decides_what_is_wrong() -> None:
     """With every class of the seed the tree of the H200 data is larger, and its leaves are purer than the noise."""
     learned, seed = h200_learned(), learn(h200_samples(), h200_results().noise, all_classes=True)
@@ -180,15 +198,36 @@ def test_merging_choices() -> None:
     samples = Samples([(graph, c, Space(graph).first()) for c in made])
 
     def choice(name: str, value: str, truth: bool = True, kind: Kind = Kind.CHOICE) -> Rule:
-        return Rule(Feature(kind, name, value), truth)
+        return Rule(Feature(kind, name, value, False), truth)
 
     merge = Implications(samples).merge
     several = choice("transport", "nccl or peer")
-    assert merge([several, choice("transport", "peer", False)]) == (several, choice("transport", "peer", False))
+    assert merge([several, choice("transport", "peer", False)]) == (choice("transport", "nccl"),)
+    rest = [choice("transport", "nccl", False), _before("yl", "pack"), choice("transport", "peer", False)]
+    assert merge(rest) == (_before("yl", "pack"), choice("transport", "mpi_host"))
+    assert merge([choice("transport", "nccl", False)]) == (choice("transport", "nccl", False),)
     assert merge([several, choice("transport", "nccl")]) == (choice("transport", "nccl"),)
     at_most = choice("block", "64", True, Kind.AT_MOST)
     assert merge([at_most, choice("block", "32", True, Kind.AT_MOST)]) == (choice("block", "32", True, Kind.AT_MOST),)
     assert merge([at_most, _before("yl", "pack")]) == (at_most, _before("yl", "pack"))
+
+
+def test_what_the_choices_make_certain_is_said() -> None:
+    """Only one of two configurations has x: where its choice is on the path, x is there."""
+    one = make_graph([("a", True), ("x", True)], [])
+    other = make_graph([("a", True)], [])
+    made = {name: Configuration((("transport", name),)) for name in ("nccl", "peer")}
+    samples = Samples([(g, made[n], t) for g, n in ((one, "nccl"), (other, "peer")) for t in Space(g)])
+    merge = Implications(samples).merge
+    nccl = Rule(Feature(Kind.CHOICE, "transport", "nccl", False), True)
+    together, apart = Feature(Kind.SAME, "a", "x", False), Feature(Kind.DIFFERENT, "a", "x", False)
+    first = Rule(Feature(Kind.BEFORE, "a", "x", False), False)
+    assert [r.text for r in merge([Rule(together, False)])] == ["a, x not in the same stream"]
+    assert [r.text for r in merge([nccl, Rule(together, False), first])] == [
+        "transport = nccl", "a, x in different streams", "x before a",
+    ]  # fmt: skip
+    assert merge([nccl, Rule(together, False)]) == merge([nccl, Rule(apart, True)])
+    assert merge([nccl, Rule(together, True)]) == merge([nccl, Rule(apart, False)])
 
 
 @settings(max_examples=60, deadline=None)
