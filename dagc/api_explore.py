@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -302,9 +302,10 @@ def _explore_here(
             died = records[0].under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
         done = _search(domain, machine, records[0], options, noise, records[0].results() if options.resume else None)
+        machine.time_reference()
+        done = _settled(done, domain, records[0].results())
         if options.trace and not done.interrupted:
             _trace(machine, domain, records[0], done)
-        machine.time_reference()
     return _explored(done, domain, output, notes, noise)
 
 
@@ -396,6 +397,29 @@ def _search(
             same=_same_work(domain) if options.prune_syncs else None,
             progress=progress,
         )
+
+
+def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
+    """The best by the whole file, with drift divided out as everybody who reads the file does."""
+    from dagc.api_results import ranking
+    from dagc.search.domain import Candidate
+    from dagc.statistics import interval
+    from dagc.text import parse_traversal
+
+    ranked = [i for i in ranking(results) if domain.number(i.configuration) is not None]
+    if not ranked:
+        return done
+    first, reference = ranked[0], results.reference
+    arm = domain.number(first.configuration)
+    assert arm is not None
+    low, high = interval(first.times(reference))
+    return replace(
+        done,
+        best=Candidate(arm, parse_traversal(first.traversal, domain.arms[arm].space.graph, "the results file")),
+        seconds=first.seconds(reference), low=low, high=high, measurements_of_best=len(first.measurements),
+        ties=sum(interval(i.times(reference))[0] <= high for i in ranked[1:]),
+        worst=results.measured()[-1].seconds(reference),
+    )  # fmt: skip
 
 
 def _known(earlier: Results, domain: Domain) -> list[Known]:
