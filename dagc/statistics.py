@@ -84,7 +84,7 @@ def shift_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[f
 
 def _between(n: int, left_out: int) -> float:
     """Confidence of the interval without the `left_out` lowest and highest of the means of pairs of n values."""
-    return 1 - 2 * sum(_signed_ranks(n)[: left_out + 1]) / 2**n
+    return 1.0 - 2.0 * sum(_signed_ranks(n)[: left_out + 1]) / float(2**n)
 
 
 @cache

@@ -39,6 +39,7 @@ class Strategy:
         self.costs = Costs()
         self.simulators = [Simulator(a.space.graph, a.configuration, self.costs) for a in domain.arms]
         self.ops = sorted({op.name for a in domain.arms for op in a.space.graph.ops})
+        self.gpu_ops = {op.name for a in domain.arms for op in a.space.graph.ops if op.gpu}
         self.seen: dict[Candidate, list[float]] = {}
         self.failed: set[Candidate] = set()
         self.fitted: Array | None = None
@@ -127,8 +128,8 @@ class Strategy:
         for i, a in enumerate(self.ops):
             for b in self.ops[i + 1 :]:
                 out.append(float(place.get(a, 1 << 20) < place.get(b, 1 << 20)))
-                if a in stream or b in stream:
-                    out.append(float(a in stream and stream.get(a) == stream.get(b)))
+                if a in self.gpu_ops and b in self.gpu_ops:
+                    out.append(float(a in stream and stream[a] == stream.get(b)))
         return out
 
     # ---- estimate -----------------------------------------------------------------------

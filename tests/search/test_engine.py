@@ -1,0 +1,183 @@
+"""The loop of a search, on machines that answer from a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from dagc.results import Configuration, ImplementationId, Outcome
+from dagc.search.domain import Candidate, Domain
+from dagc.search.engine import Known, Options, Progress, explore
+from dagc.search.replay import ReplayMachine
+from dagc.search.strategy import find
+from tests.data.h200 import h200_graph, h200_results
+from tests.search.test_strategies import domain, time_of
+
+
+class Table:
+    """A machine: the n-th answer for a candidate."""
+
+    def __init__(self, answer: Callable[[Candidate, int], Outcome]) -> None:
+        self.answer, self.asked = answer, list[Candidate]()
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        self.asked.append(candidate)
+        return self.answer(candidate, self.asked.count(candidate) - 1)
+
+
+class Memory:
+    """A store that remembers its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
+        self.calls.append(("begin", traversal))
+        return ImplementationId(len(self.calls))
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None:
+        self.calls.append(("add", seconds, purpose))
+
+    def fail(self, number: ImplementationId, failure: str) -> None:
+        self.calls.append(("fail", failure))
+
+
+def steady(candidate: Candidate, turn: int) -> Outcome:
+    return Outcome(time_of(candidate), iterations=1)
+
+
+def run(machine: Table, options: Options, name: str = "random", **more: object) -> tuple[object, Memory, Domain]:
+    store, where = Memory(), domain()
+    done = explore(where, find(name)(where, options.seed), machine, store, options, **more)  # type: ignore[arg-type]
+    return done, store, where
+
+
+def test_budget_confirmation_and_the_best() -> None:
+    machine = Table(steady)
+    done, store, where = run(machine, Options(budget=40, confirm=4, repeats=3))
+    assert done.measurements == 40 + 4 * 2
+    assert done.implementations == 40
+    assert done.space == where.size()
+    assert done.best == min(set(machine.asked), key=time_of)
+    assert done.seconds == pytest.approx(time_of(done.best))
+    assert done.measurements_of_best == 3
+    purposes = [call[2] for call in store.calls if call[0] == "add"]
+    assert purposes == ["search"] * 40 + ["confirm"] * 8
+
+
+def test_a_lucky_time_does_not_win() -> None:
+    """One candidate is fast the first time only."""
+    lucky = min(domain(), key=lambda c: repr(c))
+
+    def answer(candidate: Candidate, turn: int) -> Outcome:
+        return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
+
+    done, _, _ = run(Table(answer), Options(confirm=5, repeats=5))
+    assert done.best != lucky
+    assert done.seconds > 1
+
+
+def test_drift_is_divided_out() -> None:
+    """The machine becomes slower and slower, and its reference with it."""
+    speed = iter(range(1, 10_000))
+
+    def answer(candidate: Candidate, turn: int) -> Outcome:
+        factor = 1 + next(speed) / 100
+        return Outcome(time_of(candidate) * factor, reference=factor)
+
+    machine = Table(answer)
+    done, _, _ = run(machine, Options(confirm=0))
+    assert done.best == min(set(machine.asked), key=time_of)
+
+
+def test_passes_are_interleaved() -> None:
+    machine = Table(steady)
+    done, _, where = run(machine, Options(passes=3, confirm=0), "exhaustive")
+    size = where.size()
+    assert size is not None
+    passes = [machine.asked[i * size : (i + 1) * size] for i in range(3)]
+    assert all(set(p) == set(where) for p in passes)
+    assert passes[0] != passes[1] != passes[2]
+    assert done.measurements == 3 * size
+
+
+def test_failures_are_recorded_and_the_search_goes_on() -> None:
+    def answer(candidate: Candidate, turn: int) -> Outcome:
+        return Outcome(failure="run failed: a rank") if candidate.arm == 0 else steady(candidate, turn)
+
+    done, store, _ = run(Table(answer), Options(confirm=2, repeats=2))
+    assert done.failures == 15
+    assert done.implementations == 142
+    assert sum(call[0] == "fail" for call in store.calls) == 15
+    assert done.best.arm == 1
+
+
+def test_nothing_works() -> None:
+    done, _, _ = run(Table(lambda c, t: Outcome(failure="run failed")), Options(budget=5))
+    assert done.best is None
+    assert math.isnan(done.seconds)
+
+
+def test_an_interruption_ends_with_the_best_so_far() -> None:
+    def answer(candidate: Candidate, turn: int) -> Outcome:
+        if len(machine.asked) == 20:
+            raise KeyboardInterrupt
+        return steady(candidate, turn)
+
+    machine = Table(answer)
+    done, _, _ = run(machine, Options())
+    assert done.interrupted
+    assert done.best == min(machine.asked[:19], key=time_of)
+
+
+def test_what_is_known_is_not_measured_again() -> None:
+    known = [Known(c, (time_of(c),)) for c in list(domain())[:100]]
+    machine = Table(steady)
+    done, _, _ = run(machine, Options(confirm=0), "mcts", known=known)
+    assert len(machine.asked) == 57
+    assert not {k.candidate for k in known} & set(machine.asked)
+    assert done.implementations == 157
+
+
+def test_equal_work_is_measured_once() -> None:
+    machine = Table(steady)
+    done, _, _ = run(machine, Options(confirm=0), same=lambda c: str(c.arm))
+    assert len(machine.asked) == 2
+    assert done.implementations == 2
+
+
+def test_progress_is_told() -> None:
+    told: list[Progress] = []
+    run(Table(steady), Options(budget=10, confirm=2, repeats=2), progress=told.append)
+    assert [p.measured for p in told] == list(range(1, 13))
+    assert [p.phase for p in told] == ["search"] * 10 + ["confirm"] * 2
+    assert all(a.best_seconds >= b.best_seconds for a, b in pairwise(told[:10]))
+
+
+def test_no_time_no_measurement() -> None:
+    machine = Table(steady)
+    done, _, _ = run(machine, Options(time=0.0))
+    assert done.measurements == 0
+
+
+def test_replay_deals_every_pass_once() -> None:
+    from dagc.search.domain import Arm
+    from dagc.space import Space
+
+    results = h200_results()
+    where = Domain([Arm(results.implementations[0].configuration, Space(h200_graph()))])
+    machine = ReplayMachine(results, where, seed=3)
+    candidate = next(iter(where))
+    times = [machine.measure(candidate).seconds for _ in range(5)]
+    found = next(i for i in results.implementations if sorted(i.times(results.reference)) == sorted(times))
+    assert len(found.measurements) == machine.passes(candidate) == 5
+    assert [machine.measure(candidate).seconds for _ in range(5)] == times
+    fresh = ReplayMachine(results, where, seed=3)
+    seen = fresh.measure(candidate).seconds
+    rest = sorted(set(times) - {seen})
+    assert fresh.judged(candidate) == pytest.approx((rest[1] + rest[2]) / 2)

@@ -1,0 +1,180 @@
+"""Strategies: nothing twice, everything in the end, the same for the same seed, and what the tree remembers."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.results import Configuration, Outcome
+from dagc.search.domain import Arm, Candidate, Domain
+from dagc.search.strategies.mcts import coverage
+from dagc.search.strategies.mcts_min import closeness
+from dagc.search.strategy import Chooser, find, names
+from dagc.search.tree import Tree, TreeNode
+from dagc.space import Space
+from dagc.traversal import Issue
+from tests.graphs import halo, make_graph, spmv
+
+CHEAP = ("exhaustive", "mcts", "mcts-min", "random")
+
+
+def domain(two: bool = True) -> Domain:
+    """15 implementations on one stream and 142 on two, or the latter alone."""
+    edges = [("a", "b"), ("c", "d")]
+    ops = [("a", True), ("b", True), ("c", True), ("d", False)]
+    arms = [Arm(Configuration((("streams", n),)), Space(make_graph(ops, edges, streams=n))) for n in (1, 2)]
+    return Domain(arms if two else arms[1:])
+
+
+def time_of(candidate: Candidate) -> float:
+    return 1 + Random(repr(candidate)).random()
+
+
+def drain(name: str, where: Domain, seed: int = 0) -> list[Candidate]:
+    strategy, out = find(name)(where, seed), []
+    while (candidate := strategy.propose()) is not None:
+        out.append(candidate)
+        strategy.observe(candidate, Outcome(time_of(candidate)))
+    return out
+
+
+def test_the_model_is_repeatable_and_skips_what_is_known_or_fails() -> None:
+    where = domain()
+    known = list(where)[:5]
+
+    def first(seed: int) -> list[Candidate]:
+        strategy, out = find("model")(where, seed), []
+        for candidate in known:
+            strategy.observe(candidate, Outcome(time_of(candidate)))
+        for number in range(8):
+            candidate = strategy.propose()
+            assert candidate is not None
+            out.append(candidate)
+            strategy.observe(candidate, Outcome(failure="hang") if number % 2 else Outcome(time_of(candidate)))
+        return out
+
+    found = first(1)
+    assert found == first(1)
+    assert len({*found, *known}) == 13
+
+
+def test_there_are_five() -> None:
+    assert names() == ("exhaustive", "mcts", "mcts-min", "model", "random")
+    assert all(find(name).summary for name in names())
+
+
+@pytest.mark.parametrize(("name", "two"), [*((n, two) for n in CHEAP for two in (False, True)), ("model", True)])
+def test_everything_once(name: str, two: bool) -> None:
+    where = domain(two)
+    found = drain(name, where)
+    assert len(found) == len(set(found)) == where.size() == (157 if two else 142)
+    assert set(found) == set(where)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_a_seed_makes_it_repeatable(name: str) -> None:
+    assert drain(name, domain(), 3) == drain(name, domain(), 3)
+    assert drain(name, domain(), 3) != drain(name, domain(), 4)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_failures_are_not_proposed_again(name: str) -> None:
+    strategy, where = find(name)(domain(False), 1), set()
+    while (candidate := strategy.propose()) is not None:
+        assert candidate not in where
+        where.add(candidate)
+        strategy.observe(candidate, Outcome(failure="hang: a rank"))
+    assert len(where) == 142
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_what_is_known_is_not_proposed(name: str) -> None:
+    where = domain()
+    known = list(where)[::3]
+    strategy = find(name)(where, 1)
+    for candidate in known:
+        strategy.observe(candidate, Outcome(time_of(candidate)))
+    found = []
+    while (candidate := strategy.propose()) is not None:
+        found.append(candidate)
+        strategy.observe(candidate, Outcome(time_of(candidate)))
+    assert sorted(map(repr, found)) == sorted(repr(c) for c in where if c not in known)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), number=st.integers(1, 120), value=st.sampled_from([coverage, closeness]))
+def test_the_tree_remembers_what_was_observed_below_each_node(seed: int, number: int, value: object) -> None:
+    where = domain()
+    tree = Tree(where, seed, value)  # type: ignore[arg-type]
+    for _ in range(number):
+        candidate = tree.propose()
+        assert candidate is not None
+        tree.observe(candidate, Outcome(time_of(candidate)))
+
+    def check(node: TreeNode) -> list[float]:
+        below = [t for child in node.children.values() for t in check(child)]
+        if not node.children and not node.untried:
+            below = [node.tmin]
+        assert node.n == len(below)
+        assert (node.tmin, node.tmax) == (min(below), max(below))
+        for child in node.children.values():
+            assert 0 <= value(child, node, tree.root) <= 1  # type: ignore[operator]
+        return below
+
+    assert len(check(tree.root)) == number
+
+
+def test_values_by_hand() -> None:
+    root, child = (TreeNode(domain().start(), None, None) for _ in range(2))
+    assert coverage(child, root, root) == closeness(child, root, root) == 1
+    root.n, root.tmin, root.tmax = 10, 1.0, 3.0
+    child.n, child.tmin, child.tmax = 4, 1.5, 2.0
+    assert coverage(child, root, root) == 0.25
+    assert closeness(child, root, root) == 0.75
+
+
+def test_a_space_that_cannot_be_counted() -> None:
+    where = Domain([Arm(Configuration(()), Space(halo(6), limit=500))])
+    assert where.size() is None
+    for name in ("mcts", "random"):
+        strategy = find(name)(where, 1)
+        found = set()
+        for _ in range(30):
+            candidate = strategy.propose()
+            assert candidate is not None
+            found.add(candidate)
+            strategy.observe(candidate, Outcome(1.0))
+        assert len(found) == 30
+
+
+def test_uniform_over_the_union() -> None:
+    """15 of 157 are of the first arm: 1570 draws, six standard deviations."""
+    random, where = Random(5), domain()
+    first = sum(where.sample(random).arm == 0 for _ in range(1570))
+    assert abs(first - 150) < 6 * math.sqrt(150)
+
+
+def test_the_model_finds_the_fastest_soon() -> None:
+    """A world in which launching yl early is what counts, with 2 % noise; random search needs about 35."""
+    where = Domain([Arm(Configuration(()), Space(spmv()))])
+    graph, random = where.arms[0].space.graph, Random(1)
+    yl, post = graph.by_name("yl").id, graph.by_name("post_send").id
+
+    def true(candidate: Candidate) -> float:
+        issued = {e.op: i for i, e in enumerate(candidate.traversal.entries) if isinstance(e, Issue)}
+        return 40 + 4 * (issued[yl] > issued[post]) + 0.5 * len(candidate.traversal.entries)
+
+    fastest = min(true(c) for c in where)
+    strategy = find("model")(where, 2)
+    assert isinstance(strategy, Chooser)
+    for _ in range(12):
+        candidate = strategy.propose()
+        assert candidate is not None
+        strategy.observe(candidate, Outcome(1e-6 * true(candidate) * random.gauss(1, 0.02)))
+    choice = strategy.best()
+    assert choice is not None
+    assert true(choice) <= 1.03 * fastest
