@@ -72,7 +72,7 @@ def test_budget_confirmation_and_the_best() -> None:
 
 def test_a_lucky_time_does_not_win() -> None:
     """One candidate is fast the first time only."""
-    lucky = min(domain(), key=lambda c: repr(c))
+    lucky = min(domain(), key=repr)
 
     def answer(candidate: Candidate, turn: int) -> Outcome:
         return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
