@@ -1,0 +1,164 @@
+"""`dagc explore` and what reads its results, on real ranks of the host target and on recorded data."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dagc import api_explore, api_results
+from dagc.api_explore import Explored, ExploreOptions, explore
+from dagc.cli import main
+from dagc.errors import UsageError
+from dagc.records import load
+from dagc.search.strategy import names
+from tests.data.h200 import h200_file
+from tests.run.conftest import SPMV, can_run
+
+needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+SMALL = {"rows": "2000"}
+QUICK = ExploreOptions(
+    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_cuda", quiet=True, budget=12
+)  # fmt: skip
+
+
+def replace(options: ExploreOptions, **changes: object) -> ExploreOptions:
+    from dataclasses import replace as changed
+
+    return changed(options, **changes)  # type: ignore[arg-type]
+
+
+def run(out: Path, options: ExploreOptions = QUICK) -> Explored:
+    done = explore(SPMV, out, options, SMALL)
+    assert done is not None
+    return done
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_explore_and_everything_that_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r.db"
+    done = run(file, replace(QUICK, transport="mpi_cuda,peer", capture="both"))
+    assert done.exit_code == 0
+    assert done.summary.measurements >= 12
+    results = load(file)
+    assert results.runs[0].options["transport"] == "mpi_cuda,peer"
+    assert len(results.traces) in (1, 2, 3)
+    assert done.traversal == api_results.ranking(results)[0].traversal
+    assert main(["best", str(file), "--plan"]) == 0
+    assert done.traversal in capsys.readouterr().out
+    assert main(["rules", str(file), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert main(["export", str(file), "--csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + sum(len(i.measurements) for i in results.implementations)
+    assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
+    assert "<svg" in (tmp_path / "r.html").read_text()
+    assert main(["explain", str(file), "--pairs", "2", "--variants", "1", "--seconds", "0.0005"]) == 0
+    assert "what breaking one rule alone costs" in capsys.readouterr().out
+    assert main(["best", str(file), "-o", str(tmp_path / "best"), "--no-build"]) == 0
+    assert (tmp_path / "best/iteration.hpp").exists()
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_resume_goes_on_and_a_file_is_never_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "r.db"
+    run(file, replace(QUICK, confirm=0, strategy="random"))
+    with pytest.raises(UsageError, match="exists"):
+        run(file)
+    run(file, replace(QUICK, confirm=0, strategy="random", resume=True))
+    results = load(file)
+    assert len(results.runs) == 2
+    assert len(results.implementations) == 24  # nothing was measured twice
+    with pytest.raises(UsageError, match="another program"):
+        explore(SPMV, file, replace(QUICK, resume=True), {"rows": "2001"})
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_a_killed_search_leaves_a_readable_file(tmp_path: Path) -> None:
+    file = tmp_path / "r.db"
+    command = [
+        sys.executable, "-m", "dagc", "explore", str(SPMV), "-D", "rows=2000", "-n", "2", "--target", "host",
+        "--transport", "mpi_cuda", "--strategy", "exhaustive", "-o", str(file), "--quiet",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up and not (file.exists() and _measured(file) >= 5):
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = _measured(file)
+    assert before >= 5
+    run(file, replace(QUICK, resume=True, budget=3, confirm=0, seconds=0.01))
+    assert _measured(file) == before + 3
+
+
+def _measured(file: Path) -> int:
+    try:
+        return sum(len(i.measurements) for i in load(file).implementations)
+    except UsageError:  # not yet a results file
+        return 0
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "mcts", "mcts-min", "random"])
+def test_replay(tmp_path: Path, strategy: str) -> None:
+    recorded = h200_file(tmp_path)
+    options = ExploreOptions(transport="mpi_host", strategy=strategy, replay=str(recorded), budget=150, quiet=True)
+    done = explore(SPMV, None, options)
+    assert done is not None
+    assert done.summary.best is not None
+    results = load(recorded)
+    assert done.summary.seconds < 1.15 * min(i.seconds(results.reference) for i in results.implementations)
+    again = explore(SPMV, None, options)
+    assert again is not None
+    assert again.traversal == done.traversal
+
+
+def test_replay_of_another_program(tmp_path: Path) -> None:
+    recorded = h200_file(tmp_path)
+    with pytest.raises(UsageError, match="another program"):
+        explore(SPMV, None, ExploreOptions(replay=str(recorded), quiet=True), SMALL)
+    with pytest.raises(UsageError, match="none of these configurations"):
+        explore(SPMV, None, ExploreOptions(replay=str(recorded), transport="nccl", quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--strategy", "luck"], "there is no strategy `luck`"),
+        (["--transport", "pigeon"], "`transport` cannot be pigeon"),
+        (["--open", "speed"], "no decision `speed`"),
+        (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "96 implementations, more than 10"),
+        (["--open", "all", "--max-configurations", "3"], "configurations, more than 3"),
+        (["--budget", "0"], "not a whole number of at least 1"),
+        (["--time", "soon"], "not a positive number of seconds"),
+    ],
+)
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    command = ["explore", str(SPMV), "--target", "host", "-o", str(tmp_path / "r.db"), *arguments]
+    with pytest.raises(SystemExit, match="2"):
+        raise SystemExit(main(command))
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "r.db").exists()
+
+
+def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", "-", "--strategy", "help"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(names())
+    assert dict(api_explore.strategies()).keys() == set(names())
+
+
+def test_no_results_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "text.db"
+    other.write_text("no database")
+    for command in ("best", "rules", "explain"):
+        for path in (other, tmp_path / "absent.db"):
+            assert main([command, str(path)]) == 2
+            assert str(path) in capsys.readouterr().err
