@@ -1,6 +1,6 @@
 """How good and how fast the search strategies are, on recorded explorations and with a machine that does nothing.
 
-    python benchmarks/search.py [--results RESULTS.db]... [--strategies model mcts] [--seeds 20] [--json F] [--markdown F]
+    python benchmarks/search.py [--results RESULTS.db]... [--strategies model mcts] [--seeds 20] [--json F]
 
 Quality: a strategy is handed one recorded pass of each implementation that it asks for, drawn by the seed. After each
 measurement two things are judged by the passes that the search has not seen, against the best of all (median of all
@@ -154,8 +154,8 @@ def markdown(record: dict[str, Any]) -> str:
     out = []
     for found in record["quality"]:
         out += [
-            f"{found['data']}: {found['implementations']} implementations, noise {100 * found['noise']:.1f} %, "
-            f"{found['seeds']} seeds, {found['budget']} measurements",
+            f"{found['data']}: {found['implementations']} implementations, noise {100 * found['noise']:.1f} %,"
+            f" {found['seeds']} seeds, {found['budget']} measurements",
             "",
             "| strategy | met | chosen | loss of the choice | after confirmation |",
             "|---|---|---|---|---|",

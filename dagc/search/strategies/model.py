@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 POOL = 2500  # candidates that are simulated: all of a small space, else a sample that is renewed
 RENEW = 40  # measurements after which a sampled pool is renewed
 NOISE = 0.02  # relative standard deviation of a measurement
-GAIN = 12  # the first measurements are for gain alone; then every second is for information
+GAIN = 12  # the first measurements are for gain alone
+GAIN_EVERY = 4  # afterwards every fourth is, the others are for information: drawn uniformly
 SIGNAL = 0.06  # relative standard deviation of what the simulation misses
 LENGTH = 0.15  # share of bits over which that is alike
 
@@ -32,7 +33,7 @@ class Strategy:
     What the simulation misses is a Gaussian process over order and streams (docs/model.md).
     """
 
-    summary: ClassVar[str] = "model-guided: fitted simulation, expected gain, then information"
+    summary: ClassVar[str] = "model-guided: fitted simulation, expected gain, then a fair sample too"
 
     def __init__(self, domain: Domain, seed: int) -> None:
         self.domain, self.random = domain, Random(seed)
@@ -56,15 +57,17 @@ class Strategy:
         import numpy as np
 
         self._fill()
-        mean_, deviation = self._posterior()
         open_ = np.array([c not in self.seen and c not in self.failed for c in self.pool])
         if not open_.any():
             return None
         measured = len(self.seen)
-        if measured >= GAIN and measured % 2 == 1:
-            score = deviation
-        else:
-            score = _expected_gain(mean_, deviation, self._incumbent(mean_))
+        if measured >= GAIN and measured % GAIN_EVERY:
+            # For information: anything that is not known yet. The most uncertain ones are odd ones, and rules learned
+            # from them are worse than from a fair sample.
+            fair = np.flatnonzero(open_)
+            return self.pool[int(fair[self.random.randrange(len(fair))])]
+        mean_, deviation = self._posterior()
+        score = _expected_gain(mean_, deviation, self._incumbent(mean_))
         score = np.where(open_, score, -math.inf)
         # Equal scores are common (many orders are one to the simulation): which of them is drawn by the seed.
         best = np.flatnonzero(score >= score.max() - 1e-9 * abs(score.max()))
