@@ -114,8 +114,8 @@ def quality(path: str, names: Sequence[str], seeds: int, most: int) -> dict[str,
         rows[name] = {key: [r[key] for r in runs] for key in runs[0]}
         print(f"{path} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return {
-        "data": path, "implementations": len(results.measured()), "noise": results.noise, "seeds": seeds, "budget": most,
-        "strategies": rows,
+        "data": path, "implementations": len(results.measured()), "noise": results.noise, "seeds": seeds,
+        "budget": most, "strategies": rows,
     }  # fmt: skip
 
 
@@ -153,9 +153,9 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
 def markdown(record: dict[str, Any]) -> str:
     out = []
     for found in record["quality"]:
+        what = f"{found['data']}: {found['implementations']} implementations, noise {100 * found['noise']:.1f} %"
         out += [
-            f"{found['data']}: {found['implementations']} implementations, noise {100 * found['noise']:.1f} %,"
-            f" {found['seeds']} seeds, {found['budget']} measurements",
+            f"{what}, {found['seeds']} seeds, {found['budget']} measurements",
             "",
             "| strategy | met | chosen | loss of the choice | after confirmation |",
             "|---|---|---|---|---|",
