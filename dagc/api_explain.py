@@ -1,10 +1,10 @@
-"""The recipe of `dagc explain`: rules of the fastest implementation -> edits -> timed pairs."""
+"""The recipe of `dagc explain`: results -> rules -> edits of the fastest -> timed pairs -> text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,15 @@ from dagc.api_results import Loaded, learn, ranking
 from dagc.errors import UsageError
 
 if TYPE_CHECKING:
-    from dagc.explain import Edit, Explanation
-    from dagc.results import Implementation
-    from dagc.rules import Rule
+    from dagc.explain import Asked, Explanation
+    from dagc.records import Records
+    from dagc.results import Implementation, ImplementationId, Run
+    from dagc.rules import Learned
     from dagc.run.link import Link
+    from dagc.run.live import LiveMachine
+    from dagc.run.target import Choice
     from dagc.search.domain import Candidate, Domain
-    from dagc.search.engine import Machine
+    from dagc.search.replay import ReplayMachine
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,150 +40,201 @@ class ExplainOptions:
     mpi_takes_device_pointers: bool = False
 
 
-def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> str:
+def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:
     """For each rule of the fastest implementation: what breaking it alone costs, measured in interleaved pairs.
 
-    Measures on this machine, or with `replay` takes times from a results file. "" on ranks but the first, where the
-    user started several. Raises DagcErrors.
+    Measures on this machine and keeps it in the file, or with `replay` takes times from a results file. Returns what to
+    print and the exit code: 130 where the user interrupted. "" on ranks but the first, where the user started several.
+    Raises DagcErrors.
     """
-    from dagc.explain import render
+    from dagc.explain import FORMATS, render
 
+    if form not in FORMATS:
+        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
     loaded = Loaded(path)
     if options.replay is not None:
-        return render(_replayed(loaded, options), form)
+        found, interrupted = _replayed(loaded, options, options.replay)
+        return render(found, form), 130 if interrupted else 0
     from dagc.run.link import link_ranks
 
     ranks = loaded.results.runs[-1].ranks
     link = link_ranks(ranks)
     if link is None:
-        return ""
+        return "", 0
     with link:
-        return render(_measured(loaded, options, link, ranks), form)
+        found, interrupted = _measured(loaded, options, link)
+    return render(found, form), 130 if interrupted else 0
 
 
-def _question(loaded: Loaded, options: ExplainOptions) -> tuple[Domain, Candidate, dict[Rule, tuple[Edit, ...]]]:
-    """The domain, the fastest implementation, and its edits."""
-    from dagc.explain import edits_of
-    from dagc.rules import Sample
-    from dagc.search.domain import COUNTABLE_STATES, Arm, Candidate, Domain
-    from dagc.space import Space
-    from dagc.text import parse_traversal
+class _Subject:
+    """The fastest implementation of a results file, as a candidate among the configurations of the file."""
 
-    ranked = ranking(loaded.results)
-    if not ranked:
-        raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
-    domain = Domain([Arm(c, Space(g, limit=COUNTABLE_STATES)) for c, g in loaded.graphs.items()])
+    def __init__(self, loaded: Loaded) -> None:
+        """Raises UsageError where nothing was measured."""
+        from dagc.search.domain import COUNTABLE_STATES, Arm, Domain
+        from dagc.space import Space
 
-    def candidate(found: Implementation) -> Candidate:
-        arm = domain.number(found.configuration)
-        assert arm is not None
-        return Candidate(arm, parse_traversal(found.traversal, domain.arms[arm].space.graph, loaded.path))
+        self.loaded = loaded
+        self.ranked = ranking(loaded.results)
+        if not self.ranked:
+            raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
+        self.domain: Domain = Domain([Arm(c, Space(g, limit=COUNTABLE_STATES)) for c, g in loaded.graphs.items()])
+        self.best = self.candidate(self.ranked[0])
+        self.learned: Learned = learn(loaded)
 
-    best = candidate(ranked[0])
-    arm = domain.arms[best.arm]
-    learned = learn(loaded)
-    rules = learned.satisfied(Sample(arm.space.graph, arm.configuration, best.traversal, 0.0)).rules
-    # The fastest of each other configuration: where a rule is about a choice, it is broken by another configuration.
-    fastest = {i.configuration: i for i in reversed(ranked) if i.configuration != arm.configuration}
-    more = [candidate(i) for _, i in sorted(fastest.items())]
-    return domain, best, edits_of(domain, best, rules, options.variants, options.seed, more)
+    @property
+    def seconds(self) -> float:
+        return self.ranked[0].seconds(self.loaded.results.reference)
 
+    def candidate(self, found: Implementation) -> Candidate:
+        from dagc.search.domain import Candidate
+        from dagc.text import parse_traversal
 
-def _explanation(
-    loaded: Loaded,
-    domain: Domain,
-    best: Candidate,
-    edits: Mapping[Rule, tuple[Edit, ...]],
-    machine: Machine,
-    pairs: Callable[[Candidate], int],
-    keep: Callable[[Candidate, float], None] | None,
-) -> Explanation:
-    from dagc.explain import Explained, Explanation, time_pairs
-    from dagc.text import traversal_text
+        arm = self.domain.number(found.configuration)
+        assert arm is not None, "every configuration of the file is an arm"
+        return Candidate(arm, parse_traversal(found.traversal, self.domain.arms[arm].space.graph, self.loaded.path))
 
-    def text(candidate: Candidate) -> str:
-        return traversal_text(candidate.traversal, domain.arms[candidate.arm].space.graph)
+    def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
+        from dagc.explain import ask
 
-    explained = []
-    for rule, found in edits.items():
-        timed = [
-            (e, text(e.candidate), time_pairs(machine, best, e.candidate, pairs(e.candidate), keep)) for e in found
-        ]
-        explained.append(Explained(rule, tuple(sorted(timed, key=lambda t: (t[2].ratio, t[0].distance)))))
-    results = loaded.results
-    chosen = domain.arms[best.arm].configuration
-    known = next(i for i in results.implementations if i.configuration == chosen and i.traversal == text(best))
-    return Explanation(chosen.text, known.traversal, known.seconds(results.reference), results.noise, tuple(explained))
+        known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
+        usable = None if recorded is None else (lambda c: recorded.passes(c) > 0)
+        return ask(self.learned, self.domain, self.best, variants=options.variants, known=known, usable=usable)
 
 
-def _replayed(loaded: Loaded, options: ExplainOptions) -> Explanation:
+# ---- on a recording -------------------------------------------------------------------------
+
+
+def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation, bool]:
+    from dagc.explain import Options, answer, explanation
     from dagc.records import load
     from dagc.search.replay import ReplayMachine
 
-    assert options.replay is not None
-    recorded = load(options.replay)
+    recorded = load(replay)
     if recorded.program.hash != loaded.results.program.hash:
         raise UsageError(
-            f"{options.replay} holds results of another program ({recorded.program.hash}, not"
-            f" {loaded.results.program.hash})",
+            f"{replay} holds results of another program ({recorded.program.hash}, not {loaded.results.program.hash})",
             "replay an exploration of the same text and parameters",
         )
-    domain, best, edits = _question(loaded, options)
-    machine = ReplayMachine(recorded, domain, options.seed)
-    # A recorded pass is used once in each comparison: more pairs than passes would only look like more knowledge.
-    return _explanation(
-        loaded, domain, best, edits, machine,
-        lambda edit: max(1, min(options.pairs, machine.passes(best), machine.passes(edit))), None,
+    subject = _Subject(loaded)
+    machine = ReplayMachine(recorded, subject.domain, options.seed)
+    if not machine.passes(subject.best):
+        raise UsageError(f"{replay} has no times of the fastest of {loaded.path}", "replay a full exploration")
+    asked = subject.ask(options, machine)
+
+    def passes(edit: Candidate) -> int:
+        """More pairs than recorded passes would only look like more knowledge."""
+        return min(machine.passes(subject.best), machine.passes(edit))
+
+    timing = Options(pairs=options.pairs, noise=recorded.noise, seed=options.seed)
+    answers = answer(subject.domain, asked, machine, _Unkept(), timing, most=passes)
+    note = (
+        f"times are those of {replay}; only recorded edits were looked at, and the luck by which the best was chosen is"
+        " in the costs"
+    )
+    return explanation(
+        subject.learned, subject.domain, asked, answers, subject.seconds, [note]
+    ), answers.interrupted  # fmt: skip
+
+
+class _Unkept:
+    """A store that keeps nothing: a replay can be repeated."""
+
+    def begin(self, configuration: object, traversal: str) -> ImplementationId:
+        from dagc.results import ImplementationId
+
+        return ImplementationId(0)
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None:
+        pass
+
+    def fail(self, number: ImplementationId, failure: str) -> None:
+        pass
+
+
+# ---- on the machine -------------------------------------------------------------------------
+
+
+def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Explanation, bool]:
+    from dagc.explain import Options, answer, explanation
+    from dagc.records import Records
+    from dagc.run.target import choose_target
+    from dagc.search.domain import Domain
+
+    earlier = loaded.results.runs[-1]
+    chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
+    subject = _Subject(loaded)
+    asked = subject.ask(options)
+    # Only what is timed is compiled.
+    arms = sorted({candidate.arm for candidate in asked.candidates})
+    domain = Domain([subject.domain.arms[arm] for arm in arms])
+    asked = asked.moved(subject.domain, domain)
+    with ExitStack() as stack:
+        records: list[Records] = []
+        machine = _machine(loaded, options, domain, link, chosen, records)
+        run = _run(loaded, options, machine, chosen)
+        records.append(
+            stack.enter_context(
+                Records.open(loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine)
+            )
+        )
+        noise = machine.noise_floor(asked.best)
+        records[0].noise(noise)
+        noise = loaded.results.noise if math.isnan(noise) else noise
+        timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
+        answers = answer(domain, asked, machine, records[0], timing)
+    return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
+
+
+def _machine(
+    loaded: Loaded, options: ExplainOptions, domain: Domain, link: Link, chosen: Choice, records: list[Records]
+) -> LiveMachine:
+    """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
+    from dagc.api_explore import build_runners
+    from dagc.configurations import Configured
+    from dagc.emit import rows
+    from dagc.run.live import LiveMachine, Loadable
+    from dagc.setup import run_setup
+
+    earlier = loaded.results.runs[-1]
+    found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
+    folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
+    libraries = build_runners(found, chosen, folder / "explain")
+    given = options.data or earlier.options.get("data")
+    data = Path(given) if given is not None else folder / f"data-{earlier.ranks}"
+    if given is None:
+        program = domain.arms[0].space.graph.program
+        run_setup(program, Path(program.path).parent, earlier.ranks, _first_seed(loaded), data)
+    vouched = options.mpi_takes_device_pointers or bool(earlier.options.get("mpi_takes_device_pointers"))
+    loadables = [
+        Loadable(
+            libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
+            device_pointers=vouched,
+        )
+        for c in found
+    ]  # fmt: skip
+    return LiveMachine(
+        domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+        on_reference=lambda seconds: records[0].reference(seconds) if records else None,
     )  # fmt: skip
 
 
-def _measured(loaded: Loaded, options: ExplainOptions, link: Link, ranks: int) -> Explanation:
-    from dagc.api_explore import build_runners, revision
-    from dagc.configurations import Configured
-    from dagc.emit import rows
-    from dagc.records import Records
+def _first_seed(loaded: Loaded) -> int:
+    """The seed of the set-up of the exploration."""
+    return next((run.seed for run in loaded.results.runs if run.strategy != "explain"), 0)
+
+
+def _run(loaded: Loaded, options: ExplainOptions, machine: LiveMachine, chosen: Choice) -> Run:
+    from dagc.api_explore import revision
     from dagc.results import Run
-    from dagc.run.live import LiveMachine, Loadable
-    from dagc.run.target import choose_target
-    from dagc.setup import run_setup
-    from dagc.text import traversal_text
 
-    results = loaded.results
-    chosen = choose_target(results.runs[-1].machine.target, results.runs[-1].machine.arch or None)
-    domain, best, edits = _question(loaded, options)
-    folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
-    found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
-    libraries = build_runners(found, chosen, folder)
-    data = Path(options.data) if options.data is not None else folder / f"data-{ranks}"
-    if options.data is None:
-        program = domain.arms[0].space.graph.program
-        run_setup(program, Path(program.path).parent, ranks, options.seed, data)
-    loadables = [
-        Loadable(libraries[c.configuration], data, rows, c.configuration.get("capture") is True,
-                 options.mpi_takes_device_pointers)
-        for c in found
-    ]  # fmt: skip
-    with ExitStack() as stack:
-        records: list[Records] = []
-        machine = LiveMachine(
-            domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-            on_reference=lambda seconds: records[0].reference(seconds) if records else None,
-        )  # fmt: skip
-        run = Run(
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine=machine.facts(chosen.target.value, chosen.arch), ranks=ranks, seed=options.seed,
-            strategy="explain", seconds=options.seconds, revision=revision(Path(results.program.path).parent),
-            version=__version__, options=asdict(options),
-        )  # fmt: skip
-        records.append(
-            stack.enter_context(
-                Records.open(loaded.path, results.program, run, resume=True, other_machine=options.other_machine)
-            )
-        )
-
-        def keep(candidate: Candidate, seconds: float) -> None:
-            arm = domain.arms[candidate.arm]
-            number = records[0].begin(arm.configuration, traversal_text(candidate.traversal, arm.space.graph))
-            records[0].add(number, seconds, float("nan"), 0, "explain")
-
-        return _explanation(loaded, domain, best, edits, machine, lambda _: options.pairs, keep)
+    earlier = loaded.results.runs[-1]
+    kept = replace(options, data=options.data or earlier.options.get("data"))
+    return Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine.facts(chosen.target.value, chosen.arch), ranks=earlier.ranks, seed=options.seed,
+        strategy="explain", seconds=options.seconds,
+        revision=revision(Path(loaded.results.program.path).parent), version=__version__, options=asdict(kept),
+    )  # fmt: skip

@@ -162,7 +162,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 def _explain(args: argparse.Namespace) -> int:
     from dagc import api_explain as api
 
-    print(api.explain(
+    text, code = api.explain(
         args.results,
         api.ExplainOptions(
             replay=args.replay, variants=args.variants, pairs=args.pairs, seconds=args.seconds, data=args.data,
@@ -170,8 +170,9 @@ def _explain(args: argparse.Namespace) -> int:
             mpi_takes_device_pointers=args.mpi_takes_device_pointers,
         ),
         args.format,
-    ), end="")  # fmt: skip
-    return 0
+    )  # fmt: skip
+    print(text, end="")
+    return code
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:

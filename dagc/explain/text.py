@@ -1,146 +1,266 @@
-"""Explanations as text, Markdown and JSON."""
+"""An explanation as text, Markdown or JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dagc.errors import UsageError
-from dagc.explain.edits import Edit
-from dagc.explain.pairs import Paired, Verdict
-from dagc.rules import Rule
+from dagc.explain.types import Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
 
+FORMATS = ("text", "md", "json")
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """One rule: its edits with their texts and times, cheapest first. Empty where no implementation breaks it."""
-
-    rule: Rule
-    edits: tuple[tuple[Edit, str, Paired], ...]
-
-    @property
-    def cheapest(self) -> Paired | None:
-        """What breaking the rule costs at least: if one way to break it costs nothing, the rule is not the cause."""
-        timed = [paired for _, _, paired in self.edits if not paired.failure]
-        return min(timed, key=lambda p: p.ratio, default=None)
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.cheapest.verdict if self.cheapest is not None else Verdict.UNKNOWN
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """`traversal` and `seconds` of the original; `noise`: relative standard deviation of a single measurement."""
-
-    configuration: str
-    traversal: str
-    seconds: float
-    noise: float
-    rules: tuple[Explained, ...]
+_WORDS = {
+    Finding.CAUSE: "costs",
+    Finding.CORRELATION: "correlation: costs nothing",
+    Finding.DEPENDS: "depends on how it is broken",
+    Finding.FASTER: "faster without it",
+    Finding.UNDECIDED: "undecided",
+    Finding.UNBREAKABLE: "not breakable",
+    Finding.FAILED: "not timed",
+}
 
 
 def render(found: Explanation, form: str = "text") -> str:
-    """The explanation as `text`, `md` or `json`. Raises UsageError for another form."""
-    forms = {"text": _text, "md": _markdown, "json": _json}
-    if form not in forms:
-        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(forms)}")
-    return forms[form](found)
+    """The explanation in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
+    match form:
+        case "text":
+            return _text(found)
+        case "md":
+            return _markdown(found)
+        case "json":
+            return json.dumps(as_json(found), indent=1) + "\n"
+        case _:
+            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
 
 
-def _sorted(found: Explanation) -> list[Explained]:
-    """The most expensive rule first."""
-    return sorted(found.rules, key=lambda e: (-(e.cheapest.ratio if e.cheapest else 0.0), e.rule))
+# ---- pieces ---------------------------------------------------------------------------------
 
 
-def _cost(paired: Paired) -> str:
-    percent = [100 * (value - 1) for value in (paired.ratio, paired.low, paired.high)]
-    return (
-        f"{percent[0]:+.1f} % (95%: {percent[1]:+.1f} to {percent[2]:+.1f}), {paired.seconds * 1e6:+.2f} us,"
-        f" {paired.pairs} pairs"
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.2f} us"
+
+
+def _class(found: Explanation) -> str:
+    return f"class {found.number + 1} of {found.classes} ({found.implementations} implementations)"
+
+
+def _finding(answer: Answer) -> str:
+    """The finding, and whether other rules broke too."""
+    edits = answer.question.edits
+    more = len(edits[0].also) if edits else 0
+    return _WORDS[answer.finding] + (f" (with {more} more rule{'s' if more > 1 else ''})" if more else "")
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}"
+
+
+def _cost(timing: Timing | None) -> str:
+    """`+5.1 % (+3.2 to +7.0), 3.48 us`."""
+    if timing is None or timing.verdict is Verdict.FAILED:
+        return "-"
+    span = f"({_percent(timing.low)} to {_percent(timing.high)})"
+    return f"{_percent(timing.ratio)} % {span}, {timing.cost * 1e6:+.2f} us"
+
+
+def _sorted(found: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
+    """Those of the best's own rule set, or the others; the dearest first, what has no cost last."""
+    pairs = zip(found.answers, found.shown, strict=True)
+
+    def key(pair: tuple[Answer, tuple[EditView, ...]]) -> tuple[float, str]:
+        middle = pair[0].middle
+        return (-middle.ratio if middle else math.inf, pair[0].rule.text)
+
+    yield from sorted((p for p in pairs if p[0].question.own == own), key=key)
+
+
+_SECTIONS = (
+    (True, "Rules that the best follows, and what breaking one rule alone costs:"),
+    (False, "Rules of other rule sets of its class that hold for it too:"),
+)
+
+
+def _also(answer: Answer) -> str:
+    """Which rules break with it, where it cannot be broken alone."""
+    edits = answer.question.edits
+    if not edits or not edits[0].also:
+        return ""
+    verb = "it cannot be broken alone" if answer.question.exact else "no way was found to break it alone"
+    return f"{verb}: with it breaks {', '.join(rule.text for rule in edits[0].also)}"
+
+
+def _size(edit: Edit) -> str:
+    return f"{edit.distance} answer{'s' * (edit.distance != 1)} differ{'s' * (edit.distance == 1)}"
+
+
+def _none(answer: Answer) -> str:
+    if answer.question.edits:
+        return ""
+    return "no implementation breaks it" if answer.question.exact else "no implementation was found that breaks it"
+
+
+def _closing(found: Explanation) -> Iterator[str]:
+    timings = [t for a in found.answers for t in a.timings if t.verdict is not Verdict.FAILED]
+    if not timings:
+        return
+    fewest, most = min(t.pairs for t in timings), max(t.pairs for t in timings)
+    sure = min(t.confidence for t in timings)
+    pairs = f"{fewest} to {most} interleaved pairs" if fewest != most else f"{most} interleaved pair{'s' * (most > 1)}"
+    yield (
+        f"Each edit was timed in {pairs} with the best. A cost is the middle one of the edits that break the rule, with"
+        f" its {100 * sure:.0f} % interval."
     )
+    if not math.isnan(found.noise):
+        yield (
+            f"Costs nothing: the interval holds 0 and ends within {100 * found.noise:.1f} %, the noise of a single"
+            " measurement. Undecided: it holds 0 and more than that."
+        )
+    gains = sorted(
+        (t.ratio, view.configuration.text, view.traversal)
+        for a, views in zip(found.answers, found.shown, strict=True)
+        for t, view in zip(a.timings, views, strict=True)
+        if t.verdict is Verdict.FASTER
+    )
+    if gains:
+        ratio, configuration, traversal = gains[0]
+        yield f"An edit is faster than the best by {100 * (1 - ratio):.1f} %: {configuration}: {traversal}"
 
 
-_WORDS = {
-    Verdict.COSTS: "costs",
-    Verdict.NOTHING: "correlation: costs nothing",
-    Verdict.GAINS: "gains: faster without it",
-    Verdict.UNKNOWN: "not measured",
-}
+# ---- text -----------------------------------------------------------------------------------
 
 
 def _text(found: Explanation) -> str:
     out = [
-        f"fastest    {found.seconds * 1e6:.2f} us, noise of a measurement {100 * found.noise:.1f} %",
-        f"           {found.configuration}",
+        f"best       {_us(found.seconds)}, {_class(found)}",
+        f"           {found.configuration.text}",
         f"           {found.traversal}",
-        "",
-        "what breaking one rule alone costs (of several ways to break it the cheapest):",
     ]
-    for explained in _sorted(found):
-        out += ["", f"  {explained.rule.text}: {_WORDS[explained.verdict]}"]
-        if not explained.edits:
-            out.append("      no implementation breaks it")
-        for edit, text, paired in explained.edits:
-            out.append(f"      {paired.failure or _cost(paired)}")
-            if edit.also:
-                out.append(f"        breaks with it: {', '.join(rule.text for rule in edit.also)}")
-            out.append(f"        {difference(found.traversal.split(), text.split())}")
-    return "\n".join(out) + "\n"
+    out += [f"note       {note}" for note in found.notes]
+    for own, title in _SECTIONS:
+        answers = list(_sorted(found, own))
+        out += ["", title] if answers or own else []
+        if not answers:
+            out += ["  there are none"] if own else []
+            continue
+        rows = [(answer.rule.text, _cost(answer.middle), _finding(answer)) for answer, _ in answers]
+        rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
+        out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
+    out += ["", *_closing(found)]
+    for own, _ in _SECTIONS:
+        for answer, views in _sorted(found, own):
+            out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views)]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _text_of(answer: Answer, views: Sequence[EditView]) -> Iterator[str]:
+    for remark in (_none(answer), _also(answer)):
+        if remark:
+            yield f"  {remark}"
+    edits = zip(answer.question.edits, answer.timings, views, strict=True)
+    for number, (edit, timing, view) in enumerate(edits, 1):
+        yield f"  {number}. {timing.failure or _cost(timing)}; {_size(edit)}"
+        if view.mechanism:
+            yield f"     {view.mechanism}"
+        if view.before:
+            yield f"     - {view.before}"
+            yield f"     + {view.after}"
+
+
+# ---- Markdown -------------------------------------------------------------------------------
 
 
 def _markdown(found: Explanation) -> str:
     out = [
-        f"Fastest: {found.seconds * 1e6:.2f} us; {found.configuration}; `{found.traversal}`",
+        f"## What breaking a rule costs: {_cell(found.program)}",
         "",
-        "| rule | what breaking it does | cost | pairs | edit |",
-        "|---|---|---|---|---|",
+        f"Best: {_us(found.seconds)}, {_class(found)}, {_cell(found.configuration.text)}",
+        "",
+        f"    {found.traversal}",
+        "",
+        *(f"- {_cell(note)}" for note in found.notes),
     ]
-    for explained in _sorted(found):
-        for edit, text, paired in explained.edits or ((None, "", None),):
-            if edit is None or paired is None:
-                out.append(f"| {explained.rule.text} | no implementation breaks it | | | |")
-                continue
-            cost = paired.failure or _cost(paired).rsplit(",", 1)[0]
-            changed = difference(found.traversal.split(), text.split())
-            out.append(f"| {explained.rule.text} | {paired.verdict.value} | {cost} | {paired.pairs} | `{changed}` |")
-    return "\n".join(out) + "\n"
+    for own, title in _SECTIONS:
+        answers = list(_sorted(found, own))
+        if answers:
+            out += ["", title, "", "| rule | cost | finding | remarks |", "|---|---|---|---|"]
+            out += [
+                f"| {_cell(a.rule.text)} | {_cost(a.middle)} | {_finding(a)} | {_cell(_none(a) or _also(a))} |"
+                for a, _ in answers
+            ]
+    out += ["", *(f"- {_cell(line)}" for line in _closing(found))]
+    for own, _ in _SECTIONS:
+        for answer, views in _sorted(found, own):
+            if views:
+                out += ["", f"### {_cell(answer.rule.text)}", ""]
+                out += ["| cost | what changes | instead of | edit |", "|---|---|---|---|"]
+                out += [_markdown_row(t, v) for t, v in zip(answer.timings, views, strict=True)]
+    return "\n".join(out).rstrip() + "\n"
 
 
-def _json(found: Explanation) -> str:
-    def edit(edit_: Edit, text: str, paired: Paired) -> dict[str, Any]:
-        return {
-            "traversal": text, "distance": edit_.distance, "also": [r.text for r in edit_.also],
-            "ratio": paired.ratio, "low": paired.low, "high": paired.high, "seconds": paired.seconds,
-            "pairs": paired.pairs, "verdict": paired.verdict.value, "failure": paired.failure,
-        }  # fmt: skip
+def _markdown_row(timing: Timing, view: EditView) -> str:
+    stretches = [f"`{text}`" if text else "" for text in (view.before, view.after)]
+    return f"| {_cell(timing.failure) or _cost(timing)} | {_cell(view.mechanism)} | {stretches[0]} | {stretches[1]} |"
 
-    record = {
-        "configuration": found.configuration, "traversal": found.traversal, "seconds": found.seconds,
-        "noise": found.noise,
-        "rules": [
-            {"rule": e.rule.text, "verdict": e.verdict.value, "edits": [edit(*one) for one in e.edits]}
-            for e in _sorted(found)
+
+def _cell(text: str) -> str:
+    """Names of ops and values of decisions as they are, in a table."""
+    for mark in "\\`*_~|<":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+# ---- JSON -----------------------------------------------------------------------------------
+
+
+def as_json(found: Explanation) -> dict[str, Any]:
+    """Everything, with times in seconds and ratios to the best; what is unknown is null."""
+    return {
+        "program": found.program,
+        "configuration": dict(found.configuration.decisions),
+        "traversal": found.traversal,
+        "seconds": _number(found.seconds),
+        "class": found.number + 1,
+        "classes": found.classes,
+        "implementations": found.implementations,
+        "noise": _number(found.noise),
+        "notes": list(found.notes),
+        "rules": [_rule_json(a, v) for own, _ in _SECTIONS for a, v in _sorted(found, own)],
+    }
+
+
+def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
+    middle = answer.middle
+    return {
+        "rule": answer.rule.text,
+        "of_the_best": answer.question.own,
+        "finding": answer.finding.value,
+        "all_looked_at": answer.question.exact,
+        "ratio": _number(middle.ratio) if middle else None,
+        "low": _number(middle.low) if middle else None,
+        "high": _number(middle.high) if middle else None,
+        "edits": [
+            {
+                "configuration": dict(view.configuration.decisions),
+                "traversal": view.traversal,
+                "distance": edit.distance,
+                "also_broken": [rule.text for rule in edit.also],
+                "changed_decisions": list(edit.changed),
+                "mechanism": view.mechanism,
+                "verdict": timing.verdict.value,
+                "failure": timing.failure,
+                "pairs": timing.pairs,
+                **{
+                    name: _number(getattr(timing, name))
+                    for name in ("ratio", "low", "high", "confidence", "best", "edited")
+                },
+            }
+            for edit, timing, view in zip(answer.question.edits, answer.timings, views, strict=True)
         ],
-    }  # fmt: skip
-    return json.dumps(record, indent=1) + "\n"
+    }
 
 
-def difference(before: Sequence[str], after: Sequence[str]) -> str:
-    """What changes between two traversals: `... [-yl@s1-] sync(e0) {+yl@s1+} ...`."""
-    out: list[str] = []
-    for what, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if what == "equal":
-            kept = list(before[i:j])
-            if len(kept) > 4:
-                kept = [kept[0], "...", kept[-1]]
-            out += kept
-            continue
-        if j > i:
-            out.append(f"[-{' '.join(before[i:j])}-]")
-        if m > k:
-            out.append(f"{{+{' '.join(after[k:m])}+}}")
-    return " ".join(out)
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

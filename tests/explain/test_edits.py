@@ -1,0 +1,158 @@
+"""Edits: in the space, proved, and with nothing broken but the wanted rule wherever that is possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dagc.explain import Question, ask, edits, questions
+from dagc.graph import Graph
+from dagc.results import Configuration
+from dagc.rules import Feature, Kind, Rule, Samples
+from dagc.search.domain import Arm, Candidate, Domain
+from dagc.space import Space
+from dagc.text import parse_traversal, traversal_text
+from dagc.verify import Prover
+from tests.data.h200 import h200_graph, h200_results
+from tests.graphs import halo, spmv
+from tests.rules.samples import NONE, graphs, h200_learned
+
+
+def domain_of(graph: Graph) -> Domain:
+    return Domain([Arm(NONE, Space(graph, limit=20_000))])
+
+
+def broken(domain: Domain, candidate: Candidate, rules: Sequence[Rule]) -> set[Rule]:
+    arm = domain.arms[candidate.arm]
+    alone = Samples([(arm.space.graph, arm.configuration, candidate.traversal)])
+    return {rule for rule in rules if bool(alone.ask(rule.feature)[0]) != rule.truth}
+
+
+def rules_of(domain: Domain, candidate: Candidate, random: Random, most: int = 4) -> list[Rule]:
+    """Rules that hold for a candidate, at random; each is broken by another one."""
+    space = domain.arms[candidate.arm].space
+    features, _ = Samples([(space.graph, NONE, t) for t in space]).features()
+    alone = Samples([(space.graph, NONE, candidate.traversal)])
+    return [Rule(f, bool(alone.ask(f)[0])) for f in random.sample(features, min(most, len(features)))]
+
+
+@given(graphs(), st.integers(0, 1000), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_an_edit_breaks_what_it_shall(graph: Graph, seed: int, all_of_them: bool) -> None:
+    domain, random = domain_of(graph), Random(seed)
+    space = domain.arms[0].space
+    assume(1 < space.count() < 500)
+    best = domain.sample(random)
+    rules = rules_of(domain, best, random)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edits, "ENUMERATED", 500 if all_of_them else 0)
+        found = questions(domain, best, rules)
+    prover = Prover(graph)
+    for question in found:
+        assert question.exact is all_of_them
+        assert question.edits or not all_of_them
+        for edit in question.edits:
+            list(space.replay(edit.candidate.traversal))
+            assert prover.proved(edit.candidate.traversal)
+            assert broken(domain, edit.candidate, rules) == {question.rule, *edit.also}
+            if all_of_them:
+                assert len(edit.also) == fewest(domain, rules, question.rule)
+
+
+def fewest(domain: Domain, rules: Sequence[Rule], rule: Rule) -> float:
+    """How many others break at least where a rule is broken, among all implementations."""
+    wrong = (broken(domain, candidate, rules) for candidate in domain)
+    return min((len(found) - 1 for found in wrong if rule in found), default=math.inf)
+
+
+def h200_questions(exact: bool = True) -> tuple[Domain, Candidate, tuple[Question, ...]]:
+    graph, results = h200_graph(), h200_results()
+    domain = Domain([Arm(results.implementations[0].configuration, Space(graph))])
+    best = Candidate(0, parse_traversal(results.measured()[0].traversal, graph))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edits, "ENUMERATED", edits.ENUMERATED if exact else 0)
+        return domain, best, ask(h200_learned(), domain, best).questions
+
+
+def test_the_edits_of_the_best_on_four_h200s_are_among_the_recorded() -> None:
+    domain, _, found = h200_questions()
+    recorded = {i.traversal for i in h200_results().implementations}
+    assert sum(q.own for q in found) >= 3
+    for question in found:
+        assert len({e.candidate for e in question.edits}) == 3
+        assert [e.distance for e in question.edits] == sorted(e.distance for e in question.edits)
+        for edit in question.edits:
+            assert traversal_text(edit.candidate.traversal, domain.arms[0].space.graph) in recorded
+
+
+def test_the_search_around_the_best_finds_what_looking_at_all_finds() -> None:
+    """As near, and with as few rules broken. (Which questions tell apart depends on what was looked at, a little.)"""
+    _, _, exact = h200_questions()
+    _, _, around = h200_questions(exact=False)
+    for wanted, found in zip(exact, around, strict=True):
+        assert wanted.rule == found.rule
+        assert len(found.edits[0].also) == len(wanted.edits[0].also)
+        assert found.edits[0].distance <= wanted.edits[0].distance + 2
+
+
+def before(a: str, b: str) -> Rule:
+    return Rule(Feature(Kind.BEFORE, a, b), True)
+
+
+def test_a_rule_that_others_follow_from_breaks_with_them() -> None:
+    domain = domain_of(spmv())
+    text = (
+        "pack@s0 record(e0)@s0 yl@s0 post_recv sync(e0) post_send wait_recv wait_send yr@s0 y@s0 record(e1)@s0 sync(e1)"
+        " end"
+    )
+    best = Candidate(0, parse_traversal(text, domain.arms[0].space.graph))
+    early, earlier = before("yl", "post_send"), before("yl", "CES-b4-post_send")
+    found = questions(domain, best, [early, earlier])
+    assert found[0].edits[0].also == (earlier,)
+    assert found[1].edits[0].also == ()
+    # pack is needed for the message that yr waits for.
+    impossible = questions(domain, best, [early], [before("pack", "yr")])[1]
+    assert (impossible.own, impossible.edits, impossible.exact) == (False, (), True)
+
+
+def test_a_large_space_is_searched_around_the_best() -> None:
+    domain, random = domain_of(halo(4)), Random(3)
+    best = Candidate(0, domain.arms[0].space.walk(random))
+    alone = Samples([(domain.arms[0].space.graph, NONE, best.traversal)])
+    names = [("pack0", "pack1"), ("send2", "recv3"), ("CER-after-pack2", "pack3"), ("unpack0", "unpack3")]
+    features = [*(Feature(Kind.BEFORE, a, b) for a, b in names), Feature(Kind.SAME, "pack0", "unpack2")]
+    rules = [Rule(f, bool(alone.ask(f)[0])) for f in features]
+    for question in questions(domain, best, rules):
+        assert not question.exact
+        assert not question.edits[0].also
+        assert broken(domain, question.edits[0].candidate, rules) == {question.rule}
+
+
+def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> None:
+    space = Space(spmv())
+    arms = [Arm(Configuration((("block", b), ("capture", c))), space) for c in (True, False) for b in (64, 128)]
+    domain = Domain(arms)
+    best = Candidate(0, space.first())
+    rules = [Rule(Feature(Kind.CHOICE, "capture", "true"), True), Rule(Feature(Kind.AT_MOST, "block", "64"), True)]
+    rules.append(before("pack", "yl"))
+    assert not broken(domain, best, rules)
+    found = questions(domain, best, rules, known=[Candidate(3, space.at(5)), Candidate(2, space.at(9))])
+    assert found[0].edits[0].candidate == Candidate(2, space.first())
+    assert found[0].edits[0].changed == ("capture",)
+    assert found[1].edits[0].candidate == Candidate(1, space.first())
+    assert all(e.candidate.arm == 0 and not e.changed for e in found[2].edits)
+    assert all(e.candidate.arm != 0 for q in found[:2] for e in q.edits)
+
+
+def test_only_what_can_be_timed() -> None:
+    domain, best, _ = h200_questions()
+    rules = [before("yl", "wait_recv")]
+    wanted = questions(domain, best, rules)[0].edits[1].candidate
+    found = questions(domain, best, rules, usable=lambda candidate: candidate == wanted)
+    assert [e.candidate for e in found[0].edits] == [wanted]
+    assert not questions(domain, best, rules, usable=lambda candidate: False)[0].edits

@@ -1,0 +1,190 @@
+"""Timing in pairs, on machines whose times are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from dagc.explain import Answer, Finding, Options, Question, Timing, Verdict, time_pairs
+from dagc.results import Configuration, ImplementationId, Outcome
+from dagc.rules import Feature, Kind, Rule
+from dagc.search.domain import Arm, Candidate, Domain
+from dagc.space import Space
+from tests.graphs import spmv
+
+SPACE = Space(spmv())
+DOMAIN = Domain([Arm(Configuration(()), SPACE)])
+BEST, *EDITS = (Candidate(0, SPACE.at(number)) for number in range(4))
+
+
+@dataclass
+class Known:
+    """A machine with given seconds, noise and drift (relative, per measurement)."""
+
+    seconds: dict[Candidate, float]
+    noise: float = 0.0
+    drift: float = 0.0
+    fails: dict[Candidate, str] = field(default_factory=dict)
+    interrupt_at: int = -1
+    random: Random = field(default_factory=lambda: Random(5))
+    asked: list[Candidate] = field(default_factory=list)
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        if len(self.asked) == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.asked.append(candidate)
+        if candidate in self.fails:
+            return Outcome(failure=self.fails[candidate])
+        factor = self.random.gauss(1, self.noise) * (1 + self.drift) ** len(self.asked)
+        return Outcome(self.seconds[candidate] * factor, iterations=3)
+
+
+@dataclass
+class Kept:
+    begun: list[str] = field(default_factory=list)
+    added: list[tuple[float, str]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
+        self.begun.append(traversal)
+        return ImplementationId(len(self.begun))
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None:
+        self.added.append((seconds, purpose))
+
+    def fail(self, number: ImplementationId, failure: str) -> None:
+        self.failed.append(failure)
+
+
+def test_pairs_are_interleaved_and_alternate() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 2.0})
+    timed = time_pairs(DOMAIN, BEST, EDITS[:1], machine, Kept(), Options(pairs=4, tolerance=0))
+    assert machine.asked == [BEST, EDITS[0], EDITS[0], BEST] * 2
+    assert timed.timings[0].pairs == 4
+    assert timed.timings[0].ratio == pytest.approx(2.0)
+    assert (timed.timings[0].best, timed.timings[0].edited) == (1.0, 2.0)
+    assert timed.timings[0].cost == pytest.approx(1.0)
+
+
+def test_drift_does_not_look_like_a_cost() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.0}, drift=0.02)
+    timing = time_pairs(DOMAIN, BEST, EDITS[:1], machine, Kept(), Options(pairs=20)).timings[0]
+    assert timing.ratio == pytest.approx(1.0, abs=1e-3)
+    assert timing.low <= 1 <= timing.high
+
+
+def test_a_cost_is_found_in_noise() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.05, EDITS[1]: 1.0, EDITS[2]: 0.95}, noise=0.02)
+    timings = time_pairs(DOMAIN, BEST, EDITS, machine, Kept(), Options(pairs=40, noise=0.02)).timings
+    assert [t.verdict for t in timings] == [Verdict.COSTS, Verdict.LEVEL, Verdict.FASTER]
+    assert timings[0].low < 1.05 < timings[0].high
+    assert all(t.confidence >= 0.95 for t in timings)
+
+
+def test_what_is_known_well_enough_is_not_timed_on() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.5, EDITS[1]: 1.0}, noise=0.001)
+    timings = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(pairs=30, tolerance=0.01)).timings
+    assert [t.pairs for t in timings] == [6, 6]
+
+
+def test_edits_take_turns_and_equal_ones_are_timed_once() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.2})
+    edits = [EDITS[0], EDITS[1], EDITS[0]]
+    timed = time_pairs(DOMAIN, BEST, edits, machine, Kept(), Options(pairs=4, tolerance=0))
+    assert timed.timings[0] == timed.timings[2]
+    for start in (0, 8):  # a round: both edits, two pairs each
+        assert machine.asked[start : start + 8].count(EDITS[0]) == 2
+        assert machine.asked[start : start + 8].count(EDITS[1]) == 2
+
+
+def test_everything_is_kept_as_explanation() -> None:
+    kept = Kept()
+    machine = Known({BEST: 1.0, EDITS[0]: 1.1}, fails={EDITS[1]: "hang: rank 2 in `yl`"})
+    timed = time_pairs(DOMAIN, BEST, EDITS[:2], machine, kept, Options(pairs=3))
+    assert {purpose for _, purpose in kept.added} == {"explain"}
+    assert len(kept.begun) == len(kept.added) + len(kept.failed) == len(machine.asked)
+    assert kept.failed == ["hang: rank 2 in `yl`"]
+    assert timed.timings[1].failure == "hang: rank 2 in `yl`"
+    assert timed.timings[1].verdict is Verdict.FAILED
+    assert timed.timings[0].pairs == 3
+
+
+def test_a_best_that_fails_does_not_go_on_for_ever() -> None:
+    machine = Known({EDITS[0]: 1.0}, fails={BEST: "run failed"})
+    timed = time_pairs(DOMAIN, BEST, EDITS[:1], machine, Kept(), Options(pairs=5))
+    assert timed.timings[0].verdict is Verdict.FAILED
+    assert len(machine.asked) <= 4 * 5
+
+
+def test_only_so_many_pairs_as_there_are() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.1})
+    most = {EDITS[0]: 5, EDITS[1]: 1}
+    timed = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(tolerance=0), most=most.__getitem__)
+    assert [t.pairs for t in timed.timings] == [5, 1]
+    assert timed.timings[0].confidence == pytest.approx(0.9375)
+    assert timed.timings[1].verdict is Verdict.UNDECIDED
+
+
+def test_few_pairs_are_as_uncertain_as_the_noise() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.02})
+    options = Options(pairs=1, noise=0.01)
+    sure, unsure = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), options).timings
+    assert sure.verdict is Verdict.COSTS
+    assert (sure.low, sure.high) == pytest.approx((1.1 * (1 - 0.03 * 2**0.5), 1.1 * (1 + 0.03 * 2**0.5)))
+    assert unsure.verdict is Verdict.UNDECIDED
+
+
+def test_an_interrupt_keeps_what_was_timed() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.1}, interrupt_at=10)
+    timed = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(tolerance=0))
+    assert timed.interrupted
+    assert sum(t.pairs for t in timed.timings) == 5
+
+
+def test_the_same_seed_gives_the_same() -> None:
+    def asked(seed: int) -> list[Candidate]:
+        machine = Known(dict.fromkeys([BEST, *EDITS], 1.0))
+        time_pairs(DOMAIN, BEST, EDITS, machine, Kept(), Options(pairs=6, tolerance=0, seed=seed))
+        return machine.asked
+
+    assert asked(1) == asked(1)
+    assert asked(1) != asked(2)
+
+
+def timing(low: float, ratio: float, high: float) -> Timing:
+    return Timing(30, ratio, low, high, 0.95, 0.02, 1.0, ratio)
+
+
+COSTS, LEVEL, FASTER = timing(1.02, 1.04, 1.06), timing(0.99, 1.0, 1.01), timing(0.9, 0.92, 0.95)
+UNDECIDED, FAILED = timing(0.9, 1.02, 1.1), Timing(failure="hang")
+RULE = Rule(Feature(Kind.BEFORE, "yl", "pack"), True)
+
+
+@pytest.mark.parametrize(
+    ("timings", "finding"),
+    [
+        ((), Finding.UNBREAKABLE),
+        ((FAILED,), Finding.FAILED),
+        ((COSTS, COSTS, COSTS), Finding.CAUSE),
+        ((COSTS, FAILED), Finding.CAUSE),
+        ((COSTS, COSTS, UNDECIDED), Finding.CAUSE),
+        ((COSTS, LEVEL, COSTS), Finding.DEPENDS),
+        ((COSTS, FASTER), Finding.DEPENDS),
+        ((LEVEL, UNDECIDED, LEVEL), Finding.CORRELATION),
+        ((FASTER, FASTER, LEVEL), Finding.FASTER),
+        ((COSTS, UNDECIDED, UNDECIDED), Finding.UNDECIDED),
+        ((UNDECIDED,), Finding.UNDECIDED),
+    ],
+)
+def test_what_edits_say_about_a_rule(timings: tuple[Timing, ...], finding: Finding) -> None:
+    assert Answer(Question(RULE, True, (), True), timings).finding is finding
+
+
+def test_a_difference_below_the_noise_of_the_pairs_is_none() -> None:
+    """2 % noise, 30 pairs: half a percent."""
+    assert timing(1.001, 1.002, 1.003).verdict is Verdict.LEVEL
+    assert timing(1.006, 1.008, 1.009).verdict is Verdict.COSTS

@@ -1,0 +1,92 @@
+"""`dagc explain` from end to end: on a recording, and on real ranks of the host target."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from dagc.api_explain import ExplainOptions, explain
+from dagc.api_explore import ExploreOptions, explore
+from dagc.cli import main
+from dagc.errors import UsageError
+from dagc.records import load
+from tests.data.h200 import h200_file
+from tests.run.conftest import SMALL, SPMV, can_run
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return h200_file(tmp_path_factory.mktemp("h200"))
+
+
+def test_a_recording_in_place_of_the_machine(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = recorded.read_bytes()
+    assert main(["explain", str(recorded), "--replay", str(recorded), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["implementations"] == 2036
+    assert {rule["finding"] for rule in found["rules"]} >= {"costs"}
+    assert all(rule["edits"] for rule in found["rules"])
+    assert recorded.read_bytes() == before
+
+
+def test_a_recording_without_the_fastest(recorded: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part.db"
+    part.write_bytes(recorded.read_bytes())
+    with sqlite3.connect(part) as file:
+        file.execute("DELETE FROM measurement WHERE implementation = ?", (load(recorded).measured()[0].id,))
+    file.close()
+    with pytest.raises(UsageError, match="no times of the fastest"):
+        explain(recorded, ExplainOptions(replay=str(part)))
+
+
+def test_a_recording_of_another_program(recorded: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    other.write_bytes(recorded.read_bytes())
+    with sqlite3.connect(other) as file:
+        file.execute("UPDATE meta SET value = 'feed' WHERE key = 'hash'")
+    file.close()
+    with pytest.raises(UsageError, match="another program"):
+        explain(recorded, ExplainOptions(replay=str(other)))
+
+
+def test_nothing_measured(recorded: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.db"
+    empty.write_bytes(recorded.read_bytes())
+    with sqlite3.connect(empty) as file:
+        file.execute("DELETE FROM measurement")
+    file.close()
+    with pytest.raises(UsageError, match="no measurements"):
+        explain(empty, ExplainOptions(replay=str(empty)))
+
+
+def test_there_is_no_other_format(recorded: Path) -> None:
+    with pytest.raises(UsageError, match="no format"):
+        explain(recorded, ExplainOptions(replay=str(recorded)), "xml")
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_on_real_ranks(tmp_path: Path) -> None:
+    """Every edit is timed in pairs, everything is kept, and what others read from the file stays as it was."""
+    file = tmp_path / "spmv.db"
+    options = ExploreOptions(
+        ranks=2, strategy="random", budget=25, transport="mpi_host,nccl", capture="off", confirm=0, seconds=0.001,
+        target="host", trace=False, quiet=True,
+    )  # fmt: skip
+    explore(SPMV, file, options, SMALL[SPMV])
+    before = [(i.traversal, i.seconds()) for i in load(file).measured()]
+    text, code = explain(file, ExplainOptions(pairs=6, variants=2, seconds=0.001), "json")
+    assert code == 0
+    after = load(file)
+    assert [(i.traversal, i.seconds()) for i in after.measured()] == before
+    assert after.runs[-1].strategy == "explain"
+    edits = [edit for rule in json.loads(text)["rules"] for edit in rule["edits"]]
+    assert edits
+    assert all(edit["pairs"] == 6 and not edit["failure"] for edit in edits)
+    with sqlite3.connect(file) as connection:
+        (kept,) = connection.execute("SELECT count(*) FROM measurement WHERE purpose = 'explain'").fetchone()
+    connection.close()
+    assert kept == 2 * 6 * len({(str(edit["configuration"]), edit["traversal"]) for edit in edits})

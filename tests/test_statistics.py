@@ -1,0 +1,57 @@
+"""Statistics of repeated measurements against tables and brute force."""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagc.statistics import shift_interval
+
+# Wilcoxon's table, two-sided 5 %: values of the smaller rank sum that are significant.
+CRITICAL = {6: 0, 7: 2, 8: 3, 9: 5, 10: 8, 15: 25, 20: 52, 25: 89, 30: 137}
+
+
+@pytest.mark.parametrize("n", CRITICAL)
+def test_the_interval_leaves_out_what_the_table_says(n: int) -> None:
+    random = Random(n)
+    values = [random.gauss(0, 1) for _ in range(n)]
+    means = sorted((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+    centre, low, high, confidence = shift_interval(values)
+    assert (low, high) == (means[CRITICAL[n]], means[-1 - CRITICAL[n]])
+    assert centre == median(means)
+    assert 0.95 <= confidence < 0.97
+
+
+@pytest.mark.parametrize("n", range(1, 6))
+def test_few_values_cannot_be_sure(n: int) -> None:
+    values = [float(v) for v in range(n)]
+    assert shift_interval(values) == ((n - 1) / 2, 0.0, n - 1.0, 1 - 2 / 2**n)
+
+
+@pytest.mark.parametrize("n", [6, 9])
+def test_the_confidence_is_that_of_all_signs(n: int) -> None:
+    """Of all choices of signs of given sizes, all equally likely about 0, so many intervals hold 0."""
+    random = Random(7)
+    sizes = [random.random() for _ in range(n)]
+    holds = 0
+    for signs in product((-1, 1), repeat=n):
+        _, low, high, confidence = shift_interval([s * v for s, v in zip(signs, sizes, strict=True)])
+        holds += low <= 0 <= high
+    assert holds / 2**n == pytest.approx(confidence)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12), st.floats(-100, 100))
+def test_a_shift_shifts_all(values: list[float], by: float) -> None:
+    before, after = shift_interval(values), shift_interval([v + by for v in values])
+    assert after[:3] == pytest.approx([v + by for v in before[:3]], abs=1e-6)
+    assert before[1] <= before[0] <= before[2]
+
+
+def test_nothing_has_no_centre() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        shift_interval([])
