@@ -35,6 +35,21 @@ def shown(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+MOST_DRIFT = 1.5
+
+
+def drift_factor(usual: float, now: float) -> float:
+    """What to multiply a time with that was measured while the drift reference took `now` instead of `usual` seconds.
+
+    1 where either is not known. Clocks and temperature move times by some percent; a reference that is off by more than
+    half was disturbed itself (a busy machine), and dividing by it would make a time up: the factor is at most 1.5, and
+    at least its inverse.
+    """
+    if math.isnan(usual) or math.isnan(now):
+        return 1.0
+    return min(max(usual / now, 1 / MOST_DRIFT), MOST_DRIFT)
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One measurement of one implementation.
@@ -82,10 +97,7 @@ class Implementation:
 
         A measurement without a reference, and all of them where `reference` is NaN, are taken as they are.
         """
-        return tuple(
-            m.seconds if math.isnan(reference) or math.isnan(m.reference) else m.seconds * reference / m.reference
-            for m in self.measurements
-        )
+        return tuple(m.seconds * drift_factor(reference, m.reference) for m in self.measurements)
 
     def seconds(self, reference: float = math.nan) -> float:
         """The median of `times`; NaN where nothing was measured."""

@@ -10,7 +10,7 @@ from statistics import median
 from time import perf_counter
 from typing import Protocol
 
-from dagc.results import Configuration, ImplementationId, Outcome
+from dagc.results import Configuration, ImplementationId, Outcome, drift_factor
 from dagc.search.domain import Candidate, Domain
 from dagc.search.strategy import Chooser, Strategy
 from dagc.statistics import interval
@@ -281,7 +281,7 @@ class _Loop:
             return outcome
         if math.isnan(self.base):
             self.base = outcome.reference
-        return replace(outcome, seconds=outcome.seconds * self.base / outcome.reference)
+        return replace(outcome, seconds=outcome.seconds * drift_factor(self.base, outcome.reference))
 
     def _consider(self, tally: Tally) -> None:
         """Keep the best up to date: a candidate may rise or fall when it is measured again."""

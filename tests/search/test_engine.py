@@ -87,7 +87,7 @@ def test_drift_is_divided_out() -> None:
     speed = iter(range(1, 10_000))
 
     def answer(candidate: Candidate, turn: int) -> Outcome:
-        factor = 1 + next(speed) / 100
+        factor = 1 + next(speed) / 500
         return Outcome(time_of(candidate) * factor, reference=factor)
 
     machine = Table(answer)
