@@ -57,7 +57,7 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         return render(found, form), 130 if interrupted else 0
     from dagc.run.link import link_ranks
 
-    ranks = loaded.results.runs[-1].ranks
+    ranks = _exploration(loaded).ranks
     link = link_ranks(ranks)
     if link is None:
         return "", 0
@@ -163,7 +163,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     from dagc.run.target import choose_target
     from dagc.search.domain import Domain
 
-    earlier = loaded.results.runs[-1]
+    earlier = _exploration(loaded)
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     subject = _Subject(loaded)
     asked = subject.ask(options)
@@ -192,21 +192,16 @@ def _machine(
     loaded: Loaded, options: ExplainOptions, domain: Domain, link: Link, chosen: Choice, records: list[Records]
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
-    from dagc.api_explore import build_runners
+    from dagc.api_runs import build_runners
     from dagc.configurations import Configured
     from dagc.emit import rows
     from dagc.run.live import LiveMachine, Loadable
-    from dagc.setup import run_setup
 
-    earlier = loaded.results.runs[-1]
+    earlier = _exploration(loaded)
     found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     libraries = build_runners(found, chosen, folder / "explain")
-    given = options.data or earlier.options.get("data")
-    data = Path(given) if given is not None else folder / f"data-{earlier.ranks}"
-    if given is None:
-        program = domain.arms[0].space.graph.program
-        run_setup(program, Path(program.path).parent, earlier.ranks, _first_seed(loaded), data)
+    data = _data(loaded, options, domain, folder)
     vouched = options.mpi_takes_device_pointers or bool(earlier.options.get("mpi_takes_device_pointers"))
     loadables = [
         Loadable(
@@ -221,16 +216,41 @@ def _machine(
     )  # fmt: skip
 
 
-def _first_seed(loaded: Loaded) -> int:
-    """The seed of the set-up of the exploration."""
-    return next((run.seed for run in loaded.results.runs if run.strategy != "explain"), 0)
+def _exploration(loaded: Loaded) -> Run:
+    """The run whose machine, ranks and arrays are used again."""
+    runs = loaded.results.runs
+    return next((run for run in reversed(runs) if run.strategy != "explain"), runs[-1])
+
+
+def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path) -> Path:
+    """The arrays: those given, else those of the exploration, which are made again where they are gone.
+
+    Raises UsageError where that cannot be.
+    """
+    from dagc.setup import run_setup
+
+    earlier = _exploration(loaded)
+    given = options.data or earlier.options.get("data")
+    data = Path(given) if given is not None else folder / f"data-{earlier.ranks}"
+    if data.is_dir():
+        return data
+    if given is not None:
+        raise UsageError(f"{data}: no such folder", "give the arrays with --data DIR; `dagc setup` makes them")
+    program = domain.arms[0].space.graph.program
+    if not Path(program.path).is_file():
+        raise UsageError(
+            f"{program.path}, whose set-up makes the arrays, is not there",
+            "run this where `dagc explore` was run, or give the arrays with --data DIR",
+        )
+    run_setup(program, Path(program.path).parent, earlier.ranks, earlier.seed, data)
+    return data
 
 
 def _run(loaded: Loaded, options: ExplainOptions, machine: LiveMachine, chosen: Choice) -> Run:
-    from dagc.api_explore import revision
+    from dagc.api_runs import revision
     from dagc.results import Run
 
-    earlier = loaded.results.runs[-1]
+    earlier = _exploration(loaded)
     kept = replace(options, data=options.data or earlier.options.get("data"))
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),

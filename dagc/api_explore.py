@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc import __version__, api
-from dagc.errors import MissingTool, RunFailed, UsageError
+from dagc.api_runs import configured, domain_of, loadables_of, program_record, run_record, that_can_run, working
+from dagc.errors import UsageError
 
 if TYPE_CHECKING:
-    from dagc.configurations import Configured
-    from dagc.ir import Program, Value
     from dagc.records import Records
-    from dagc.results import Configuration, ImplementationId, Machine, Results, Run
+    from dagc.results import Configuration, ImplementationId, Results
     from dagc.run.link import Link
-    from dagc.run.live import LiveMachine, Loadable
-    from dagc.run.target import Choice
+    from dagc.run.live import LiveMachine
     from dagc.search.domain import Candidate, Domain
     from dagc.search.engine import Known, Store, Summary
     from dagc.search.engine import Machine as Measurer
@@ -120,125 +114,6 @@ def strategies() -> tuple[tuple[str, str], ...]:
     return tuple((name, find(name).summary) for name in names())
 
 
-# ---- what is searched -----------------------------------------------------------------------
-
-
-def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
-    """The decisions to open, as `open_decisions` takes them."""
-    opened = list(options.opened)
-    named = {text.partition("=")[0] for text in opened}
-    if "transport" not in named:
-        opened.append("transport" if options.transport == "all" else f"transport={options.transport}")
-    if "capture" not in named:
-        capture = options.capture or ("both" if gpus else "off")
-        opened.append({"off": "capture=false", "on": "capture=true", "both": "capture"}[capture])
-    return opened
-
-
-def _configured(
-    path: str | Path, options: ExploreOptions, defines: Mapping[str, Any], gpus: bool
-) -> tuple[Program, list[Configured], list[str]]:
-    """The program, its configurations, and a note on each combination that the program forbids."""
-    from dagc.configurations import configurations, open_decisions
-    from dagc.graph import Graph
-    from dagc.lang.lower import lower
-    from dagc.passes import build_graph
-
-    source, module = api.read(path)
-    given = dict(defines)
-
-    def build(choices: dict[str, Value]) -> Graph:
-        return build_graph(lower(module, source, {**given, **choices}))
-
-    program = lower(module, source, given)
-    fixed = {name for name in given if name not in {p.name for p in program.params}}
-    opened = [text for text in _opened(options, gpus) if text.partition("=")[0] not in fixed or text in options.opened]
-    values = open_decisions(program, opened, fixed)
-    found, refused = configurations(values, build, options.most_configurations)
-    notes = [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
-    return program, list(found), notes
-
-
-def _shown(choices: Mapping[str, Value]) -> str:
-    from dagc.results import shown
-
-    return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
-
-
-def _domain(found: Sequence[Configured], options: ExploreOptions) -> Domain:
-    """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
-    from dagc.search.domain import COUNTABLE_STATES, Arm, Domain
-    from dagc.space import Space
-
-    domain = Domain([Arm(c.configuration, Space(c.graph, limit=COUNTABLE_STATES)) for c in found])
-    size = domain.size()
-    if options.strategy == "exhaustive" and (size is None or size > options.most):
-        known = "too many to count" if size is None else f"{size}"
-        raise UsageError(
-            f"the space has {known} implementations, more than {options.most}",
-            "use --strategy mcts-min, random or model with --budget, or raise --max",
-        )
-    return domain
-
-
-# ---- what runs ------------------------------------------------------------------------------
-
-
-def _record(program: Program) -> Any:
-    """The program as a results file keeps it."""
-    from dagc.ir import ElementType
-    from dagc.plan import program_hash
-    from dagc.results import Program as Kept
-
-    return Kept(
-        name=program.name,
-        path=program.path,
-        hash=program_hash(program),
-        sources=tuple((path, source.text) for path, source in sorted(program.sources.items())),
-        params=tuple((p.name, p.value.value if isinstance(p.value, ElementType) else p.value) for p in program.params),
-    )
-
-
-def build_runners(found: Sequence[Configured], chosen: Choice, folder: Path) -> dict[Configuration, Path]:
-    """One runner library per configuration, compiled side by side. Capture needs none of its own."""
-    from dagc.plan import Plan
-    from dagc.results import Configuration
-    from dagc.space import Space
-
-    def key(configuration: Configuration) -> Configuration:
-        return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))
-
-    distinct: dict[Configuration, Configured] = {}
-    for configured in found:
-        distinct.setdefault(key(configured.configuration), configured)
-
-    def make(item: tuple[int, Configured]) -> Path:
-        number, configured = item
-        plan = Plan(configured.graph, Space(configured.graph).first(), chosen.target, chosen.arch)
-        directory = folder / f"{number:03d}"
-        api._write_sources(plan, directory, force=False)
-        return api._build(directory, plan, "runner")
-
-    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
-        built = dict(zip(distinct, pool.map(make, enumerate(distinct.values())), strict=True))
-    return {c.configuration: built[key(c.configuration)] for c in found}
-
-
-def revision(folder: Path) -> str:
-    """The git revision of the folder, with + where it has changes; "" where there is none."""
-    import subprocess
-
-    def said(*words: str) -> str:
-        try:
-            done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    found = said("rev-parse", "HEAD")
-    return f"{found}+" if found and said("status", "--porcelain", "--untracked-files=no") else found
-
-
 # ---- the recipe -----------------------------------------------------------------------------
 
 
@@ -274,14 +149,14 @@ def _explore_here(
     from dagc.run.target import choose_target
 
     chosen = choose_target(options.target, options.arch)
-    program, found, notes = _configured(path, options, defines, chosen.target is Target.CUDA)
+    program, found, notes = configured(path, options, defines, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     if output.exists() and not options.resume:  # before anything is compiled
         raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
-    found = _that_can_run(found, chosen, options, notes)
-    domain = _domain(found, options)
+    found = that_can_run(found, chosen, options, notes)
+    domain = domain_of(found, options)
     folder = output.parent / f"{output.stem}-build"
-    loadables = _loadables(path, program, found, chosen, folder, options, defines)
+    loadables = loadables_of(path, program, found, chosen, folder, options, defines)
     with ExitStack() as stack:
         records: list[Records] = []
         machine = LiveMachine(
@@ -289,13 +164,15 @@ def _explore_here(
             on_reference=lambda seconds: records[0].reference(seconds) if records else None,
         )  # fmt: skip
         facts = machine.facts(chosen.target.value, chosen.arch)
-        run = _run(facts, options, Path(path))
+        run = run_record(facts, options, Path(path))
         records.append(
             stack.enter_context(
-                Records.open(output, _record(program), run, resume=options.resume, other_machine=options.other_machine)
+                Records.open(
+                    output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
+                )
             )
         )
-        domain = _working(machine, domain, notes)
+        domain = working(machine, domain, notes)
         noise = machine.noise_floor(_first(domain))
         records[0].noise(noise)
         if records[0].under_way is not None:
@@ -319,7 +196,7 @@ def _explore_replayed(
 
     assert options.replay is not None
     recorded = load(options.replay)
-    program, found, notes = _configured(path, options, defines, gpus=True)
+    program, found, notes = configured(path, options, defines, gpus=True)
     if program_hash(program) != recorded.program.hash:
         raise UsageError(
             f"{options.replay} holds results of another program ({recorded.program.name} {recorded.program.hash};"
@@ -331,16 +208,16 @@ def _explore_replayed(
     if not found:
         some = ", ".join(sorted(c.text for c in known)[:3])
         raise UsageError(f"{options.replay} has none of these configurations", f"it has: {some}")
-    domain = _domain(found, options)
+    domain = domain_of(found, options)
     machine = ReplayMachine(recorded, domain, options.seed)
     notes.append(f"times are those of {options.replay}; nothing was measured")
     if out is None:
         return _explored(
             _search(domain, machine, _Unkept(), options, recorded.noise, None), domain, None, notes, recorded.noise
         )
-    run = _run(recorded.runs[0].machine, options, Path(path))
+    run = run_record(recorded.runs[0].machine, options, Path(path))
     with Records.open(
-        out, _record(program), run, resume=options.resume, other_machine=options.other_machine
+        out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         records.noise(recorded.noise)
         done = _search(domain, machine, records, options, recorded.noise, records.results() if options.resume else None)
@@ -462,80 +339,7 @@ def _explored(done: Summary, domain: Domain, output: Path | None, notes: Sequenc
     return Explored(done, configuration, text, output, tuple(notes), noise)
 
 
-# ---- on the machine -------------------------------------------------------------------------
-
-
-def _run(machine: Machine, options: ExploreOptions, path: Path) -> Run:
-    from dagc.results import Run
-
-    return Run(
-        started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
-        seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
-        version=__version__, options=asdict(options),
-    )  # fmt: skip
-
-
-def _that_can_run(
-    found: Sequence[Configured], chosen: Choice, options: ExploreOptions, notes: list[str]
-) -> list[Configured]:
-    """Without the transports that this machine lacks. Raises MissingTool where none is left."""
-    from dagc.plan import Target
-    from dagc.run.mpi_query import takes_device_pointers
-    from dagc.toolchain import require_mpi
-
-    out = []
-    for configured in found:
-        device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
-        if device and not options.mpi_takes_device_pointers and not takes_device_pointers(require_mpi()):
-            note = "without transport=mpi_cuda: this MPI does not say that it takes device pointers"
-            if note not in notes:
-                notes.append(note)
-        else:
-            out.append(configured)
-    if not out:
-        raise MissingTool(
-            "this MPI does not say that it takes device pointers, which transport mpi_cuda needs",
-            "choose another --transport, or give --mpi-takes-device-pointers if you know that it does",
-        )
-    return out
-
-
-def _loadables(
-    path: str | Path,
-    program: Program,
-    found: Sequence[Configured],
-    chosen: Choice,
-    folder: Path,
-    options: ExploreOptions,
-    defines: dict[str, Any],
-) -> list[Loadable]:
-    """The runner library and the arrays of each configuration."""
-    from dagc.emit import rows
-    from dagc.run.live import Loadable
-
-    libraries = build_runners(found, chosen, folder)
-    data = Path(options.data) if options.data is not None else folder / f"data-{options.ranks}"
-    if options.data is None:
-        api.run_setup(path, options.ranks, data, options.seed, defines)
-    return [
-        Loadable(
-            libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
-            device_pointers=options.mpi_takes_device_pointers,
-        )
-        for c in found
-    ]  # fmt: skip
-
-
-def _working(machine: LiveMachine, domain: Domain, notes: list[str]) -> Domain:
-    """Without the configurations that do not even run once. Raises RunFailed where none is left."""
-    wrong = [machine.probe(arm) for arm in range(len(domain.arms))]
-    for arm, failure in zip(domain.arms, wrong, strict=True):
-        if failure:
-            notes.append(f"without {arm.configuration.text}: {failure}")
-    kept = [i for i, failure in enumerate(wrong) if not failure]
-    if not kept:
-        raise RunFailed(f"no configuration runs here: {wrong[0]}")
-    return domain if len(kept) == len(domain.arms) else machine.narrow(kept)
+# ---- traces ---------------------------------------------------------------------------------
 
 
 def _first(domain: Domain) -> Candidate:
