@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dagc.search.domain import Candidate, Domain
     from dagc.search.replay import ReplayMachine
 
+MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
+
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
@@ -51,6 +53,8 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
 
     if form not in FORMATS:
         raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    if options.pairs > MOST_PAIRS:
+        raise UsageError(f"{options.pairs} pairs are more than {MOST_PAIRS}", "30 are usually enough; try 100")
     loaded = Loaded(path)
     if options.replay is not None:
         found, interrupted = _replayed(loaded, options, options.replay)

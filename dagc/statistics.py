@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import comb
-from statistics import median
+from statistics import NormalDist, median
 
 
 def median_interval(n: int) -> tuple[int, int]:
@@ -69,26 +69,35 @@ def shift_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[f
     The estimate is the median of the means of all pairs (each value with itself too); the interval inverts Wilcoxon's
     signed-rank test and holds for any symmetric distribution, such as that of the difference of two measurements that
     only their speed tells apart. With fewer than six values it cannot reach 95%: it then spans them all, and the
-    confidence that this has is returned. ValueError without values.
+    confidence that this has is returned. Takes time and memory with the square of their number. ValueError without
+    values.
     """
     if not values:
         raise ValueError("no values")
     n = len(values)
     means = sorted((values[i] + values[j]) / 2 for i in range(n) for j in range(i, n))
-    left_out, reached = 0, _between(n, 0)
-    while 2 * (left_out + 1) < len(means) and _between(n, left_out + 1) >= confidence:
-        left_out += 1
-        reached = _between(n, left_out)
+    left_out, reached = _left_out(n, confidence)
     return median(means), means[left_out], means[-1 - left_out], reached
 
 
-def _between(n: int, left_out: int) -> float:
-    """Confidence of the interval without the `left_out` lowest and highest of the means of pairs of n values."""
-    return 1.0 - 2.0 * sum(_signed_ranks(n)[: left_out + 1]) / float(2**n)
+_EXACT = 100  # values up to which signs are counted; then the sum of ranks is as good as normal
 
 
 @cache
-def _signed_ranks(n: int) -> tuple[int, ...]:
+def _left_out(n: int, confidence: float) -> tuple[int, float]:
+    """(how many of the lowest, and of the highest, means of pairs of n values the interval leaves out, its confidence).
+
+    At least none, where the confidence may be less.
+    """
+    if n > _EXACT:
+        deviation = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+        return int(n * (n + 1) / 4 - NormalDist().inv_cdf((1 + confidence) / 2) * deviation), confidence
+    outside = [1 - 2 * below / 2**n for below in accumulate(_signed_ranks(n)[: n * (n + 1) // 4 + 1])]
+    left_out = max(sum(reached >= confidence for reached in outside) - 1, 0)
+    return left_out, outside[left_out]
+
+
+def _signed_ranks(n: int) -> list[int]:
     """How many of the 2^n choices of signs give each sum of positive ranks, from 0."""
     counts = [1]
     for rank in range(1, n + 1):
@@ -96,4 +105,4 @@ def _signed_ranks(n: int) -> tuple[int, ...]:
         for total, count in enumerate(counts):
             longer[total + rank] += count
         counts = longer
-    return tuple(counts)
+    return counts

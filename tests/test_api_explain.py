@@ -67,6 +67,11 @@ def test_there_is_no_other_format(recorded: Path) -> None:
         explain(recorded, ExplainOptions(replay=str(recorded)), "xml")
 
 
+def test_more_pairs_than_make_sense(recorded: Path) -> None:
+    with pytest.raises(UsageError, match="more than 1000"):
+        explain(recorded, ExplainOptions(replay=str(recorded), pairs=100_000))
+
+
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_on_real_ranks(tmp_path: Path) -> None:

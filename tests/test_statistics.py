@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 from statistics import median
 
@@ -43,6 +43,19 @@ def test_the_confidence_is_that_of_all_signs(n: int) -> None:
         _, low, high, confidence = shift_interval([s * v for s, v in zip(signs, sizes, strict=True)])
         holds += low <= 0 <= high
     assert holds / 2**n == pytest.approx(confidence)
+
+
+def test_many_values_leave_out_as_many_as_counting_says() -> None:
+    """Up to 100 values are counted, above the normal approximation takes over: no step is to be seen there."""
+    random, left_out = Random(1), []
+    for n in (99, 100, 101, 102):
+        values = [random.random() for _ in range(n)]
+        means = sorted((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+        _, low, high, _ = shift_interval(values)
+        left_out.append(means.index(low))
+        assert means[-1 - left_out[-1]] == high
+    steps = [b - a for a, b in pairwise(left_out)]
+    assert all(38 <= step <= 46 for step in steps)
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12), st.floats(-100, 100))

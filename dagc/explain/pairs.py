@@ -57,12 +57,14 @@ class _Series:
     best: list[float] = field(default_factory=list)
     edited: list[float] = field(default_factory=list)
     failure: str = ""
+    look_at: int = FEWEST  # pairs at which the interval is looked at next
 
     def done(self, tolerance: float) -> bool:
         if self.failure or len(self.ratios) >= self.most:
             return True
-        if len(self.ratios) < FEWEST:
+        if len(self.ratios) < self.look_at:
             return False
+        self.look_at = len(self.ratios) + max(2, len(self.ratios) // 5)
         _, low, high, _ = _interval(self.ratios)
         return (high - low) / 2 <= tolerance
 
@@ -150,6 +152,6 @@ def _timing(one: _Series, noise: float) -> Timing:
     if n < FEWEST and not math.isnan(noise):
         # So few cannot say themselves how much they vary; what is known of single measurements does.
         spread = _ERRORS * noise * math.sqrt(2 / n)
-        low, high, confidence = min(low, ratio * (1 - spread)), max(high, ratio * (1 + spread)), 0.95
+        low, high, confidence = min(low, ratio * math.exp(-spread)), max(high, ratio * math.exp(spread)), 0.95
     known = LEAST_NOISE if math.isnan(noise) else noise
     return Timing(n, ratio, low, high, confidence, known, median(one.best), median(one.edited))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from random import Random
 
@@ -134,7 +135,7 @@ def test_few_pairs_are_as_uncertain_as_the_noise() -> None:
     options = Options(pairs=1, noise=0.01)
     sure, unsure = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), options).timings
     assert sure.verdict is Verdict.COSTS
-    assert (sure.low, sure.high) == pytest.approx((1.1 * (1 - 0.03 * 2**0.5), 1.1 * (1 + 0.03 * 2**0.5)))
+    assert (sure.low, sure.high) == pytest.approx((1.1 * math.exp(-0.03 * 2**0.5), 1.1 * math.exp(0.03 * 2**0.5)))
     assert unsure.verdict is Verdict.UNDECIDED
 
 
