@@ -108,6 +108,13 @@ def translated(wish: Wish, graph: Graph, other: Graph) -> Wish:
     )
 
 
+def _op_name(name: str) -> str:
+    """The op that the name of an entry speaks of."""
+    for prefix in (_RECORD, _SYNC, _WAIT):
+        name = name.removeprefix(prefix)
+    return name
+
+
 class Near:
     """Makes traversals of a space near others."""
 
@@ -143,12 +150,15 @@ class Near:
             walk.take(taken)
 
     def breaking(self, rule: Rule, wish: Wish) -> Iterator[Wish]:
-        """Wishes that may break a rule of an order or a stream."""
+        """Wishes that may break a rule of an order or a stream. None where the graph lacks what it speaks of."""
         feature = rule.feature
+        ops = [op for op in self.graph.ops if op.name in (_op_name(feature.a), _op_name(feature.b))]
+        if len(ops) < len({_op_name(feature.a), _op_name(feature.b)}):
+            return
         if feature.kind is Kind.BEFORE:
             first, second = (feature.b, feature.a) if rule.truth else (feature.a, feature.b)
             yield from self._put_before(first, second, wish)
-        elif feature.kind in (Kind.SAME, Kind.DIFFERENT):
+        elif feature.kind in (Kind.SAME, Kind.DIFFERENT) and all(op.gpu for op in ops):
             together = (feature.kind is Kind.SAME) != rule.truth
             yield from self._rebind(feature.a, feature.b, together, wish)
 
@@ -174,9 +184,7 @@ class Near:
 
     def _served(self, name: str) -> int:
         """The op that a name speaks of."""
-        for prefix in (_RECORD, _SYNC, _WAIT):
-            name = name.removeprefix(prefix)
-        return self.graph.by_name(name).id
+        return self.graph.by_name(_op_name(name)).id
 
     def _when(self, name: str, wish: Wish) -> float:
         op = self._served(name)

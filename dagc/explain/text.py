@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dagc.errors import UsageError
-from dagc.explain.types import Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
+from dagc.explain.types import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
 
 FORMATS = ("text", "md", "json")
 
@@ -99,7 +99,8 @@ def _size(edit: Edit) -> str:
 def _none(answer: Answer) -> str:
     if answer.question.edits:
         return ""
-    return "no implementation breaks it" if answer.question.exact else "no implementation was found that breaks it"
+    found = "breaks it" if answer.question.exact else "was found that breaks it"
+    return f"no implementation of the same configuration {found}"
 
 
 def _closing(found: Explanation) -> Iterator[str]:
@@ -115,8 +116,8 @@ def _closing(found: Explanation) -> Iterator[str]:
     )
     if not math.isnan(found.noise):
         yield (
-            f"Costs nothing: the interval holds 0 and ends within {100 * found.noise:.1f} %, the noise of a single"
-            " measurement. Undecided: it holds 0 and more than that."
+            f"Costs nothing: the interval holds 0 and ends within {100 * min(found.noise, MOST_MARGIN):.1f} %. Undecided:"
+            f" it holds 0 and more than that. Noise of a single measurement: {100 * found.noise:.1f} %."
         )
     gains = sorted(
         (t.ratio, view.configuration.text, view.traversal)

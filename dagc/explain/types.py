@@ -12,6 +12,7 @@ from dagc.rules.types import Rule
 from dagc.search.domain import Candidate
 
 LEAST_NOISE = 0.01  # what a single measurement is taken to vary by where nothing is known of it
+MOST_MARGIN = 0.05  # a larger cost may not hide behind the noise of a machine that is as noisy
 LEAST_CONFIDENCE = 0.9  # five pairs reach 0.94, four 0.88
 
 
@@ -86,7 +87,8 @@ class Timing:
             return Verdict.COSTS
         if self.high < 1 and clear:
             return Verdict.FASTER
-        small = self.low >= 1 - self.noise and self.high <= 1 + self.noise
+        margin = min(self.noise, MOST_MARGIN)
+        small = self.low >= 1 - margin and self.high <= 1 + margin
         return Verdict.LEVEL if small else Verdict.UNDECIDED
 
     @property

@@ -149,6 +149,23 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
     assert all(e.candidate.arm != 0 for q in found[:2] for e in q.edits)
 
 
+def test_a_rule_about_ops_of_another_configuration() -> None:
+    """It holds for the best because they are not there, and cannot be broken where they are not."""
+    small, large = Space(halo(1)), Space(spmv())
+    domain = Domain([Arm(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
+    best = Candidate(0, small.first())
+    rules = [
+        Rule(Feature(Kind.BEFORE, "CER-after-yl", "post_send", False), False),
+        Rule(Feature(Kind.SAME, "yl", "yr", False), False),
+        before("pack0", "recv0"),
+    ]
+    assert not broken(domain, best, rules)
+    for enumerated in (0, edits.ENUMERATED):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(edits, "ENUMERATED", enumerated)
+            assert [bool(q.edits) for q in questions(domain, best, rules)] == [False, False, True]
+
+
 def test_only_what_can_be_timed() -> None:
     domain, best, _ = h200_questions()
     rules = [before("yl", "wait_recv")]

@@ -189,3 +189,8 @@ def test_a_difference_below_the_noise_of_the_pairs_is_none() -> None:
     """2 % noise, 30 pairs: half a percent."""
     assert timing(1.001, 1.002, 1.003).verdict is Verdict.LEVEL
     assert timing(1.006, 1.008, 1.009).verdict is Verdict.COSTS
+
+
+def test_a_noisy_machine_does_not_make_costs_disappear() -> None:
+    wide = Timing(30, 1.1, 0.8, 1.4, 0.95, 0.6, 1.0, 1.1)
+    assert wide.verdict is Verdict.UNDECIDED
