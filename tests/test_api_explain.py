@@ -82,6 +82,13 @@ def test_on_real_ranks(tmp_path: Path) -> None:
         target="host", trace=False, quiet=True,
     )  # fmt: skip
     explore(SPMV, file, options, SMALL[SPMV])
+    with sqlite3.connect(file) as connection:  # times that two rules explain, whatever else this machine does
+        for number, text in connection.execute("SELECT id, traversal FROM implementation").fetchall():
+            slow = 2 * (text.index("yl@") < text.index("pack@")) + (text.index("yl@") < text.index("yr@"))
+            seconds = 1e-4 * (1 + slow) + 1e-8 * number
+            connection.execute("UPDATE measurement SET seconds = ? WHERE implementation = ?", (seconds, number))
+        connection.execute("DELETE FROM drift")
+    connection.close()
     before = [(i.traversal, i.seconds()) for i in load(file).measured()]
     text, code = explain(file, ExplainOptions(pairs=6, variants=2, seconds=0.001), "json")
     assert code == 0

@@ -115,9 +115,9 @@ def _closing(found: Explanation) -> Iterator[str]:
         f" its {100 * sure:.0f} % interval."
     )
     if not math.isnan(found.noise):
+        margin = min(found.noise, MOST_MARGIN)
         yield (
-            f"Costs nothing: the interval holds 0 and ends within {100 * min(found.noise, MOST_MARGIN):.1f} %. Undecided:"
-            f" it holds 0 and more than that. Noise of a single measurement: {100 * found.noise:.1f} %."
+            f"Costs nothing: the interval holds 0 and ends within {100 * margin:.1f} %. Undecided: it holds 0 and more than that. Noise of a single measurement: {100 * found.noise:.1f} %."
         )
     gains = sorted(
         (t.ratio, view.configuration.text, view.traversal)
