@@ -16,7 +16,7 @@ from dagc.errors import UsageError
 if TYPE_CHECKING:
     from dagc.explain import Asked, Explanation
     from dagc.records import Records
-    from dagc.results import Implementation, ImplementationId, Run
+    from dagc.results import Implementation, ImplementationId, Results, Run
     from dagc.rules import Learned
     from dagc.run.link import Link
     from dagc.run.live import LiveMachine
@@ -90,6 +90,22 @@ class _Subject:
     def seconds(self) -> float:
         return self.ranked[0].seconds(self.loaded.results.reference)
 
+    def luck(self, recorded: Results) -> float:
+        """By how much the best may seem faster than it is, because it was chosen by the times of `recorded`.
+
+        The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that cannot be told from
+        the best. 0 where the times are others, or the noise is not known.
+        """
+        from dagc.rules import noise_of
+        from dagc.statistics import interval
+
+        results, best = self.loaded.results, self.ranked[0]
+        if math.isnan(recorded.noise) or not _overlap(results, recorded):
+            return 0.0
+        high = interval(best.times(results.reference))[1]
+        alike = sum(interval(i.times(results.reference))[0] <= high for i in self.ranked)
+        return noise_of(recorded.noise, len(best.measurements)) * math.sqrt(2 * math.log(alike))
+
     def candidate(self, found: Implementation) -> Candidate:
         from dagc.search.domain import Candidate
         from dagc.text import parse_traversal
@@ -130,15 +146,20 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
         """More pairs than recorded passes would only look like more knowledge."""
         return min(machine.passes(subject.best), machine.passes(edit))
 
-    timing = Options(pairs=options.pairs, noise=recorded.noise, seed=options.seed)
+    luck = subject.luck(recorded)
+    timing = Options(pairs=options.pairs, noise=recorded.noise, luck=luck, seed=options.seed)
     answers = answer(subject.domain, asked, machine, _Unkept(), timing, most=passes)
-    note = (
-        f"times are those of {replay}; only recorded edits were looked at, and the luck by which the best was chosen is"
-        " in the costs"
-    )
+    note = f"times are those of {replay}, and only what was recorded can be an edit"
+    if luck:
+        note += f"; the best was chosen by these times: up to {100 * luck:.1f} % of each cost may be its luck"
     return explanation(
         subject.learned, subject.domain, asked, answers, subject.seconds, [note]
     ), answers.interrupted  # fmt: skip
+
+
+def _overlap(one: Results, other: Results) -> bool:
+    """Have they a run in common?"""
+    return any(a.started == b.started and a.machine.key == b.machine.key for a in one.runs for b in other.runs)
 
 
 class _Unkept:

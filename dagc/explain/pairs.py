@@ -31,11 +31,13 @@ class Options:
     pairs       most pairs of each edit
     tolerance   half a width of the interval of the ratio at which an edit is known well enough
     noise       relative standard deviation of a single measurement, NaN: unknown
+    luck        see Timing; 0 where the best was chosen by other times than those that are taken now
     """
 
     pairs: int = 30
     tolerance: float = 0.004
     noise: float = math.nan
+    luck: float = 0.0
     seed: int = 0
 
 
@@ -104,7 +106,7 @@ def time_pairs(
             rounds += 1
     except KeyboardInterrupt:
         interrupted = True
-    made = {edit: _timing(one, options.noise) for edit, one in series.items()}
+    made = {edit: _timing(one, options.noise, options.luck) for edit, one in series.items()}
     return Timed(tuple(made[edit] for edit in edits), interrupted)
 
 
@@ -142,7 +144,7 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float, float, float]:
     return math.exp(middle), math.exp(low), math.exp(high), confidence
 
 
-def _timing(one: _Series, noise: float) -> Timing:
+def _timing(one: _Series, noise: float, luck: float) -> Timing:
     if one.failure:
         return Timing(failure=one.failure)
     n = len(one.ratios)
@@ -154,4 +156,4 @@ def _timing(one: _Series, noise: float) -> Timing:
         spread = _ERRORS * noise * math.sqrt(2 / n)
         low, high, confidence = min(low, ratio * math.exp(-spread)), max(high, ratio * math.exp(spread)), 0.95
     known = LEAST_NOISE if math.isnan(noise) else noise
-    return Timing(n, ratio, low, high, confidence, known, median(one.best), median(one.edited))
+    return Timing(n, ratio, low, high, confidence, known, median(one.best), median(one.edited), luck=luck)

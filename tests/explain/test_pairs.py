@@ -194,3 +194,9 @@ def test_a_difference_below_the_noise_of_the_pairs_is_none() -> None:
 def test_a_noisy_machine_does_not_make_costs_disappear() -> None:
     wide = Timing(30, 1.1, 0.8, 1.4, 0.95, 0.6, 1.0, 1.1)
     assert wide.verdict is Verdict.UNDECIDED
+
+
+def test_what_luck_may_explain_is_not_a_cost() -> None:
+    machine = Known({BEST: 1.0, EDITS[0]: 1.03, EDITS[1]: 1.06})
+    timings = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(pairs=6, luck=0.04, noise=0.01)).timings
+    assert [t.verdict for t in timings] == [Verdict.UNDECIDED, Verdict.COSTS]
