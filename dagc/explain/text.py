@@ -117,8 +117,8 @@ def _closing(found: Explanation) -> Iterator[str]:
     if not math.isnan(found.noise):
         margin = min(found.noise, MOST_MARGIN)
         yield (
-            f"Costs nothing: the interval holds 0 and ends within {100 * margin:.1f} %. Undecided: neither this nor a cost"
-            f" for certain. Noise of a single measurement: {100 * found.noise:.1f} %."
+            f"Costs nothing: the interval holds 0 and ends within {100 * margin:.1f} %. Undecided: neither this nor"
+            f" a cost for certain. Noise of a single measurement: {100 * found.noise:.1f} %."
         )
     gains = sorted(
         (t.ratio, view.configuration.text, view.traversal)
