@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from dagc.results import Configuration
 from dagc.space import Space, TooManyStates
-from dagc.space.moves import State
+from dagc.space.moves import Asker, State
 from dagc.traversal import Entry, Traversal
 
 COUNTABLE_STATES = 200_000
@@ -73,17 +73,20 @@ class Domain:
     def _enter(self, arm: int) -> Node:
         return Node(arm, self.arms[arm].space.moves.start())
 
-    def steps(self, node: Node) -> tuple[tuple[Decision, Node], ...]:
-        """Every decision that may come next and where it leads, in a fixed order. Empty where all is decided."""
+    def offers(self, node: Node) -> dict[Decision, list[Asker]]:
+        """Every decision that may come next, with what `step` wants of it, in a fixed order. Empty: all is decided."""
         if node.arm is None or node.state is None:
-            return tuple((i, self._enter(i)) for i in range(len(self.arms)))
+            return {arm: [] for arm in range(len(self.arms))}
         moves = self.arms[node.arm].space.moves
-        if moves.finished(node.state):
-            return ()
-        state = node.state
-        return tuple(
-            (entry, Node(node.arm, moves.step(state, entry, askers))) for entry, askers in moves.offers(state).items()
-        )
+        return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
+
+    def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
+        """Where one of the offers leads."""
+        if isinstance(decision, int):
+            return self._enter(decision)
+        if node.arm is None or node.state is None:
+            raise ValueError("an entry before the choice of the configuration")
+        return Node(node.arm, self.arms[node.arm].space.moves.step(node.state, decision, askers))
 
     def finished(self, node: Node) -> bool:
         return node.arm is not None and node.state is not None and self.arms[node.arm].space.moves.finished(node.state)

@@ -209,7 +209,7 @@ class _Loop:
     def passes(self) -> None:
         """Everything again, pass after pass, each in an order of its own."""
         for number in range(1, self.options.passes):
-            again = [t for t in self.tallies.values() if t.seconds and len(t.seconds) <= number]
+            again = [t for t in self._timed() if len(t.seconds) <= number]
             self.random.shuffle(again)
             for i, tally in enumerate(again):
                 if not self._in_time():
@@ -218,11 +218,11 @@ class _Loop:
 
     def confirm(self) -> None:
         """The best so far, interleaved, until each has `repeats` measurements. Which they are is settled first."""
-        ranked = sorted((t for t in self.tallies.values() if t.seconds), key=lambda t: t.median)
-        chosen = ranked[: self.options.confirm]
+        chosen = sorted(self._timed(), key=lambda t: t.median)[: self.options.confirm]
         known_better = self.strategy.best() if isinstance(self.strategy, Chooser) and chosen else None
-        if known_better in self.tallies and self.tallies[known_better] not in chosen:
-            chosen[-1] = self.tallies[known_better]
+        better = self.tallies.get(known_better) if known_better is not None else None
+        if better is not None and better not in chosen and not better.failure:
+            chosen[-1] = better
         while self._in_time():
             short = [t for t in chosen if len(t.seconds) < self.options.repeats and not t.failure]
             if not short:
@@ -272,7 +272,7 @@ class _Loop:
             outcome = self._without_drift(outcome)
             tally.seconds.append(outcome.seconds)
             self.times.append(outcome.seconds)
-            self._consider(tally)
+        self._consider(tally)
         self._report(phase, budget)
         return outcome
 
@@ -284,13 +284,17 @@ class _Loop:
         return replace(outcome, seconds=outcome.seconds * drift_factor(self.base, outcome.reference))
 
     def _consider(self, tally: Tally) -> None:
-        """Keep the best up to date: a candidate may rise or fall when it is measured again."""
-        if not tally.seconds:
-            return
+        """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
         if self.best is tally:
-            self.best = min((t for t in self.tallies.values() if t.seconds), key=lambda t: t.median)
+            self.best = min(self._timed(), key=lambda t: t.median, default=None)
+        elif tally.failure or not tally.seconds:
+            return
         elif self.best is None or tally.median < self.best.median:
             self.best = tally
+
+    def _timed(self) -> list[Tally]:
+        """What may be the best. One that failed once may not, however fast it was before."""
+        return [t for t in self.tallies.values() if t.seconds and not t.failure]
 
     def _report(self, phase: str, budget: int | None) -> None:
         if self.progress is None:
@@ -304,7 +308,7 @@ class _Loop:
         )  # fmt: skip
 
     def summary(self) -> Summary:
-        timed = [t for t in self.tallies.values() if t.seconds]
+        timed = self._timed()
         # Where several were measured again, the choice is among them: a single lucky time does not win.
         most = min(max((len(t.seconds) for t in timed), default=0), self.options.repeats)
         sure = [t for t in timed if len(t.seconds) >= most]

@@ -13,6 +13,7 @@ from random import Random
 
 from dagc.results import Outcome
 from dagc.search.domain import Candidate, Decision, Domain, Node
+from dagc.space.moves import Asker
 from dagc.traversal import Entry, Traversal
 
 EXPLORATION = math.sqrt(2)
@@ -26,7 +27,7 @@ class TreeNode:
     def __init__(self, node: Node, decision: Decision | None, parent: TreeNode | None) -> None:
         self.node, self.decision, self.parent = node, decision, parent
         self.children: dict[Decision, TreeNode] = {}
-        self.untried: dict[Decision, Node] | None = None  # None: not looked at yet
+        self.untried: dict[Decision, list[Asker]] | None = None  # None: not looked at yet
         self.n = 0
         self.tmin, self.tmax = math.inf, -math.inf
         self.done = False
@@ -83,13 +84,14 @@ class Tree:
 
     # ---- steps --------------------------------------------------------------------------
 
-    def _untried(self, at: TreeNode) -> dict[Decision, Node]:
+    def _untried(self, at: TreeNode) -> dict[Decision, list[Asker]]:
         if at.untried is None:
-            at.untried = dict(self.domain.steps(at.node))
+            at.untried = self.domain.offers(at.node)
         return at.untried
 
     def _create(self, at: TreeNode, decision: Decision) -> TreeNode:
-        child = TreeNode(self._untried(at).pop(decision), decision, at)
+        askers = self._untried(at).pop(decision)
+        child = TreeNode(self.domain.step(at.node, decision, askers), decision, at)
         at.children[decision] = child
         return child
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import permutations
+from operator import itemgetter
 
 from dagc.space.moves import Moves, State, bits
 from dagc.space.symmetry import Orbit, orbits
@@ -26,6 +27,8 @@ class Counter:
         self.moves = moves
         self.limit = limit
         self._orbits: tuple[Orbit, ...] = orbits(moves)
+        # Per orbit and unit: what picks the codes of its ops.
+        self._conditions_of = tuple(tuple(itemgetter(*unit) for unit in orbit.units) for orbit in self._orbits)
         in_orbit = {op for orbit in self._orbits for unit in orbit.units for op in unit}
         self._singles = tuple(v for v in range(moves.size) if v not in in_orbit)
         self._memo: dict[object, int] = {}
@@ -143,14 +146,16 @@ class Counter:
         if renaming is not None:
             codes = [c if c < 0 else c - c % width + renaming[c % width] for c in codes]
         image: dict[int, int] = {}
-        parts: list[tuple[tuple[int, ...], ...]] = []
-        for orbit in self._orbits:
-            conditions = [(tuple(codes[v] for v in unit), unit) for unit in orbit.units]
+        parts: list[tuple[object, ...]] = []
+        for orbit, conditions_of in zip(self._orbits, self._conditions_of, strict=True):
+            if hidden == ((),):  # nearly always, and it is here that counting spends its time
+                parts.append(tuple(sorted([condition(codes) for condition in conditions_of])))
+                continue
+            conditions = [(condition(codes), unit) for condition, unit in zip(conditions_of, orbit.units, strict=True)]
             conditions.sort()
-            parts.append(tuple(c for c, _ in conditions))
-            if hidden != ((),):
-                for (_, unit), target in zip(conditions, orbit.units, strict=True):
-                    image.update(zip(unit, target, strict=True))
+            parts.append(tuple([c for c, _ in conditions]))
+            for (_, unit), target in zip(conditions, orbit.units, strict=True):
+                image.update(zip(unit, target, strict=True))
         commitments: tuple[tuple[tuple[int, int], ...], ...] = ()
         if hidden != ((),):
             commitments = tuple(
@@ -163,7 +168,7 @@ class Counter:
                     for c in hidden
                 )
             )
-        return tuple(codes[v] for v in self._singles), tuple(parts), tuple(flags), used, commitments
+        return tuple([codes[v] for v in self._singles]), tuple(parts), tuple(flags), used, commitments
 
 
 def _rename(mask: int, renaming: list[int]) -> int:

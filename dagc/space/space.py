@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import TypeAlias
 
 from dagc.errors import UsageError
 from dagc.graph import Graph
 from dagc.space.count import Counter
 from dagc.space.moves import Asker, Moves, State
 from dagc.traversal import Entry, Traversal
+
+# What may come next, and who may have asked for it (`Moves.offers`).
+Offer: TypeAlias = tuple[Entry, list[Asker]]
 
 
 class Space:
@@ -63,11 +67,11 @@ class Space:
 
     def first(self) -> Traversal:
         """The traversal with ID 0: ops in file order, everything on the first stream where that is allowed."""
-        return self._follow(lambda offers: offers[0])
+        return self._follow(lambda offers: offers[0], [], self.moves.start())
 
     def walk(self, random: Random) -> Traversal:
         """A traversal by a random walk: each offer equally likely. Not uniform, but needs no counts."""
-        return self._follow(random.choice)
+        return self._follow(random.choice, [], self.moves.start())
 
     def walk_from(self, traversal: Traversal, random: Random) -> Traversal:
         """The beginning of a traversal of this space, up to a random place, then a random walk: a neighbour of it."""
@@ -75,17 +79,15 @@ class Space:
         state = self.moves.start()
         for entry in traversal.entries[: random.randrange(len(traversal.entries))]:
             entries.append(entry)
-            state = dict(self._next(state))[entry]
-        while not self.moves.finished(state):
-            entry, state = random.choice(self._next(state))
-            entries.append(entry)
-        return Traversal(tuple(entries))
+            state = self.moves.step(state, entry, self.moves.offers(state)[entry])
+        return self._follow(random.choice, entries, state)
 
-    def _follow(self, choose: Callable[[Sequence[tuple[Entry, State]]], tuple[Entry, State]]) -> Traversal:
-        entries: list[Entry] = []
-        state = self.moves.start()
+    def _follow(self, choose: Callable[[Sequence[Offer]], Offer], entries: list[Entry], state: State) -> Traversal:
+        """To the end from `state`, which `entries` lead to. Only what is chosen is built and nothing is kept: large
+        spaces are walked, and their states hardly ever met again."""
         while not self.moves.finished(state):
-            entry, state = choose(self._next(state))
+            entry, askers = choose(tuple(self.moves.offers(state).items()))
+            state = self.moves.step(state, entry, askers)
             entries.append(entry)
         return Traversal(tuple(entries))
 
@@ -97,12 +99,17 @@ class Space:
         entries: list[Entry] = []
         state = self.moves.start()
         while not self.moves.finished(state):
-            steps = iter(self._next(state))
-            entry, state = next(steps)
-            while number >= (size := self.counter.count(state)):
+            offers = tuple(self.moves.offers(state).items())
+            for entry, askers in offers[:-1]:
+                after = self.moves.step(state, entry, askers)
+                if number < (size := self.counter.count(after)):
+                    break
                 number -= size
-                entry, state = next(steps)
+            else:  # nothing before it, so the last: no need to count
+                entry, askers = offers[-1]
+                after = self.moves.step(state, entry, askers)
             entries.append(entry)
+            state = after
         return Traversal(tuple(entries))
 
     def id_of(self, traversal: Traversal) -> int:

@@ -117,6 +117,22 @@ def test_failures_are_recorded_and_the_search_goes_on() -> None:
     assert done.best.arm == 1
 
 
+def test_what_fails_when_measured_again_is_not_the_best() -> None:
+    """The fastest of all hangs at its second measurement."""
+    fastest = min(domain(), key=time_of)
+
+    def answer(candidate: Candidate, turn: int) -> Outcome:
+        return Outcome(failure="hang: rank 1") if candidate == fastest and turn == 1 else steady(candidate, turn)
+
+    told: list[Progress] = []
+    machine = Table(answer)
+    done, _, _ = run(machine, Options(confirm=5, repeats=3), progress=told.append)
+    second = sorted(domain(), key=time_of)[1]
+    assert done.failures == 1
+    assert machine.asked.count(fastest) == 2
+    assert done.best == told[-1].best == second
+
+
 def test_nothing_works() -> None:
     done, _, _ = run(Table(lambda c, t: Outcome(failure="run failed")), Options(budget=5))
     assert done.best is None
