@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dagc.compiled import Compiled
     from dagc.graph import Graph
     from dagc.ir import Program, Value
+    from dagc.launching import Chooser, OpenTunable
     from dagc.lang.ast import Module
     from dagc.plan import Plan
     from dagc.report.counting import CountReport
@@ -226,11 +227,16 @@ def compile_traversal(
     prune_syncs: bool = False,
     build: bool = True,
     force: bool = False,
+    open: tuple[OpenTunable, ...] = (),
+    chooser: Chooser | None = None,
 ) -> Compiled:
-    """Compile one traversal of a graph into `directory`. Nothing is emitted unproved."""
+    """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
+
+    `open` tunables are settled when the program runs, by `chooser` where there is one.
+    """
     from dagc.compiled import Compiled
 
-    plan = _plan(graph, traversal, chosen, prune_syncs)  # Traversal -> Plan, proved
+    plan = replace(_plan(graph, traversal, chosen, prune_syncs), open=open, chooser=chooser)  # -> Plan, proved
     files = _write_sources(plan, directory, force)  # Plan -> source files
     binary = _build(directory, plan, "bench") if build else None  # source files -> binary
     return Compiled(directory, plan, None, chosen.reason, files, binary, None, _left_out(plan))

@@ -16,6 +16,7 @@ from typing import Any
 from dagc.errors import UsageError
 from dagc.graph import Graph
 from dagc.ir import ElementType, Program, Value
+from dagc.launching import Chooser, OpenTunable
 from dagc.text import parse_traversal, traversal_text
 from dagc.traversal import Traversal
 
@@ -31,12 +32,17 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`arch` is nvcc's name of the GPU architecture (`sm_90`); it means nothing on the host target."""
+    """`arch` is nvcc's name of the GPU architecture (`sm_90`); it means nothing on the host target.
+
+    The values of `open` tunables are settled when the program runs: by `chooser`, where there is one.
+    """
 
     graph: Graph
     traversal: Traversal
     target: Target
     arch: str = "sm_90"
+    open: tuple[OpenTunable, ...] = ()
+    chooser: Chooser | None = None
 
     @property
     def program(self) -> Program:

@@ -13,8 +13,8 @@ from dagc.emit.render import macro, number_lines, render, tidy
 from dagc.emit.steps import Steps
 from dagc.emit.table import row_views, rows, table_line
 from dagc.graph import Action, Transport
-from dagc.ir import CollectiveOp, ExchangeOp, Region
-from dagc.lang.ast import Place, Role
+from dagc.ir import CollectiveOp, ExchangeOp, KernelOp, Region
+from dagc.lang.ast import Mode, Place, Role
 from dagc.plan import Plan, Target, plan_to_json, program_hash
 from dagc.resources import resource
 from dagc.text import traversal_text
@@ -30,10 +30,10 @@ def sources(target: Target) -> tuple[str, str]:
 
 def emit(plan: Plan) -> dict[str, str]:
     """File name -> text of everything but the runtime headers. Raises DagcError for what cannot be emitted yet."""
-    functions = Functions(plan.graph, plan.target)  # which kernels, under which names
-    layout = Layout(plan.graph)  # C++ names of all data
+    functions = Functions(plan.graph, plan.target, plan.open)  # which kernels, under which names
+    layout = Layout(plan.graph, plan.open)  # C++ names of all data
     steps = Steps(layout, functions)  # what each op does
-    program = program_view(layout, steps)
+    program = program_view(layout, steps, plan.chooser)
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture)
     common = {
         "program": plan.program.name,
@@ -64,6 +64,8 @@ def emit(plan: Plan) -> dict[str, str]:
                 ops=table_ops(plan.graph, steps),
                 rows=row_views(plan.traversal, plan.capture),
                 arrays=program.arrays,
+                tunables=program.tunables,
+                written=_written(plan, layout),
                 **{**common, **{k: "true" if common[k] else "false" for k in ("carried", "device_messages")}},
             )
         ),
@@ -73,6 +75,8 @@ def emit(plan: Plan) -> dict[str, str]:
         "plan.json": plan_to_json(plan),
         "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
     }
+    if plan.chooser is not None:
+        out["chooser.h"] = plan.chooser.source
     if plan.target is Target.CUDA and not why_no_driver(plan):
         driver = driver_view(plan, layout, functions, steps)
         out["driver.py"] = tidy(render("python/driver.py.j2", driver=driver, **common), empty=2)
@@ -104,6 +108,16 @@ def _device_messages(plan: Plan) -> bool:
         elif isinstance(op, CollectiveOp):
             regions += [a for a in op.args if isinstance(a, Region)]
     return any(places[r.array] in (Place.DEVICE, Place.ANY) for r in regions)
+
+
+def _written(plan: Plan, layout: Layout) -> tuple[tuple[str, ...], ...]:
+    """For each op of the graph: the members of the arrays that it writes. Empty for what is no kernel."""
+    out = []
+    for op in plan.graph.ops:
+        accesses = op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()
+        names = dict.fromkeys(a.region.array for a in accesses if a.mode is not Mode.IN)
+        out.append(tuple(layout.member[n] for n in names))
+    return tuple(out)
 
 
 def _repeat(plan: Plan, layout: Layout) -> str:

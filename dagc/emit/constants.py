@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dagc.emit.cxx import cxx_type, cxx_value, expression, value_type
 from dagc.ir import ElementType, Param, Program, Value
-from dagc.sym import Const, Sym, substitute
+from dagc.sym import Const, Sym, Var, free, substitute
 
 _PARAM_TYPES = {"i64": "std::int64_t", "f64": "double", "bool": "bool", "str": "const char*"}
 
@@ -58,11 +58,18 @@ def local_constants(
     lets: Iterable[tuple[str, Sym]],
     used: frozenset[str],
     name: Callable[[str], str] = str,
+    axes: Mapping[str, str] | None = None,
 ) -> tuple[ConstantView, ...]:
-    """Tunables and kernel `let`s at the top of a kernel's body. A `let` of by-value formals is a run-time constant."""
-    tunables = tuple(tunables)
-    env: dict[str, Sym] = {n: Const(v) for n, v in tunables}
-    out = [constant(n, v) for n, v in tunables if n in used]
+    """Tunables and kernel `let`s at the top of a kernel's body. A `let` of by-value formals is a run-time constant, and
+    so is a tunable that `axes` names: it is read from that dimension of the block."""
+    tunables, lets, axes = tuple(tunables), tuple(lets), axes or {}
+    env: dict[str, Sym] = {n: Var(n) if n in axes else Const(v) for n, v in tunables}
+    needed = used | {n for let, e in lets if let in used for n in free(e)} if axes else used
+    out = [
+        ConstantView(n, f"const int {n} = static_cast<int>(blockDim.{axes[n]});") if n in axes else constant(n, v)
+        for n, v in tunables
+        if n in needed
+    ]
     for let, expr in lets:
         value = env[let] = substitute(expr, env)
         if let not in used:

@@ -73,6 +73,8 @@ class DriverView:
 
 def why_no_driver(plan: Plan) -> str:
     """What a Python driver cannot do of this program, "" where it can do all."""
+    if plan.open:
+        return "launch configurations are chosen when the program runs, which only the C++ program does"
     if plan.capture:
         return "stretches of GPU ops are captured in CUDA graphs, which PyCUDA does not know"
     if any(op.action is Action.GROUP for op in plan.graph.ops):

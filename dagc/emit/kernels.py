@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 from dagc.emit.code import CodeView, code_view, names_used, place
 from dagc.emit.constants import ConstantView, file_constants, local_constants
@@ -14,6 +16,7 @@ from dagc.errors import DagcError
 from dagc.graph import Graph
 from dagc.ir import CodeText, Device, Formal, Impl, Kernel, KernelOp, Program, Value
 from dagc.lang.ast import CodeLang, Mode
+from dagc.launching import OpenTunable
 from dagc.plan import Target
 from dagc.sym import free
 
@@ -58,16 +61,34 @@ def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 class Functions:
     """Finds the function of each kernel op; names are short where they are unique."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, open: Iterable[OpenTunable] = ()) -> None:
+        """`open` tunables are settled when the program runs."""
         self.program, self.target = graph.program, target
+        self._open = {(t.op, t.name): t for t in open}
         self._ops: dict[Key, KernelOp] = {}
         for op in graph.ops:
             if isinstance(op.op, KernelOp):
-                self._ops.setdefault(self._key(op.op), op.op)
+                for one in self.settled(op.op):
+                    self._ops.setdefault(self._key(one), one)
         self._names = self._name_all()
 
     def name(self, op: KernelOp) -> str:
         return self._names[self._key(op)]
+
+    def settled(self, op: KernelOp) -> tuple[KernelOp, ...]:
+        """The op with each combination of the open tunables that are constants of its kernel; alone where none is."""
+        found = [self._open.get((op.base, name)) for name, _ in op.tunables]
+        constants = [t for t in found if t is not None and not t.axis]
+        out = []
+        for values in product(*(t.values for t in constants)):
+            chosen = {t.name: v for t, v in zip(constants, values, strict=True)}
+            out.append(replace(op, tunables=tuple((n, chosen.get(n, v)) for n, v in op.tunables)))
+        return tuple(out)
+
+    def _axis(self, op: KernelOp, tunable: str) -> str:
+        """The dimension of the block that an open tunable is read from, "" where it is a constant."""
+        found = self._open.get((op.base, tunable))
+        return found.axis if found is not None else ""
 
     def view(self) -> KernelsView:
         functions = tuple(self._function(op) for op in self._ops.values())
@@ -77,10 +98,11 @@ class Functions:
         """Two ops share a function where kernel, implementation and the tunables that its code sees are equal."""
         kernel, impl = implementation(self.program, op)
         text = impl.code.text if impl.code is not None else None
+        tunables = tuple((n, v) for n, v in op.tunables if not self._axis(op, n))
         if text is None:
-            return op.kernel, f"{op.device.value} {op.variant}", op.tunables
+            return op.kernel, f"{op.device.value} {op.variant}", tunables
         seen = set(names_used(text)) | {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
-        return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in op.tunables if n in seen)
+        return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in tunables if n in seen)
 
     @cached_property
     def _constants(self) -> tuple[ConstantView, ...]:
@@ -134,12 +156,13 @@ class Functions:
         head = 'extern "C" __global__ void' if is_kernel else "inline void"
         lets = (*kernel.lets, *impl.lets)
         what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
-        tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables)
+        axes = {n: a for n, _ in op.tunables if (a := self._axis(op, n))}
+        tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if n not in axes)
         return FunctionView(
             name=name,
             signature=f"{head} {name}({', '.join(formals)})",
             comment=f"{what}({tunables})" if tunables else what,
-            constants=local_constants(op.tunables, lets, used),
+            constants=local_constants(op.tunables, lets, used, axes=axes),
             code=view,
             kernel=is_kernel,
             streamed=streamed,

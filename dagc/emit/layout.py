@@ -17,7 +17,8 @@ from dagc.errors import DagcError
 from dagc.graph import Action, Graph, GraphOp
 from dagc.ir import Array, Device, ElementType, KernelOp, Region, Scalar
 from dagc.lang.ast import Place
-from dagc.sym import Apply, Const, Fn, Sym, substitute
+from dagc.launching import OpenTunable
+from dagc.sym import Apply, Const, Fn, Sym, Var, substitute
 
 # Members that Program has anyway, in C++ and in Python (whose own words are not names there).
 _MEMBERS = (
@@ -50,13 +51,16 @@ class OpScratch:
 class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, open: Iterable[OpenTunable] = ()) -> None:
+        """`open` tunables are members too, since they are settled when the program runs."""
         self.graph, self.program = graph, graph.program
+        self.open = {t.decision: t for t in open}
         names = Names(_MEMBERS)
         self.arrays = {a.name: a for a in self.program.arrays}
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
         self._value_names = {s.name for s in self.program.scalars}
+        self.tunable_member = {name: names.new(name) for name in self.open}
         self._requests = {
             op.name: names.new(f"{mangle(op.name)}_requests")
             for op in graph.ops
@@ -75,6 +79,8 @@ class Layout:
             return f"p.{name}"
         if name in self._value_names:
             return f"p.{self.member[name]}"
+        if name in self.tunable_member:
+            return f"p.{self.tunable_member[name]}"
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"p.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")
@@ -179,7 +185,9 @@ class Layout:
         """What the names in a kernel's expressions stand for in one op: arguments, tunables, `let`s, decisions."""
         kernel, impl = implementation(self.program, op)
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
-        env |= {n: Const(v) for n, v in op.tunables}
+        for n, v in op.tunables:
+            decision = f"{op.base}.{n}"
+            env[n] = Var(decision) if decision in self.open else Const(v)
         for formal, arg in zip(kernel.formals, op.args, strict=True):
             if not isinstance(arg, Region):
                 env[formal.name] = arg

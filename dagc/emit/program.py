@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dagc import sym
-from dagc.emit.cxx import cxx_string, cxx_type
+from dagc.emit.cxx import cxx_string, cxx_type, cxx_value
 from dagc.emit.dag_text import dag_text
 from dagc.emit.kernels import implementation
 from dagc.emit.layout import Layout, product, value_type
@@ -15,6 +15,7 @@ from dagc.emit.steps import Call, Steps
 from dagc.errors import DagcError
 from dagc.ir import Array, CopyOp, ExchangeOp, KernelOp, Region
 from dagc.lang.ast import Place, Role
+from dagc.launching import Chooser, ChooserCall
 from dagc.sym import Apply, Const, Fn, Sym, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
@@ -70,6 +71,16 @@ class VerifyView:
 
 
 @dataclass(frozen=True, slots=True)
+class TunableView:
+    """A launch parameter that is settled when the program runs; `name` is a C++ string."""
+
+    member: str
+    name: str
+    default: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramView:
     hardware: bool
     values: tuple[ValueView, ...]
@@ -79,9 +90,11 @@ class ProgramView:
     groups: tuple[GroupView, ...]
     checks: tuple[Call, ...]
     verifies: tuple[VerifyView, ...]
+    tunables: tuple[TunableView, ...]
+    choices: tuple[Call, ...]
 
 
-def program_view(layout: Layout, steps: Steps) -> ProgramView:
+def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -> ProgramView:
     """Raises DagcError where an array's size cannot be known."""
     program = layout.program
     checks = tuple(dict.fromkeys(_checks(layout, steps)))
@@ -99,7 +112,19 @@ def program_view(layout: Layout, steps: Steps) -> ProgramView:
         groups=tuple(GroupView(member, steps.group_ends(op), op.name) for member, op in layout.group_members()),
         checks=checks,
         verifies=tuple(_verifies(layout)),
+        tunables=tuple(
+            TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
+            for name, t in layout.open.items()
+        ),
+        choices=tuple(_choice(layout, call) for call in (chooser.calls if chooser else ())),
     )
+
+
+def _choice(layout: Layout, call: ChooserCall) -> Call:
+    """The chooser's function: the sizes, then where each tunable of the op goes."""
+    args = [layout.text(a) for a in call.arguments]
+    args += [f"&{layout.variable(f'{call.op}.{name}')}" for name in call.tunables]
+    return Call(call.function, ", ".join(args))
 
 
 def _file(name: str) -> str:

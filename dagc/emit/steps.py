@@ -29,6 +29,22 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Case:
+    """`condition` is a text of C++."""
+
+    condition: str
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several launches, by what was settled when the program runs."""
+
+    cases: tuple[Case, ...]
+    kind: str = "choice"
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """An asynchronous copy on a stream."""
 
@@ -49,7 +65,7 @@ class Call:
     kind: str = "call"
 
 
-Step = Launch | Copy | Call
+Step = Launch | Choice | Copy | Call
 
 _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
@@ -109,7 +125,19 @@ class Steps:
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
-        return Launch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name))
+        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name))
+        settled = self.functions.settled(op)
+        if len(settled) == 1:
+            return Launch(function, *rest)
+        return Choice(tuple(Case(self._settled(op, one), Launch(self.functions.name(one), *rest)) for one in settled))
+
+    def _settled(self, op: KernelOp, one: KernelOp) -> str:
+        """Are the open tunables as in `one`?"""
+        differ = [(n, v) for n, v in one.tunables if f"{op.base}.{n}" in self.layout.open and not self._axis(op, n)]
+        return " && ".join(f"{self.layout.variable(f'{op.base}.{n}')} == {v}" for n, v in differ)
+
+    def _axis(self, op: KernelOp, name: str) -> str:
+        return self.layout.open[f"{op.base}.{name}"].axis
 
     def _size(self, expr: Sym, env: dict[str, Sym]) -> str:
         return self.layout.text(substitute(expr, env))

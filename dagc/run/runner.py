@@ -128,6 +128,44 @@ class Runner:
             raise KeyError(op)
         return bytes(self._library.dagc_runner_op_name(ctypes.c_int64(op))).decode()
 
+    # ---- one op at a time: libraries whose launch parameters are open ---------------------------------------------
+
+    def set(self, decision: str, value: int) -> None:
+        """Set a launch parameter by its name in the `.dag` (`gemm.bx`). Raises KeyError where it is not open."""
+        if self._library.dagc_runner_set(decision.encode(), ctypes.c_int64(value)):
+            raise KeyError(decision)
+
+    def issue(self, op: int) -> str:
+        """Issue an op under the parameters that are set, and wait: "" or why it does not run."""
+        return self._said(self._library.dagc_runner_issue, ctypes.c_int64(op))
+
+    def keep(self, op: int) -> str:
+        """`issue`, and keep what the op found and what it wrote, for `again`."""
+        return self._said(self._library.dagc_runner_keep, ctypes.c_int64(op))
+
+    def again(self, op: int, rtol: float) -> str:
+        """Issue the op of `keep` from the same data: "" where the results agree, else what is wrong.
+
+        They agree where max|got - kept| <= `rtol` * max|kept|, array by array.
+        """
+        return self._said(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
+
+    def time(
+        self, op: int, *, relative: float, seconds: float, fewest: int, most: int, flush: int
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Seconds of each of `fewest` to `most` launches of an op, event to event, in order.
+
+        Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`. `flush` bytes are
+        written before each launch (0: none), so that caches up to that size hold nothing of the op's data.
+        """
+        out = np.empty(max(most, fewest, 1))
+        self._library.dagc_runner_time.restype = ctypes.c_int64
+        n = self._library.dagc_runner_time(
+            ctypes.c_int64(op), ctypes.c_double(relative), ctypes.c_double(seconds), ctypes.c_int32(fewest),
+            ctypes.c_int32(most), ctypes.c_int64(flush), out.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+        )  # fmt: skip
+        return out[: int(n)]
+
     def verify(self) -> str:
         """After one run: "" where all ranks have the right results, else what is wrong."""
         return self._said(self._library.dagc_runner_verify)

@@ -1,0 +1,108 @@
+"""Launch configurations that stay open until the program runs: which tunables, where their values stand, who chooses.
+
+A tunable that is exactly a dimension of the block is read from `blockDim`, so one compiled kernel serves all its
+values. Any other is a compile-time constant of the kernel, which is then compiled once for each of its values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dagc.errors import UsageError
+from dagc.ir import Impl, Kernel, KernelOp, Program, Value
+from dagc.sym import Sym, Var, free
+
+AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTunable:
+    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it is, "" for none."""
+
+    op: str
+    name: str
+    default: Value
+    values: tuple[Value, ...]
+    axis: str
+
+    @property
+    def decision(self) -> str:
+        """What -D calls it: `gemm.bx`."""
+        return f"{self.op}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChooserCall:
+    """A function of the chooser's C code, and the op whose tunables it sets.
+
+    `arguments` are expressions in per-rank scalars, `tunables` names in the order of its out parameters.
+    """
+
+    function: str
+    op: str
+    arguments: tuple[Sym, ...]
+    tunables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """C99 text, and what the program calls once its sizes are known."""
+
+    source: str
+    calls: tuple[ChooserCall, ...]
+
+
+def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
+    """The kernel and the implementation of an op. Raises KeyError where there is none on its device."""
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    for impl in kernel.impls:
+        if impl.name == op.variant and impl.device is op.device:
+            return kernel, impl
+    raise KeyError(op.variant)
+
+
+def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
+    """The tunables of the named ops (base names), in the program's order.
+
+    Raises UsageError for an op without tunables, and for a tunable that the size of a scratch array hangs on.
+    """
+    wanted = dict.fromkeys(ops)
+    declared = {d.name: d for d in program.decisions}
+    out: dict[str, OpenTunable] = {}
+    for op in program.ops:
+        if not isinstance(op, KernelOp) or op.base not in wanted:
+            continue
+        kernel, impl = kernel_of(program, op)
+        for name, value in op.tunables:
+            decision = declared.get(f"{op.base}.{name}")
+            if decision is None or len(decision.values) < 2:
+                continue
+            if any(name in free(d) for s in impl.scratch for d in s.dims if d is not None):
+                raise UsageError(
+                    f"`{op.base}.{name}` cannot stay open: a scratch array of `{kernel.name}` has its size",
+                    f"fix it with -D {op.base}.{name}=...",
+                )
+            tunable = OpenTunable(op.base, name, value, decision.values, _axis(impl, name))
+            out.setdefault(tunable.decision, tunable)
+    for base in wanted:
+        if not any(t.op == base for t in out.values()):
+            raise UsageError(f"op `{base}` has nothing to tune", "name an op whose kernel declares `tune`")
+    return tuple(out.values())
+
+
+# Where C++ demands a constant: sizes of arrays in shared memory, template arguments, pragmas.
+_CONSTANT = re.compile(r"__shared__[^;]*;|constexpr[^;]*;|#pragma[^\n]*|\w+<[^<>;()]*>|_Pragma\([^)]*\)")
+
+
+def _axis(impl: Impl, name: str) -> str:
+    if impl.launch is None:
+        return ""
+    text = impl.code.text if impl.code is not None and impl.code.text is not None else ""
+    if any(re.search(rf"\b{name}\b", found) for found in _CONSTANT.findall(text)):
+        return ""
+    for axis, size in zip(AXES, impl.launch.block, strict=False):
+        if size == Var(name):
+            return axis
+    return ""

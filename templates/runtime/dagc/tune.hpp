@@ -1,0 +1,205 @@
+// Times one op at a time, under whatever launch parameters are set, and checks that each leaves the same results.
+//
+//   dagc::Kept kept;                        // of one op: what it writes
+//   kept.before(p, written);                // as it is before the op runs
+//   issue(p, stream);  kept.after(p, written);                         // the results that others are compared with
+//   kept.restore(p, written); issue(p, stream); kept.difference(p, written, 1e-3);   // "" where they agree
+//   dagc::time_op([&] { issue(p, stream); }, stream, options, times);
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "dagc/array.hpp"
+#include "dagc/check.hpp"
+#include "dagc/target.hpp"
+
+namespace dagc {
+
+namespace detail {
+
+#ifdef __CUDACC__
+
+// Distances and sizes are not negative, so their bits are ordered as they are, and NaN, which has all bits of the
+// exponent, is the largest: one atomic maximum of integers finds a NaN too.
+__device__ inline void raise_to(unsigned long long* most, double value) {
+  atomicMax(most, static_cast<unsigned long long>(__double_as_longlong(value)));
+}
+
+template <class T>
+__global__ void largest_difference(const T* got, const T* want, std::int64_t n, unsigned long long* most) {
+  double off = 0, scale = 0;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < n; i += step) {
+    const double g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
+    if (isfinite(w)) scale = fmax(scale, fabs(w));
+    if (got[i] == want[i] || (isnan(g) && isnan(w))) continue;
+    const double d = fabs(g - w);
+    off = isnan(d) ? HUGE_VAL : fmax(off, d == 0 ? HUGE_VAL : d);
+  }
+  raise_to(most, off);
+  raise_to(most + 1, scale);
+}
+
+template <class T>
+std::string device_difference(const T* got, const T* want, std::int64_t n, double rtol) {
+  unsigned long long* most = nullptr;
+  DAGC_CUDA(cudaMalloc(&most, 2 * sizeof *most));
+  DAGC_CUDA(cudaMemset(most, 0, 2 * sizeof *most));
+  largest_difference<<<static_cast<unsigned>(std::min<std::int64_t>(1024, n / 256 + 1)), 256>>>(got, want, n, most);
+  DAGC_CUDA(cudaGetLastError());
+  double found[2];
+  DAGC_CUDA(cudaMemcpy(found, most, sizeof found, cudaMemcpyDeviceToHost));
+  DAGC_CUDA(cudaFree(most));
+  if (found[0] <= rtol * found[1]) return "";
+  char text[120];
+  std::snprintf(text, sizeof text, "largest difference %.3g, allowed %.3g", found[0], rtol * found[1]);
+  return text;
+}
+
+#else
+
+// On the host target all memory is the host's. What was undefined before and still is, is the same.
+template <class T>
+std::string device_difference(const T* got, const T* want, std::int64_t n, double rtol) {
+  std::vector<T> g(got, got + n), w(want, want + n);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::size_t k = static_cast<std::size_t>(i);
+    if (g[k] != g[k] && w[k] != w[k]) g[k] = w[k] = T{};
+  }
+  return difference(g.data(), w.data(), n, rtol);
+}
+
+#endif
+
+}  // namespace detail
+
+// Copies of what an op writes, in the order in which `written` names the arrays: `written(p, f)` calls f for each.
+class Kept {
+ public:
+  Kept() = default;
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+  ~Kept() { release(); }
+
+  template <class Program, class Written>
+  void before(Program& p, Written written) {
+    release();
+    written(p, [&](auto& a) { before_.push_back(copy_of(a.data, a.bytes())); });
+  }
+
+  template <class Program, class Written>
+  void after(Program& p, Written written) {
+    written(p, [&](auto& a) { after_.push_back(copy_of(a.data, a.bytes())); });
+  }
+
+  template <class Program, class Written>
+  void restore(Program& p, Written written) {
+    std::size_t i = 0;
+    written(p, [&](auto& a) { DAGC_CUDA(cudaMemcpy(a.data, before_[i++], a.bytes(), cudaMemcpyDefault)); });
+    DAGC_CUDA(cudaDeviceSynchronize());
+  }
+
+  // "" where what the op wrote agrees with `after`, else what is wrong.
+  template <class Program, class Written>
+  std::string difference(Program& p, Written written, double rtol) {
+    std::size_t i = 0;
+    std::string wrong;
+    written(p, [&](auto& a) {
+      using T = std::remove_reference_t<decltype(*a.data)>;
+      const T* want = static_cast<const T*>(after_[i++]);
+      if (wrong.empty()) wrong = detail::device_difference<T>(a.data, want, a.size, rtol);
+    });
+    return wrong;
+  }
+
+ private:
+  static void* copy_of(const void* data, std::size_t bytes) {
+    void* copy = nullptr;
+    DAGC_CUDA(cudaMalloc(&copy, bytes ? bytes : 1));
+    if (bytes) DAGC_CUDA(cudaMemcpy(copy, data, bytes, cudaMemcpyDefault));
+    DAGC_CUDA(cudaDeviceSynchronize());
+    return copy;
+  }
+
+  void release() {
+    for (std::vector<void*>* all : {&before_, &after_}) {
+      for (void* copy : *all) cudaFree(copy);
+      all->clear();
+    }
+  }
+
+  std::vector<void*> before_, after_;
+};
+
+// How long an op is timed.
+struct TimeOptions {
+  double relative = 0.01;        // until the median's 95 % interval is within this share of the median
+  double seconds = 0.25;         // and no longer than this, launches and flushes together
+  std::int32_t fewest = 5, most = 30;
+  std::int64_t flush = 0;        // bytes that are written before each launch, so that the L2 cache holds none of the data
+};
+
+// A 95 % interval of the median by ranks (binomial; no distribution is assumed), as ranks from 0. Fewer than 6 values:
+// smallest and largest.
+inline void median_ranks(std::size_t n, std::size_t* low, std::size_t* high) {
+  const double k = std::floor((static_cast<double>(n) - 1.96 * std::sqrt(static_cast<double>(n))) / 2);
+  *low = k > 0 ? static_cast<std::size_t>(k) : 0;
+  *high = n - 1 - *low;
+}
+
+// Seconds of each launch, in order. Event to event, on one stream, without work beside it.
+template <class Issue>
+void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::vector<double>* times) {
+  using Clock = std::chrono::steady_clock;
+  static void* scratch = nullptr;
+  static std::int64_t room = 0;
+  if (options.flush > room) {
+    if (scratch) DAGC_CUDA(cudaFree(scratch));
+    DAGC_CUDA(cudaMalloc(&scratch, static_cast<std::size_t>(options.flush)));
+    room = options.flush;
+  }
+  const std::size_t batch = static_cast<std::size_t>(std::max(options.fewest, 1));
+  std::vector<cudaEvent_t> marks(2 * batch);
+  for (cudaEvent_t& mark : marks) DAGC_CUDA(cudaEventCreateWithFlags(&mark, cudaEventDefault));
+  const Clock::time_point start = Clock::now();
+  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  times->clear();
+  std::size_t now = 1;  // the first alone: it says how many more there is time for
+  while (true) {
+    for (std::size_t i = 0; i < now; ++i) {
+      if (options.flush) DAGC_CUDA(cudaMemsetAsync(scratch, 0, static_cast<std::size_t>(options.flush), stream));
+      DAGC_CUDA(cudaEventRecord(marks[2 * i], stream));
+      issue();
+      DAGC_CUDA(cudaEventRecord(marks[2 * i + 1], stream));
+    }
+    DAGC_CUDA(cudaStreamSynchronize(stream));
+    for (std::size_t i = 0; i < now; ++i) {
+      float milliseconds = 0;
+      DAGC_CUDA(cudaEventElapsedTime(&milliseconds, marks[2 * i], marks[2 * i + 1]));
+      times->push_back(static_cast<double>(milliseconds) * 1e-3);
+    }
+    const std::size_t n = times->size(), most = static_cast<std::size_t>(std::max(options.most, 1));
+    const double each = spent() / static_cast<double>(n), left = options.seconds - spent();
+    if (n >= most || left < each) break;
+    if (n >= batch) {
+      std::vector<double> sorted = *times;
+      std::sort(sorted.begin(), sorted.end());
+      std::size_t low = 0, high = 0;
+      median_ranks(n, &low, &high);
+      const double median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+      if (sorted[high] - sorted[low] <= 2 * options.relative * median) break;
+    }
+    now = std::min({batch, most - n, static_cast<std::size_t>(left / each)});
+    if (n < batch) now = std::min(now, batch - n);
+    now = std::max<std::size_t>(now, 1);
+  }
+  for (cudaEvent_t mark : marks) DAGC_CUDA(cudaEventDestroy(mark));
+}
+
+}  // namespace dagc
