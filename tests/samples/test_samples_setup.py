@@ -15,6 +15,7 @@ from tests.samples.load import SAMPLES
 SMALL: dict[str, dict[str, str | int | float | bool]] = {
     "spmv/spmv.dag": {"rows": 101, "nnz_per_row": 7},
     "halo3d/halo3d.dag": {"nx": 4, "ny": 5, "nz": 6, "nq": 2, "g": 2},
+    "corr/corr.dag": {"columns": 13, "rows": 11},
 }
 
 
