@@ -70,7 +70,8 @@ def test_samples_have_no_errors_and_no_warnings(path: Path) -> None:
 
 
 def test_there_are_seven_samples() -> None:
-    assert [p.stem for p in PATHS if p.parent.name != "polybench"] == ["cg", "corr", "gcn", "halo3d", "nitro", "spmv", "tridiag"]
+    found = [p.stem for p in PATHS if p.parent.name != "polybench"]
+    assert found == ["cg", "corr", "gcn", "halo3d", "nitro", "spmv", "tridiag"]
 
 
 def test_spmv() -> None:
