@@ -152,7 +152,8 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     if not order.warnings_as_errors:
         words = [w.replace(",-Werror", "") for w in words if w not in ("-Werror", "--Werror", "all-warnings")]
     if order.shared:
-        words += ["-shared", "-Xcompiler=-fPIC" if cuda else "-fPIC"]
+        # -Bsymbolic: a kernel may be called as some function of the C library is (`advance`), and must be meant.
+        words += ["-shared", *(("-Xcompiler=-fPIC", "-Xlinker=-Bsymbolic") if cuda else ("-fPIC", "-Wl,-Bsymbolic"))]
     words += [f"-D{define}" for define in order.defines]
     words += [f"-I{path}" for path in order.include]
     if order.mpi is not None:

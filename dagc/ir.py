@@ -52,11 +52,12 @@ class ElementType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A compile-time value of the program. `type_alias` is set for `param real : type`."""
+    """A compile-time value of the program. `over` holds the values after `over`: what to tune for."""
 
     name: str
     value: Value | ElementType
     type: str  # as declared: i64, f64, bool, str, type
+    over: tuple[Value, ...] = ()
     span: Span = _span()
 
 

@@ -149,9 +149,8 @@ class Declarer:
             given = self._param_value(item)
         value: Value = TypeValue(given) if isinstance(given, ElementType) else Const(given)
         self._enter(What.PARAM, name, value)
-        self.out.params.append(ir.Param(item.name, given, item.type, span=item.span))
-        if item.over is not None:
-            self._over(item, item.over)
+        over = self._over(item, item.over) if item.over is not None else ()
+        self.out.params.append(ir.Param(item.name, given, item.type, over, span=item.span))
 
     def _param_value(self, item: ast.Param) -> ir.Value | ElementType:
         if item.type == "type":
@@ -179,17 +178,22 @@ class Declarer:
         assert not isinstance(number, Fraction)
         return number
 
-    def _over(self, item: ast.Param, over: ast.Expr | ast.Range) -> None:
+    def _over(self, item: ast.Param, over: ast.Expr | ast.Range) -> tuple[ir.Value, ...]:
+        """The values to tune for; none yet of `files(...)`."""
         ctx = self.ev.ctx
+        values: list[ir.Value] = []
         if isinstance(over, ast.Call) and over.callee.name == "files" and not over.callee.trailers:
             if len(over.args) != 1 or not isinstance(over.args[0], ast.Literal) or item.type != "str":
                 mend = 'write `over files("folder/*.mtx")` on a param of type str'
                 ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, mend)
+            ctx.not_used_yet("`over files`", over.span, "the default is used")
         elif item.type != "type":
             wanted = {"str": (Kind.STR,), "bool": (Kind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
             for value in self.ev.items(over, "the values after `over`", structural=False):
-                self.ev.scalar(value, over.span, wanted.get(item.type, (Kind.INT,)))
-        ctx.not_used_yet("`over`", over.span, "training values serve `dagc tune`; the default is used until then")
+                found = self.ev.scalar(value, over.span, wanted.get(item.type, (Kind.INT,)))
+                if isinstance(found, Const) and not isinstance(found.value, Fraction):
+                    values.append(found.value)
+        return tuple(values)
 
     def _let(self, item: ast.Let) -> None:
         name = item.name.name

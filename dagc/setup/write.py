@@ -25,8 +25,10 @@ from dagc.setup.messages import Matching
 SCHEMA_VERSION = 1
 
 
-def run_setup(program: Program, base_dir: Path, ranks: int, seed: int, out: Path) -> None:
-    """Write the arrays of `ranks` ranks into `out`, all or nothing.
+def run_setup(
+    program: Program, base_dir: Path, ranks: int, seed: int, out: Path, *, references: bool = True
+) -> None:
+    """Write the arrays of `ranks` ranks into `out`, all or nothing; without `references` none to compare with.
 
     `base_dir` is the folder that the set-up's file name is relative to: that of the `.dag`. An earlier output of this
     function at `out` is replaced. Raises ProgramError where what the functions return does not fit the declarations,
@@ -45,7 +47,8 @@ def run_setup(program: Program, base_dir: Path, ranks: int, seed: int, out: Path
     with output_directory(out) as folder:
         matching = Matching(program, ranks, program.setup.span)
         for rank in range(ranks):
-            _write_rank(program, program.setup, code, rank, ranks, seed, folder / f"rank-{rank:04d}", matching)
+            part = folder / f"rank-{rank:04d}"
+            _write_rank(program, program.setup, code, rank, ranks, seed, part, matching, references)
         _raise(program, matching.finish())
         (folder / "setup.json").write_text(json.dumps(_description(program, ranks, seed), indent=2) + "\n")
 
@@ -64,6 +67,7 @@ def _write_rank(
     seed: int,
     folder: Path,
     matching: Matching,
+    references: bool,
 ) -> None:
     data = code.call(setup.function, setup.span, (rank, ranks, seed), dict(setup.args), rank)
     checker = Checker(program, rank, ranks, setup.span, setup.function)
@@ -81,6 +85,8 @@ def _write_rank(
         _save(folder / f"{file_name(name)}.npy", value)
     expected = folder / "expected"
     expected.mkdir()
+    if not references:
+        return
     for name, value in _references(program, setup, code, data, rank, ranks, seed):
         _save(expected / f"{file_name(name)}.npy", value)
 

@@ -1,0 +1,129 @@
+"""Which settings of a unit may be launched at all: the program's constraints, and the device's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+
+from dagc import sym
+from dagc.graph import Graph
+from dagc.ir import Impl, Kernel, KernelOp, Program, Region
+from dagc.launching import kernel_of, open_tunables
+from dagc.sym import Const, Number, Sym, substitute
+from dagc.tune.types import Settings, Unit
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+
+
+def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
+    """All ops with open tunables; with `wanted` those whose op or kernel is named. Raises UsageError (no such one)."""
+    from dagc.errors import UsageError
+
+    names = list(wanted)
+    found: dict[str, Unit] = {}
+    for index, op in enumerate(graph.ops):
+        if not isinstance(op.op, KernelOp) or not op.gpu or not op.op.tunables or op.op.base in found:
+            continue
+        if names and op.op.base not in names and op.op.kernel not in names:
+            continue
+        tunables = open_tunables(graph.program, [op.op.base])
+        found[op.op.base] = Unit(op.op.base, op.op.kernel, index, tunables)
+    known = {u.op for u in found.values()} | {u.kernel for u in found.values()}
+    if not found or any(name not in known for name in names):
+        bad = next((name for name in names if name not in known), "")
+        have = [o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and o.op.tunables]
+        raise UsageError(
+            f"no op or kernel `{bad}` has anything to tune" if bad else "the program has no kernel with `tune` choices",
+            f"one of: {', '.join(dict.fromkeys(have))}" if have else "declare `tune bx in {32, 64, 128}` in a kernel",
+        )
+    return tuple(found.values())
+
+
+def op_of(graph: Graph, unit: Unit) -> KernelOp:
+    op = graph.ops[unit.index].op
+    assert isinstance(op, KernelOp)
+    return op
+
+
+def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sym]:
+    """What names in the kernel's expressions stand for under the settings: sizes stay per-rank scalars."""
+    kernel, impl = kernel_of(program, op)
+    env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
+    env |= {n: Const(v) for n, v in op.tunables}
+    env |= {n: Const(v) for n, v in settings}
+    for formal, arg in zip(kernel.formals, op.args, strict=True):
+        if not isinstance(arg, Region):
+            env[formal.name] = arg
+    for name, expr in (*kernel.lets, *impl.lets):
+        env[name] = substitute(expr, env)
+    return env
+
+
+def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tuple[Settings, ...]:
+    """Settings that the program's `require`s and the device's block limits allow, the default first.
+
+    `hardware`: values of `hw.*` by name without the prefix (`max_threads_per_block`, ...). Sizes are not known here:
+    a `require` on them is left to `fits`.
+    """
+    program, op = graph.program, op_of(graph, unit)
+    kernel, impl = kernel_of(program, op)
+    names = [t.name for t in unit.tunables]
+    hw: dict[str, Sym] = {f"hw.{n}": Const(v) for n, v in hardware.items()}
+    out = []
+    for values in product(*(t.values for t in unit.tunables)):
+        settings = tuple((n, int(v)) for n, v in zip(names, values, strict=True))
+        env = bindings(program, op, settings)
+        if all(_may_hold(substitute(substitute(c, env), hw)) for c in (*kernel.requires, *impl.requires)):
+            if _block_fits(program, kernel, impl, op, settings, hardware):
+                out.append(settings)
+    return tuple(sorted(out, key=lambda s: s != unit.default))
+
+
+def _may_hold(condition: Sym) -> bool:
+    return not (isinstance(condition, Const) and not condition.value)
+
+
+def block_of(program: Program, op: KernelOp, settings: Settings) -> tuple[int, int, int]:
+    """The block in threads. Raises sym.UnboundName where a dimension hangs on a size."""
+    _, impl = kernel_of(program, op)
+    assert impl.launch is not None
+    env = bindings(program, op, settings)
+    sizes = [int(sym.evaluate(substitute(e, env), {})) for e in impl.launch.block]  # type: ignore[arg-type]
+    return (sizes + [1, 1, 1])[0], (sizes + [1, 1, 1])[1], (sizes + [1, 1, 1])[2]
+
+
+def _block_fits(
+    program: Program, kernel: Kernel, impl: Impl, op: KernelOp, settings: Settings, hardware: Mapping[str, int]
+) -> bool:
+    if impl.launch is None:
+        return True
+    block = block_of(program, op, settings)
+    threads = block[0] * block[1] * block[2]
+    most = min(hardware.get("max_threads_per_block", 1024), 1024)
+    return 0 < threads <= most and all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True))
+
+
+def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
+    """The grid in blocks, for the values of the rank's scalars."""
+    program, op = graph.program, op_of(graph, unit)
+    _, impl = kernel_of(program, op)
+    assert impl.launch is not None
+    env = bindings(program, op, settings)
+    sizes = [int(sym.evaluate(substitute(e, env), scalars)) for e in impl.launch.grid]  # type: ignore[arg-type]
+    return (sizes + [1, 1, 1])[0], (sizes + [1, 1, 1])[1], (sizes + [1, 1, 1])[2]
+
+
+def fits(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> bool:
+    """Can it be launched at these sizes? An empty grid launches nothing and is none to time."""
+    program, op = graph.program, op_of(graph, unit)
+    kernel, impl = kernel_of(program, op)
+    env = bindings(program, op, settings)
+    for condition in (*kernel.requires, *impl.requires):
+        try:
+            if not sym.evaluate(substitute(condition, env), scalars):
+                return False
+        except sym.UnboundName:
+            continue  # hardware: `legal_settings` has seen to it
+    grid = grid_of(graph, unit, settings, scalars)
+    return all(0 < g <= limit for g, limit in zip(grid, GRID_LIMITS, strict=True))

@@ -1,0 +1,203 @@
+"""The tuning tables of a results file: cells, checks, choosers. docs/records.md describes them. Times in seconds.
+
+The file is one of `dagc.records_schema` (program, runs, machine), with these tables beside the others. Each cell is a
+transaction of its own: a run that is killed loses at most the cell under way.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dagc.errors import UsageError
+from dagc.records_lock import WriterLock
+from dagc.records_schema import check, connect, connect_as, create, damaged, insert_run, read_program, read_runs
+from dagc.results import Machine, Program, Run
+from dagc.tune.types import Cell, Point, Settings
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS tune_cell (
+  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, op TEXT NOT NULL, point TEXT NOT NULL,
+  settings TEXT NOT NULL, flush INTEGER NOT NULL, times TEXT NOT NULL, failure TEXT NOT NULL,
+  UNIQUE (op, point, settings, flush)
+);
+CREATE TABLE IF NOT EXISTS tune_check (
+  op TEXT NOT NULL, settings TEXT NOT NULL, point TEXT NOT NULL, failure TEXT NOT NULL, PRIMARY KEY (op, settings)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tune_fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tune_chooser (op TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A tuned file, read: cells with the flush of each, checks, facts by name, choosers by op."""
+
+    program: Program
+    runs: tuple[Run, ...]
+    cells: tuple[Cell, ...]
+    flushes: tuple[int, ...]
+    checks: dict[tuple[str, Settings], str]
+    facts: dict[str, Any]
+    choosers: dict[str, dict[str, Any]]
+
+
+class TuneRecords:
+    """The one writer of a tuned file."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run) -> None:
+        self.path, self._connection, self._lock = path, connection, lock
+        for statement in TABLES.split(";"):
+            connection.execute(statement)
+        self._run = insert_run(connection, run)
+
+    @classmethod
+    def open(
+        cls, path: str | Path, program: Program, run: Run, *, resume: bool = False, other_machine: bool = False
+    ) -> TuneRecords:
+        """A new file, or with `resume` more cells in an existing one. Raises UsageError as `Records.open`."""
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path.parent}: {error.strerror}", "choose a place that can be written to") from None
+        lock = WriterLock(path)
+        try:
+            connection = _connection(path, program, run.machine, resume, other_machine)
+            return cls(path, connection, lock, run)
+        except sqlite3.DatabaseError as error:
+            lock.release()
+            raise damaged(path, error) from None
+        except BaseException:
+            lock.release()
+            raise
+
+    def __enter__(self) -> TuneRecords:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, cell: Cell, flush: int) -> None:
+        """A cell; an earlier one of the same op, point, settings and flush is replaced."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO tune_cell (run, op, point, settings, flush, times, failure)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._run, cell.op, _point_text(cell.point), _settings_text(cell.settings), flush,
+                json.dumps([float(f"{t:.6g}") for t in cell.times]), cell.failure,
+            ),
+        )  # fmt: skip
+
+    def add_check(self, op: str, settings: Settings, point: Point, failure: str) -> None:
+        """Whether the program's results are right under these settings; `failure` is "" or why not."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO tune_check VALUES (?, ?, ?, ?)",
+            (op, _settings_text(settings), _point_text(point), failure),
+        )
+
+    def set_fact(self, key: str, value: Any) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO tune_fact VALUES (?, ?)", (key, json.dumps(value)))
+
+    def set_chooser(self, op: str, chooser: dict[str, Any]) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO tune_chooser VALUES (?, ?)", (op, json.dumps(chooser)))
+
+    def read(self) -> Tuned:
+        """Everything in the file."""
+        return _read(self._connection)
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._lock.held:
+            self._connection.close()
+            self._lock.release()
+
+
+def load_tuned(path: str | Path) -> Tuned:
+    """Raises UsageError where there is no such file, it is damaged, or nothing was tuned in it."""
+    path = Path(path)
+    connection = connect(path, write=False)
+    try:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if "tune_cell" not in tables:
+            raise UsageError(f"{path}: nothing was tuned in it", "give a file that `dagc tune` has written")
+        return _read(connection)
+    finally:
+        connection.close()
+
+
+def _connection(path: Path, program: Program, machine: Machine, resume: bool, other: bool) -> sqlite3.Connection:
+    fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
+    if not fresh and not resume:
+        raise UsageError(f"{path} exists", "add to it with --resume, or choose another name with -o")
+    connection = connect_as(path, "rwc" if fresh else "rw")
+    try:
+        if fresh:
+            create(connection, program)
+        else:
+            check(connection, path)
+            check_same(connection, path, program, machine, other)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_same(connection: sqlite3.Connection, path: Path, program: Program, machine: Machine, other: bool) -> None:
+    found = read_program(connection)
+    if dict(found.sources) != dict(program.sources):
+        raise UsageError(
+            f"{path}: tuned for another text of {found.name}", "tune again into another file with -o"
+        )
+    for _, run in read_runs(connection):
+        if run.machine.key != machine.key and not other:
+            raise UsageError(
+                f"{path}: tuned on another machine ({run.machine.key}; this is {machine.key})",
+                "tune again into another file with -o, or give --other-machine",
+            )
+
+
+def _read(connection: sqlite3.Connection) -> Tuned:
+    rows = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id").fetchall()
+    return Tuned(
+        program=read_program(connection),
+        runs=tuple(run for _, run in read_runs(connection)),
+        cells=tuple(
+            Cell(op, _point(point), _settings(settings), tuple(json.loads(times)), failure)
+            for op, point, settings, times, failure, _ in rows
+        ),
+        flushes=tuple(row[5] for row in rows),
+        checks={
+            (op, _settings(settings)): failure
+            for op, settings, failure in connection.execute("SELECT op, settings, failure FROM tune_check")
+        },
+        facts={key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM tune_fact")},
+        choosers={op: json.loads(text) for op, text in connection.execute("SELECT op, chooser FROM tune_chooser")},
+    )
+
+
+def _pairs(items: Iterable[tuple[str, int]]) -> str:
+    return json.dumps(dict(items), separators=(",", ":"))
+
+
+def _point_text(point: Point) -> str:
+    return _pairs(point.params)
+
+
+def _settings_text(settings: Settings) -> str:
+    return _pairs(settings)
+
+
+def _point(text: str) -> Point:
+    return Point.of(json.loads(text))
+
+
+def _settings(text: str) -> Settings:
+    return tuple(json.loads(text).items())
