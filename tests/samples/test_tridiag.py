@@ -1,0 +1,111 @@
+"""The tridiagonal sample: its set-up, its reference, and its program in sub-systems, chunks and types of every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import solve_banded
+
+from dagc import api
+from dagc.build import build
+from dagc.emit import sources
+from dagc.plan import Target
+from dagc.run.bench import run_bench
+from dagc.setup import run_setup
+from dagc.space import Space
+from dagc.toolchain import require_mpi
+from tests.emit.build import graph, plan, write
+from tests.run.conftest import can_run
+from tests.samples.load import SAMPLES, sample
+
+TRIDIAG = SAMPLES / "tridiag/tridiag.dag"
+
+
+@pytest.mark.parametrize("bytes", [4, 8])
+@pytest.mark.parametrize("unknowns", [1, 2, 3, 100])
+def test_solution_is_that_of_the_banded_solver(unknowns: int, bytes: int) -> None:
+    tridiag = sample("tridiag/tridiag.py")
+    data = tridiag.dominant(0, 1, 3, unknowns, bytes)
+    a, b, c, d = data["lines"].reshape(-1, 4).astype(np.float64).T
+    bands = np.stack([np.roll(c, 1), b, np.roll(a, -1)])  # as SciPy wants them; a[0] and c[-1] are 0
+    x = tridiag.solution(data, rank=0, size=1, seed=3)["x"]
+    assert x.dtype == np.dtype(f"f{bytes}")
+    np.testing.assert_allclose(x, solve_banded((1, 1), bands, d), rtol=1e-12 if bytes == 8 else 1e-6)
+
+
+def test_rows_are_dominant_and_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    tridiag = sample("tridiag/tridiag.py")
+    whole = tridiag.dominant(0, 1, 5, 1000, 8)["lines"].reshape(-1, 4)
+    a, b, c, _ = whole.T
+    assert (a[0], c[-1]) == (0, 0)
+    np.testing.assert_allclose(b - np.abs(a) - np.abs(c), 0.1)
+    monkeypatch.setattr(tridiag, "PIECE", 300)
+    assert tridiag.dominant(0, 1, 5, 1000, 8)["lines"].tobytes() == whole.tobytes()
+
+
+def test_data_depend_on_the_seed_alone() -> None:
+    tridiag = sample("tridiag/tridiag.py")
+    first, again, other = (
+        tridiag.dominant(rank, 2, seed, 50, 4)["lines"].tobytes() for rank, seed in ((0, 1), (1, 1), (0, 2))
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("unknowns", "bytes"), [(0, 8), (5, 2)])
+def test_sizes_without_a_system_are_refused(unknowns: int, bytes: int) -> None:
+    with pytest.raises(ValueError, match="at least 1, of 4 or 8 bytes"):
+        sample("tridiag/tridiag.py").dominant(0, 1, 0, unknowns, bytes)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_it_is_set_up(ranks: int, tmp_path: Path) -> None:
+    run_setup(api.load(TRIDIAG, {"size": 101}), TRIDIAG.parent, ranks, 1, tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("rank-*/expected/x.npy"))) == ranks
+
+
+# Every m, both types, one stream and several, chunks that divide nothing; sizes in which the last sub-system is whole,
+# short or a single row, and in which chunks are empty.
+CHOICES = [
+    ("f64", 4, 1, 1, (1, 2, 5, 100, 1003)),
+    ("f64", 8, 4, 2, (9, 1003)),
+    ("f32", 16, 8, 8, (100, 1003)),
+    ("f64", 20, 2, 2, (19, 1001)),
+    ("f32", 32, 4, 4, (100, 1025)),
+    ("f64", 64, 32, 4, (100, 2049)),
+]
+
+
+@pytest.mark.parametrize(("real", "m", "chunks", "streams", "sizes"), CHOICES)
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_results(real: str, m: int, chunks: int, streams: int, sizes: tuple[int, ...], tmp_path: Path) -> None:
+    """Wrong results raise."""
+    chosen = {"real": real, "m": str(m), "chunks": str(chunks), "streams": str(streams)}
+    bench, _ = sources(Target.HOST)
+    (tmp_path / "build").mkdir()
+    source = write(plan(TRIDIAG, Target.HOST, **chosen), tmp_path / "build") / bench
+    binary = build([source], tmp_path / "bench", mpi=require_mpi(), flags=("-O0",))
+    for size in sizes:  # the program is the same
+        data = tmp_path / f"data{size}"
+        api.run_setup(TRIDIAG, 1, data, seed=1, defines={"real": real, "size": size})
+        run_bench(binary, data, ranks=1, seconds=1e-4, repeats=2)
+
+
+@pytest.mark.parametrize("streams", [1, 2, 4])
+def test_chunks_go_around_the_streams(streams: int) -> None:
+    made = graph(TRIDIAG, chunks="4", streams=str(streams))
+    for name in ("up", "stage1", "down", "up3", "stage3", "down3"):
+        ops = [made.by_name(f"{name}[{c}]").op for c in range(4)]
+        assert [op.stream for op in ops if op is not None] == [c % streams for c in range(4)]
+
+
+def test_tolerance_is_that_of_the_type() -> None:
+    tolerances = [graph(TRIDIAG, real=real).program.verifies[0].rtol for real in ("f64", "f32")]
+    assert tolerances == [1e-11, 1e-4]
+
+
+def test_page_says_how_many_orders_there_are() -> None:
+    space = Space(graph(TRIDIAG, chunks="2", streams="2"))
+    assert f"{space.count()} orders" in (SAMPLES / "tridiag/README.md").read_text(encoding="utf-8")
