@@ -1,0 +1,295 @@
+"""How long the tridiagonal sample takes on this GPU for every size, sub-system size and number of chunks.
+
+    python benchmarks/gpu/tridiag.py --build-only
+    python benchmarks/gpu/tridiag.py -o tridiag.csv [--largest 1e8] [--time 400]
+
+There is a program for each type, m and number of chunks (each chunk with a stream of its own): m is known when kernels
+are compiled. Every cell is checked against LAPACK once and then timed as a whole solve, with all copies. The programs
+of one size are loaded together, as many as fit into `--memory`, and timed in turn, in a new random order each round, so
+that whatever drifts meets them all alike. A timing is that of as many solves as fill `BATCH` seconds.
+
+One line a cell: real,size,m,chunks,median_us,low_us,high_us,repeats,verified; low and high bound the median with 95 %.
+What the file holds already is not measured again. A cell with wrong results is written without times. What machine it
+was stands in a `.json` beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from dagc import api  # noqa: E402
+from dagc.api_runs import revision  # noqa: E402
+from dagc.build import build  # noqa: E402
+from dagc.emit import rows  # noqa: E402
+from dagc.run.machine import machine_facts  # noqa: E402
+from dagc.run.runner import Row, Runner, Table, world  # noqa: E402
+from dagc.run.target import Choice, choose_target  # noqa: E402
+from dagc.space import Space  # noqa: E402
+from dagc.statistics import interval  # noqa: E402
+from dagc.toolchain import require_mpi  # noqa: E402
+
+TRIDIAG = ROOT / "samples/tridiag/tridiag.dag"
+REALS = {"f64": 8, "f32": 4}
+SUBSYSTEMS = (4, 8, 16, 20, 32, 64)
+CHUNKS = (1, 2, 4, 8, 16, 32)
+SIZES = tuple(sorted([d * 10**i for i in range(2, 8) for d in (1, 2, 4, 5, 8)]
+                     + [4_500, 25_000, 30_000, 60_000, 70_000, 75_000, 10**8]))  # fmt: skip
+COLUMNS = ("real", "size", "m", "chunks", "median_us", "low_us", "high_us", "repeats", "verified")
+BATCH = 0.003  # seconds: long beside what calling the program costs
+FEWEST, MOST = 7, 25  # timings of a cell
+SMALL = 10**7  # data up to this size are made beforehand and kept
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    real: str
+    size: int
+    m: int
+    chunks: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the host, generously: rows and what they are restored from, both solutions, the interface twice."""
+        return REALS[self.real] * self.size * (2 * 4 + 2 + 2 * 20 // self.m)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A program's runner library and the traversal that it is to run."""
+
+    library: Path
+    rows: tuple[Row, ...]
+
+
+Programs = dict[tuple[str, int, int], Built]
+
+
+# ---- made ready -----------------------------------------------------------------------------
+
+
+def make(real: str, m: int, chunks: int, chosen: Choice, work: Path) -> Built:
+    """Emit one program and build its library."""
+    graph = api.load_graph(TRIDIAG, {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": 256})
+    first = Space(graph).first()
+    folder = work / "programs" / f"{real}-{m}-{chunks}"
+    api.compile_traversal(graph, first, chosen, folder, build=False, force=True)
+    source = folder / f"runner.{'cu' if chosen.target.value == 'cuda' else 'cpp'}"
+    library = build(
+        [source], folder / "librunner.so", target=chosen.target.value, arch=chosen.arch, mpi=require_mpi(), shared=True,
+        warnings_as_errors=False,
+    )  # fmt: skip
+    return Built(library, tuple(rows(first)))
+
+
+def data(real: str, size: int, seed: int, work: Path) -> Path:
+    """The system of one size and its solution, made where they are not there yet."""
+    folder = work / f"data-{real}-{size}-{seed}"
+    if not folder.exists():
+        api.run_setup(TRIDIAG, 1, folder, seed, {"real": real, "size": size})
+    return folder
+
+
+def prepare(args: argparse.Namespace, cells: Sequence[Cell]) -> Programs:
+    """Everything that the cells need, side by side: programs, and the data of all but the largest sizes."""
+    chosen = choose_target(args.target, args.arch)
+    # The programs of many chunks take longest to compile: they begin.
+    wanted = sorted({(c.real, c.m, c.chunks) for c in cells}, key=lambda w: (-w[2], -w[1]))
+    systems = {(c.real, c.size) for c in cells if c.size <= SMALL}
+    with ThreadPoolExecutor(max_workers=args.jobs) as pool:
+        made = {w: pool.submit(make, *w, chosen, args.work) for w in wanted}
+        stored = [pool.submit(data, real, size, args.seed, args.work) for real, size in sorted(systems)]
+        programs = {w: job.result() for w, job in made.items()}
+        for job in stored:
+            job.result()
+    return programs
+
+
+# ---- measured -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Opened:
+    """A cell whose program is loaded, how many solves fill a timing, how many timings it gets, and what they were."""
+
+    cell: Cell
+    runner: Runner
+    table: Table
+    solves: int = 1
+    timings: int = 0
+    wrong: str = ""
+    seconds: list[float] | None = None
+
+    def time(self) -> float:
+        """Seconds a solve."""
+        if self.solves > 1:
+            self.runner.execute(self.table)  # another program ran before
+        start = time.perf_counter()
+        self.runner.execute(self.table, self.solves)
+        return (time.perf_counter() - start) / self.solves
+
+    def begin(self, longest: float) -> None:
+        """Check the results; find out how many solves a timing takes."""
+        self.runner.reset()
+        self.runner.execute(self.table)
+        self.wrong, self.seconds = self.runner.verify(), []
+        if self.wrong:
+            return
+        each = self.time()
+        while each * self.solves < BATCH / 2:
+            self.solves *= 4
+            each = self.time()
+        self.solves = max(1, math.ceil(BATCH / each))
+        self.timings = min(MOST, max(FEWEST, int(longest / (each * self.solves))))
+
+    def record(self) -> tuple[object, ...]:
+        """A line of the file."""
+        times = self.seconds or [math.nan]
+        figures = (median(times), *interval(times))
+        return (*astuple(self.cell), *(f"{1e6 * t:.3f}" for t in figures), len(self.seconds or ()), not self.wrong)
+
+
+def batches(cells: Sequence[Cell], memory: float) -> Iterator[list[Cell]]:
+    """Consecutive cells whose programs fit into memory together; one alone may be larger."""
+    batch: list[Cell] = []
+    for cell in cells:
+        if batch and sum(c.memory for c in batch) + cell.memory > memory:
+            yield batch
+            batch = []
+        batch.append(cell)
+    if batch:
+        yield batch
+
+
+def measure(cells: Sequence[Cell], programs: Programs, folder: Path, longest: float, random: Random) -> list[Opened]:
+    """All cells of a batch, in turn."""
+    comm = world()
+    with ExitStack() as stack:
+        found = []
+        for cell in cells:
+            built = programs[cell.real, cell.m, cell.chunks]
+            runner = stack.enter_context(Runner(built.library, folder, comm))
+            found.append(Opened(cell, runner, runner.prepare(built.rows)))
+            found[-1].begin(longest)
+        for turn in range(MOST):
+            due = [o for o in found if turn < o.timings]
+            random.shuffle(due)
+            for opened in due:
+                assert opened.seconds is not None
+                opened.seconds.append(opened.time())
+    return found
+
+
+def known(path: Path) -> set[Cell]:
+    """The cells that a file holds. A last line that was cut short is removed."""
+    if not path.exists():
+        return set()
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    lines = csv.DictReader(whole.splitlines())
+    return {Cell(line["real"], int(line["size"]), int(line["m"]), int(line["chunks"])) for line in lines}
+
+
+def wanted(args: argparse.Namespace) -> list[Cell]:
+    sizes = [int(float(s)) for s in args.sizes.split(",")] if args.sizes else [s for s in SIZES if s <= args.largest]
+    return [Cell(r, n, m, c) for n in sizes for r in args.reals.split(",") for m in SUBSYSTEMS for c in CHUNKS]
+
+
+def campaign(args: argparse.Namespace, programs: Programs, cells: Sequence[Cell], end: float) -> int:
+    """Measure, from the smallest size on; returns how many cells were wrong."""
+    wrong = 0
+    new = not args.out.exists()
+    with args.out.open("a", encoding="utf-8", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        if new:
+            out.writerow(COLUMNS)
+        for real, size in dict.fromkeys((c.real, c.size) for c in cells):
+            if time.monotonic() > end:
+                break
+            start = time.monotonic()
+            random = Random(f"{args.seed} {real} {size}")
+            mine = [c for c in cells if (c.real, c.size) == (real, size)]
+            random.shuffle(mine)
+            folder, done = data(real, size, args.seed, args.work), 0
+            for batch in batches(mine, args.memory * 1e9):
+                if time.monotonic() > end:
+                    break
+                for opened in measure(batch, programs, folder, args.cell, random):
+                    out.writerow(opened.record())
+                    done += 1
+                    if opened.wrong:
+                        wrong += 1
+                        print(f"{opened.cell}: {opened.wrong}", flush=True)
+                file.flush()
+            if size > SMALL:
+                shutil.rmtree(folder)
+            print(f"{real} {size}: {done} of {len(mine)} cells, {time.monotonic() - start:.1f} s", flush=True)
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("-o", dest="out", type=Path, default=Path("tridiag.csv"), metavar="FILE", help="(default: tridiag.csv)")
+    add("--work", type=Path, default=Path("build/tridiag"), metavar="DIR", help="scratch (default: build/tridiag)")
+    add("--build-only", action="store_true", help="compile, and write the data of sizes up to 10^7")
+    add("--sizes", default="", metavar="N,N", help="(default: all 37)")
+    add("--largest", type=float, default=1e7, metavar="N", help="leave out larger sizes (default: 1e7)")
+    add("--reals", default="f64,f32")
+    add("--cell", type=float, default=0.15, metavar="S", help=f"time of a cell, or {FEWEST} solves (default: 0.15)")
+    add("--time", type=float, default=math.inf, metavar="S", help="stop after so many seconds, builds included")
+    add("--memory", type=float, default=16, metavar="GB", help="of the programs loaded together (default: 16)")
+    add(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="compilers side by side (default: a core each)",
+    )
+    add("--target", choices=("cuda", "host"), default="cuda")
+    add("--arch", help="(default: that of the GPU)")
+    add("--seed", type=int, default=1)
+    add("--revision", default="", help="git revision, where this is no checkout")
+    args = parser.parse_args()
+    end = time.monotonic() + args.time
+    args.work = args.work.absolute()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    have = known(args.out)
+    cells = [c for c in wanted(args) if c not in have]
+    start = time.monotonic()
+    programs = prepare(args, cells)
+    print(
+        f"{len(programs)} programs, {len(cells)} cells to measure: ready in {time.monotonic() - start:.1f} s",
+        flush=True,
+    )
+    if args.build_only:
+        return 0
+    chosen = choose_target(args.target, args.arch)
+    about = {
+        "machine": asdict(machine_facts(chosen.target.value, chosen.arch)), "seed": args.seed,
+        "revision": args.revision or revision(ROOT), "mpi": require_mpi().describe(), "command": sys.argv[1:],
+    }  # fmt: skip
+    args.out.with_suffix(".json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    return 1 if campaign(args, programs, cells, end) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
