@@ -262,7 +262,7 @@ def main() -> int:
         type=int,
         default=os.cpu_count() or 1,
         metavar="N",
-        help="compilers side by side (default: a core each)",
+        help="compilers at a time (default: one a core)",
     )
     add("--target", choices=("cuda", "host"), default="cuda")
     add("--arch", help="(default: that of the GPU)")

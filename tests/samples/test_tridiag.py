@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,7 +20,7 @@ from dagc.run.bench import run_bench
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.toolchain import require_mpi
-from tests.emit.build import graph, plan, write
+from tests.emit.build import ROOT, graph, plan, write
 from tests.run.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
@@ -109,3 +113,51 @@ def test_tolerance_is_that_of_the_type() -> None:
 def test_page_says_how_many_orders_there_are() -> None:
     space = Space(graph(TRIDIAG, chunks="2", streams="2"))
     assert f"{space.count()} orders" in (SAMPLES / "tridiag/README.md").read_text(encoding="utf-8")
+
+
+# ---- benchmarks/gpu/tridiag.py ------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark as a module; its dataclasses look for it in `sys.modules`, and it adds to `sys.path`."""
+    spec = importlib.util.spec_from_file_location("benchmark_tridiag", ROOT / "benchmarks/gpu/tridiag.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "benchmark_tridiag", module)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_benchmark_has_the_published_sizes_and_goes_on_where_it_ended(bench: ModuleType, tmp_path: Path) -> None:
+    assert (len(bench.SIZES), bench.SIZES[0], bench.SIZES[-1]) == (37, 100, 10**8)
+    file = tmp_path / "t.csv"
+    assert bench.known(file) == set()
+    file.write_text(",".join(bench.COLUMNS) + "\nf64,100,4,1,9.0,8.0,10.0,25,True\nf64,100,8,1,9.", encoding="utf-8")
+    assert bench.known(file) == {bench.Cell("f64", 100, 4, 1)}
+    assert file.read_text(encoding="utf-8").endswith("True\n")
+
+
+def test_benchmark_loads_together_what_fits(bench: ModuleType) -> None:
+    cells = [bench.Cell("f64", 1000, 64, chunks) for chunks in bench.CHUNKS]
+    of_two = list(bench.batches(cells, 2.5 * cells[0].memory))
+    assert of_two == [cells[:2], cells[2:4], cells[4:]]
+    assert [len(batch) for batch in bench.batches(cells, 0)] == [1] * 6
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_benchmark_writes_a_line_a_cell(tmp_path: Path) -> None:
+    """In a process of its own: it starts MPI."""
+    out = tmp_path / "t.csv"
+    few = "import tridiag; tridiag.SUBSYSTEMS, tridiag.CHUNKS = (8, 64), (1, 2); raise SystemExit(tridiag.main())"
+    argv = ["--target", "host", "--sizes", "100,203", "--reals", "f32", "--cell", "0.001", "--jobs", "1"]
+    command = [sys.executable, "-c", few, *argv, "-o", str(out), "--work", str(tmp_path / "work")]
+    for _ in range(2):  # the second time, all is there
+        subprocess.run(command, cwd=ROOT / "benchmarks/gpu", check=True)
+        lines = out.read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 1 + 8
+        assert all(line.endswith(",True") for line in lines[1:])
