@@ -52,7 +52,7 @@ CHUNKS = (1, 2, 4, 8, 16, 32)
 SIZES = tuple(sorted([d * 10**i for i in range(2, 8) for d in (1, 2, 4, 5, 8)]
                      + [4_500, 25_000, 30_000, 60_000, 70_000, 75_000, 10**8]))  # fmt: skip
 COLUMNS = ("real", "size", "m", "chunks", "median_us", "low_us", "high_us", "repeats", "verified")
-BATCH = 0.003  # seconds: long beside what calling the program costs
+BATCH = 0.002  # seconds: long beside what calling the program costs
 FEWEST, MOST = 7, 25  # timings of a cell
 SMALL = 10**7  # data up to this size are made beforehand and kept
 
