@@ -1,0 +1,77 @@
+"""Tuned files of benchmarks/gpu/oracle.py -> one CSV, and back to numbers.
+
+    python benchmarks/tune/oracle_csv.py oracle/*.db -o benchmarks/results/DATE-GPU-tune/oracle.csv.xz
+
+One row a cell: program, op, params (NAME=VALUE ...), settings (bx=32 by=8), median, low and high in microseconds (95 %
+interval of the median), launches, flush (bytes written before each launch), failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import lzma
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagc.tune.records import load_tuned
+from dagc.tune.types import Point, Settings
+
+COLUMNS = "program op params settings median_us low_us high_us launches flush failure".split()
+
+
+@dataclass(frozen=True, slots=True)
+class OracleCell:
+    """One cell of the oracle; times in seconds."""
+
+    program: str
+    op: str
+    point: Point
+    settings: Settings
+    seconds: float
+    low: float
+    high: float
+    launches: int
+    flush: int
+    failure: str
+
+
+def read_oracle(path: Path) -> Iterator[OracleCell]:
+    """The cells of a CSV that this script wrote, in its order."""
+    with lzma.open(path, "rt", newline="") as file:
+        for row in csv.DictReader(file):
+            yield OracleCell(
+                row["program"], row["op"], Point(_pairs(row["params"])), _pairs(row["settings"]),
+                float(row["median_us"] or "nan") * 1e-6, float(row["low_us"] or "nan") * 1e-6,
+                float(row["high_us"] or "nan") * 1e-6, int(row["launches"]), int(row["flush"]), row["failure"],
+            )  # fmt: skip
+
+
+def _pairs(text: str) -> tuple[tuple[str, int], ...]:
+    return tuple((name, int(value)) for name, value in (word.split("=") for word in text.split()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("-o", dest="output", type=Path, required=True)
+    args = parser.parse_args()
+    with lzma.open(args.output, "wt", newline="", preset=9) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for path in sorted(args.files):
+            tuned = load_tuned(path)
+            for cell, flush in zip(tuned.cells, tuned.flushes, strict=True):
+                low, high = cell.interval
+                times = [f"{t * 1e6:.5g}" if cell.times else "" for t in (cell.seconds, low, high)]
+                settings = " ".join(f"{n}={v}" for n, v in cell.settings)
+                writer.writerow(
+                    [path.stem, cell.op, cell.point.text, settings, *times, len(cell.times), flush, cell.failure]
+                )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
