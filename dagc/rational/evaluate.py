@@ -1,0 +1,121 @@
+"""Rational programs in NumPy: all configurations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dagc.errors import UsageError
+from dagc.rational.lower import Instruction, instructions
+from dagc.rational.program import Number, RationalProgram
+
+
+def evaluate(program: RationalProgram, values: Mapping[str, Any]) -> Any:
+    """The result for every combination that NumPy's broadcasting of the values gives: int64 or float64.
+
+    Raises UsageError where a parameter has no value.
+    """
+    return Evaluator(program, values)({})
+
+
+def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of all names that the program assigns by a step of its own, and `result`."""
+    from dagc.rational.program import assignments
+
+    run = Evaluator(program, values)
+    run({})
+    out = {a.name: run.values[a.name] for a in assignments(program.body) if a.name in run.values}
+    return {**out, **{name: run.values[made] for name, made in run.names().items() if made in run.values}}
+
+
+class Evaluator:
+    """A program with some values known: what hangs on them alone is computed once, when the object is made."""
+
+    def __init__(self, program: RationalProgram, known: Mapping[str, Any]) -> None:
+        self.program = program
+        self.values: dict[str, Any] = {}
+        for parameter in program.parameters:
+            if parameter.name in known:
+                self.values[parameter.name] = _typed(known[parameter.name], parameter.number)
+        self.left: list[Instruction] = []
+        for instruction in instructions(program):
+            if all(not isinstance(a, str) or a in self.values for a in instruction.args):
+                self._run(instruction, self.values)
+            else:
+                self.left.append(instruction)
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """The result for the values of the other parameters. Raises UsageError where one is missing."""
+        for parameter in self.program.parameters:
+            if parameter.name in values:
+                self.values[parameter.name] = _typed(values[parameter.name], parameter.number)
+            elif parameter.name not in self.values:
+                raise UsageError(f"{self.program.name}: no value for `{parameter.name}`", f"give {parameter.name}=...")
+        for instruction in self.left:
+            self._run(instruction, self.values)
+        return self.values[instructions(self.program)[-1].name]
+
+    def names(self) -> dict[str, str]:
+        """Names of the program -> names of the instructions that hold them."""
+        from dagc.rational.lower import _Lowering
+
+        lowering = _Lowering(self.program)
+        lowering.statements(self.program.body)
+        return {n: v for n, v in lowering.values.items() if isinstance(v, str)}
+
+    @staticmethod
+    def _run(i: Instruction, values: dict[str, Any]) -> None:
+        args = [values[a] if isinstance(a, str) else a for a in i.args]
+        values[i.name] = _OPERATIONS[i.operation](*args)
+
+
+def _typed(value: Any, number: Number) -> Any:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return int(value) if number is Number.INTEGER else float(value)
+    return np.asarray(value, np.int64 if number is Number.INTEGER else np.float64)
+
+
+def _array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _floordiv(a: Any, b: Any) -> Any:
+    if not _array(b):
+        return a // b if b else a * 0
+    zero = b == 0
+    return np.where(zero, 0, a // np.where(zero, 1, b)) if zero.any() else a // b
+
+
+def _ceildiv(a: Any, b: Any) -> Any:
+    return -_floordiv(-a, b)
+
+
+def _div(a: Any, b: Any) -> Any:
+    if not _array(b):
+        return a / b if b else a * 0.0
+    zero = b == 0
+    return np.where(zero, 0.0, a / np.where(zero, 1.0, b)) if zero.any() else a / b
+
+
+def _select(test: Any, then: Any, other: Any) -> Any:
+    return np.where(test, then, other) if _array(test) else (then if test else other)
+
+
+def _least(a: Any, b: Any) -> Any:
+    return np.minimum(a, b) if _array(a) or _array(b) else (a if a < b else b)
+
+
+def _most(a: Any, b: Any) -> Any:
+    return np.maximum(a, b) if _array(a) or _array(b) else (a if a > b else b)
+
+
+_OPERATIONS: dict[str, Any] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": _least, "max": _most,
+    "floordiv": _floordiv, "ceildiv": _ceildiv, "div": _div,
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: ~a if _array(a) else not a,
+    "select": _select, "copy": lambda a: a, "real": lambda a: a.astype(np.float64) if _array(a) else float(a),
+}  # fmt: skip
