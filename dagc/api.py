@@ -184,13 +184,15 @@ def compile(
     repeats: int = 20,
     mpi_takes_device_pointers: bool = False,
     force: bool = False,
+    launch: str = "fixed",
 ) -> Compiled:
     """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
 
     `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
     sync ops that prove nothing. `seconds` is the length of one
-    measurement, `repeats` their number. The set-up runs the user's Python code; nothing else here does.
+    measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
+    are compiled in. The set-up runs the user's Python code; nothing else here does.
     """
     from dagc.run.mpi_env import joined
     from dagc.run.target import choose_target
@@ -201,9 +203,11 @@ def compile(
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
         picked, number = _traversal(graph, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
+        opened, chooser = _launch(graph, launch, chosen)
         made = compile_traversal(
-            graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force
-        )
+            graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force, open=opened,
+            chooser=chooser,
+        )  # fmt: skip
         return replace(made, number=number)
 
     if run and joined() is not None:
@@ -240,6 +244,15 @@ def compile_traversal(
     files = _write_sources(plan, directory, force)  # Plan -> source files
     binary = _build(directory, plan, "bench") if build else None  # source files -> binary
     return Compiled(directory, plan, None, chosen.reason, files, binary, None, _left_out(plan))
+
+
+def _launch(graph: Graph, launch: str, chosen: TargetChoice) -> tuple[tuple[OpenTunable, ...], Chooser | None]:
+    if launch == "fixed":
+        return (), None
+    from dagc.api_tune import launch_of
+    from dagc.plan import Target
+
+    return launch_of(graph, launch, chosen.arch if chosen.target is Target.CUDA else None)
 
 
 def _run_as_rank(

@@ -11,6 +11,7 @@ from typing import NoReturn
 from dagc import __version__
 from dagc.cli_arguments import defines, file, given, natural, positive, prune, seconds, space
 from dagc.cli_results import add_commands
+from dagc.cli_tune import add_tune, run_tune
 from dagc.errors import DagcError
 
 DESCRIPTION = """\
@@ -122,6 +123,7 @@ def _compile(args: argparse.Namespace) -> int:
         repeats=args.repeats,
         mpi_takes_device_pointers=args.mpi_takes_device_pointers,
         force=args.force,
+        launch=args.launch,
     )
     if done.result is not None or not args.run:  # of several ranks, the first speaks
         print(done.render(), end="")
@@ -149,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compile(add("compile", _compile, "compile a .dag text into a CUDA + MPI program, and run it"))
 
     add_commands(add)
+    add_tune(add("tune", run_tune, "choose launch configurations: by a rational program, and by measuring its best"))
 
     count = add("count", _count, "print the exact number of implementations, without enumerating them")
     file(count)
@@ -224,6 +227,10 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
         help="vouch for an MPI that takes device pointers and cannot say so",
     )  # fmt: skip
     add("--force", action="store_true", help="write into a directory that dagc did not make")
+    add(
+        "--launch", default="fixed", metavar="fixed|TUNED",
+        help="launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)",
+    )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

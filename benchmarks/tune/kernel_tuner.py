@@ -200,7 +200,8 @@ def run_strategy(name: str, cases: Sequence[Case], caches: Sequence[Path], seeds
             own, first = [], []
             try:
                 for seed in range(seeds):
-                    tried = search(case, caches[i], name, budget, seed)
+                    # Another seed for each case: else all cases would be searched from the same few blocks.
+                    tried = search(case, caches[i], name, budget, seed * len(cases) + i)
                     if not tried:
                         raise ValueError("no legal block evaluated")
                     own.append(case.regret(tried))

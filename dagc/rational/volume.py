@@ -235,7 +235,8 @@ class _Volume:
         if not access.known:
             wide = symbol("blockDim_x") * 0 + 33
             return _Placed(access, wide, wide, sp.Integer(0), (), sp.Integer(0), times)
-        address = sp.expand(address)
+        # What is loaded and the same for all threads shifts addresses, and hardly matters.
+        address = sp.expand(address.subs({s: 0 for s in address.free_symbols if s.name.startswith("uniform_")}))
         rest = address.subs({s: 0 for s in (*t.values(), *g.values(), *(lo.counter for lo in access.loops))})
         return _Placed(access, address.coeff(t["x"], 1), address.coeff(t["y"], 1), address.coeff(g["z"], 1), tuple(loops), rest, times)
 
@@ -441,14 +442,43 @@ class _Volume:
             elif name in HARDWARE:
                 out.append(Parameter(name, Kind.HARDWARE, Number.INTEGER, *HARDWARE[name]))
             elif name in ("blockDim_x", "blockDim_y", "blockDim_z", "registers", "log2_threads"):
-                number = Number.INTEGER
-                out.append(Parameter(name, Kind.PROGRAM, number, "", "of a block" if "block" in name else "of a thread"))
+                number = Number.REAL if name == "log2_threads" else Number.INTEGER
+                out.append(Parameter(name, Kind.PROGRAM, number, "", _MEANINGS[name]))
             else:
                 out.append(Parameter(name, Kind.DATA, Number.INTEGER, "", "size"))
         return tuple(out)
 
 
+_MEANINGS = {
+    "blockDim_x": "threads of a block along x", "blockDim_y": "threads of a block along y",
+    "blockDim_z": "threads of a block along z", "registers": "of a thread", "log2_threads": "of a block",
+}  # fmt: skip
+
+
+def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
+    """1 where the grid has blocks and is within CUDA's limits, else 0. Parameters as in `volume_program`."""
+    volume = _Volume(program, op, Accesses((), ()))
+    conditions = []
+    for size, limit in zip(volume.grid, (2**31 - 1, 65535, 65535), strict=True):
+        if size != 1:
+            conditions += [size >= 1, size <= limit]
+    good = sp.Piecewise((1, sp.And(*conditions)), (0, True)) if conditions else sp.Integer(1)
+    names = sorted(s.name for s in good.free_symbols)
+    parameters = tuple(
+        Parameter(n, Kind.PROGRAM if n in _MEANINGS else Kind.DATA, Number.INTEGER, "", _MEANINGS.get(n, "size"))
+        for n in names
+    )
+    return RationalProgram(
+        f"{volume.kernel.name}_launchable", parameters, (Assign("good", good, Number.INTEGER),), "good", "",
+        "CUDA C++ Programming Guide, technical specifications",
+    )  # fmt: skip
+
+
 def explain_terms(values: Mapping[str, float]) -> str:
     """The name of the largest term of the sum: what limits the launch."""
-    terms = {n: v for n, v in values.items() if n.startswith("t_")}
-    return max(terms, key=lambda n: terms[n]).removeprefix("t_") if terms else ""
+    overlapped = {n: v for n, v in values.items() if n.startswith("t_") and n not in ("t_starts", "t_turnover")}
+    if not overlapped:
+        return ""
+    if values.get("t_starts", 0.0) > sum(overlapped.values()):
+        return "starts"
+    return max(overlapped, key=lambda n: overlapped[n]).removeprefix("t_")

@@ -1,0 +1,286 @@
+"""Choosers: which setting of a unit at which size. One decision rule, in Python and in C.
+
+A chooser has a model (a rational program that gives the time of a launch), measured bests, or both:
+
+  model alone     the setting that the model says is fastest; the first in the list (the default before all) wins ties
+  measured bests  at a size that was measured, the best there; elsewhere the best of the nearest measured size
+  both            the same, unless the model says that another setting is faster by more than MARGIN at that size
+
+The distance of two sizes is the product over the data of the larger over the smaller value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagc.graph import Graph
+from dagc.launching import Chooser, ChooserCall
+from dagc.rational.cprint import HELPERS, to_c
+from dagc.rational.evaluate import Evaluator, evaluate_all
+from dagc.rational.hardware import Hardware
+from dagc.rational.program import Kind, RationalProgram, specialise
+from dagc.rational.volume import CALIBRATION, explain_terms, launchable_program, volume_program
+from dagc.sym import Var
+from dagc.tune.legal import block_of, op_of
+from dagc.tune.types import Settings, Unit
+
+# Found on the oracle of an H200: with the best of one size kept unless the model gains 5 %, the mean regret is least.
+MARGIN = 0.05
+DEFAULT_REGISTERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """At these sizes (in the order of the chooser's data), this setting was the best of those measured."""
+
+    data: tuple[int, ...]
+    chosen: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitChooser:
+    """`data` names the per-rank scalars that it asks for; `settings[0]` is the default.
+
+    `model` gives the time of a launch in cycles, all but sizes and the block put in; None: measured bests only.
+    """
+
+    op: str
+    settings: tuple[Settings, ...]
+    data: tuple[str, ...]
+    columns: tuple[tuple[str, tuple[float, ...]], ...]  # program parameters of the model -> a value for each setting
+    model: RationalProgram | None
+    launchable: RationalProgram | None
+    anchors: tuple[Anchor, ...] = ()
+    note: str = ""
+
+    # ---- in Python ----------------------------------------------------------------------------
+
+    def times(self, sizes: Mapping[str, int]) -> list[float]:
+        """The model's time of each setting in cycles; infinite where it cannot be launched."""
+        import numpy as np
+
+        assert self.model is not None
+        known = self._known(self.model)
+        times = np.broadcast_to(Evaluator(self.model, {**known, **self._sizes(self.model, sizes)})({}), len(self.settings))
+        if self.launchable is not None:
+            known = self._known(self.launchable)
+            good = Evaluator(self.launchable, {**known, **self._sizes(self.launchable, sizes)})({})
+            times = np.where(np.broadcast_to(good, len(self.settings)) == 1, times, np.inf)
+        return [float(t) for t in times]
+
+    def choose(self, sizes: Mapping[str, int]) -> int:
+        """Index of the chosen setting."""
+        here = tuple(int(sizes[n]) for n in self.data)
+        nearest = self._nearest(here)
+        if nearest is not None and (nearest.data == here or self.model is None):
+            return nearest.chosen
+        if self.model is None:
+            return 0
+        times = self.times(sizes)
+        best = min(range(len(times)), key=lambda i: times[i])
+        if nearest is not None and times[nearest.chosen] <= (1 + MARGIN) * times[best]:
+            return nearest.chosen
+        return best
+
+    def ranked(self, sizes: Mapping[str, int]) -> list[int]:
+        """Indices of the settings that can be launched, fastest first by the model; by the list without one."""
+        if self.model is None:
+            return list(range(len(self.settings)))
+        times = self.times(sizes)
+        return sorted((i for i in range(len(times)) if times[i] < float("inf")), key=lambda i: times[i])
+
+    def why(self, sizes: Mapping[str, int], chosen: int) -> str:
+        """The largest term of the model's time: what limits the launch."""
+        if self.model is None:
+            return "measured"
+        values = {n: v[chosen] for n, v in self._known(self.model).items()}
+        return explain_terms({n: float(v) for n, v in evaluate_all(self.model, {**values, **self._sizes(self.model, sizes)}).items()})
+
+    def _known(self, program: RationalProgram) -> dict[str, Any]:
+        import numpy as np
+
+        names = {p.name for p in program.parameters}
+        return {n: np.array(v) for n, v in self.columns if n in names}
+
+    @staticmethod
+    def _sizes(program: RationalProgram, sizes: Mapping[str, int]) -> dict[str, int]:
+        return {p.name: int(sizes[p.name]) for p in program.parameters if p.name in sizes}
+
+    def _nearest(self, here: tuple[int, ...]) -> Anchor | None:
+        best, least = None, 0.0
+        for anchor in self.anchors:
+            distance = 1.0
+            for a, b in zip(anchor.data, here, strict=True):
+                distance *= (float(max(a, b)) / float(min(a, b))) if min(a, b) > 0 else float(max(a, b, 1))
+            if best is None or distance < least:
+                best, least = anchor, distance
+        return best
+
+    # ---- in C ---------------------------------------------------------------------------------
+
+    @property
+    def function(self) -> str:
+        return f"dagc_choose_{_identifier(self.op)}"
+
+    def c_text(self) -> str:
+        """C99: `static inline void dagc_choose_OP(int64_t <data>..., int64_t* <tunable>...)`. Asked again for the sizes
+        of the last call, it answers from memory."""
+        name, n = _identifier(self.op), len(self.settings)
+        tunables = [t for t, _ in self.settings[0]]
+        out = []
+        if self.model is not None:
+            out.append(to_c(self.model, f"dagc_time_{name}"))
+        if self.launchable is not None:
+            out.append(to_c(self.launchable, f"dagc_launchable_{name}"))
+        rows = ", ".join("{" + ", ".join(str(v) for _, v in s) + "}" for s in self.settings)
+        out.append(f"static const int32_t dagc_settings_{name}[{n}][{len(tunables)}] = {{{rows}}};\n")
+        for column, values in self.columns:
+            out.append(f"static const {self._column_type(column)} dagc_{column}_{name}[{n}] = {{{', '.join(_number(v) for v in values)}}};\n")
+        if self.anchors:
+            rows = ", ".join("{" + ", ".join(f"INT64_C({v})" for v in (*a.data, a.chosen)) + "}" for a in self.anchors)
+            out.append(f"static const int64_t dagc_measured_{name}[{len(self.anchors)}][{len(self.data) + 1}] = {{{rows}}};\n")
+        args = ", ".join([f"int64_t {_size(d)}" for d in self.data] + [f"int64_t* {t}_" for t in tunables])
+        out.append(f"static inline void {self.function}({args or 'void'}) {{\n{self._body(name, n)}")
+        out += [f"  *{t}_ = dagc_settings_{name}[chosen][{i}];\n" for i, t in enumerate(tunables)]
+        out.append("}\n")
+        return "".join(out)
+
+    def _column_type(self, column: str) -> str:
+        return "double" if column == "log2_threads" else "int64_t"
+
+    def _body(self, name: str, n: int) -> str:
+        same = " && ".join(["known", *(f"last[{i}] == {_size(d)}" for i, d in enumerate(self.data))])
+        lines = [
+            f"  static DAGC_THREAD int64_t last[{max(1, len(self.data))}];",
+            "  static DAGC_THREAD int known, chosen;",
+            f"  if (!({same})) {{",
+        ]
+        nearest = bool(self.anchors)
+        if nearest:
+            distance = " * ".join(f"dagc_apart(dagc_measured_{name}[i][{k}], {_size(d)})" for k, d in enumerate(self.data)) or "1.0"
+            exact = " && ".join(f"dagc_measured_{name}[near][{k}] == {_size(d)}" for k, d in enumerate(self.data)) or "1"
+            lines += [
+                "    int near = 0;",
+                "    double least = 0;",
+                f"    for (int i = 0; i < {len(self.anchors)}; ++i) {{",
+                f"      const double apart = {distance};",
+                "      if (i == 0 || apart < least) least = apart, near = i;",
+                "    }",
+                f"    chosen = (int)dagc_measured_{name}[near][{len(self.data)}];",
+            ]
+        else:
+            lines.append("    chosen = 0;")
+        if self.model is not None:
+            lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
+            lines += [
+                "      int best = -1;",
+                "      double least_time = 0, kept = 0;",
+                f"      for (int i = 0; i < {n}; ++i) {{",
+                *([f"        if (!{self._call('launchable', self.launchable, name)}) continue;"] if self.launchable else []),
+                f"        const double time = {self._call('time', self.model, name)};",
+                "        if (i == chosen) kept = time;",
+                "        if (best < 0 || time < least_time) best = i, least_time = time;",
+                "      }",
+                (f"      if (best >= 0 && !(kept > 0 && kept <= {1 + MARGIN!r} * least_time)) chosen = best;" if nearest else "      (void)kept;\n      if (best >= 0) chosen = best;"),
+                "    }",
+            ]
+        lines += [*(f"    last[{i}] = {_size(d)};" for i, d in enumerate(self.data)), "    known = 1;", "  }"]
+        return "\n".join(lines) + "\n"
+
+    def _call(self, what: str, program: RationalProgram | None, name: str) -> str:
+        assert program is not None
+        columns = {c for c, _ in self.columns}
+        args = [f"dagc_{p.name}_{name}[i]" if p.name in columns else _size(p.name) for p in program.parameters]
+        return f"dagc_{what}_{name}({', '.join(args)})"
+
+
+C_HEAD = (
+    "/* Launch configurations, chosen for the sizes at hand. Written by dagc tune. */\n"
+    + HELPERS
+    + """\
+#ifndef DAGC_THREAD
+#define DAGC_THREAD __thread
+#endif
+/* How far apart two sizes are: the larger over the smaller. */
+static inline double dagc_apart(int64_t a, int64_t b) {
+  const int64_t low = a < b ? a : b, high = a < b ? b : a;
+  return low > 0 ? (double)high / (double)low : (double)(high > 1 ? high : 1);
+}
+"""
+)
+
+
+def compiled_chooser(choosers: Sequence[UnitChooser]) -> Chooser:
+    """What a program takes in: all choosers as one C text, and the calls."""
+    calls = tuple(
+        ChooserCall(c.function, c.op, tuple(Var(d) for d in c.data), tuple(t for t, _ in c.settings[0])) for c in choosers
+    )
+    return Chooser(C_HEAD + "\n" + "\n".join(c.c_text() for c in choosers), calls)
+
+
+def unit_chooser(
+    graph: Graph,
+    unit: Unit,
+    settings: Sequence[Settings],
+    hardware: Hardware,
+    *,
+    registers: int = DEFAULT_REGISTERS,
+    anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
+    calibration: Mapping[str, float] | None = None,
+    use_model: bool = True,
+) -> UnitChooser:
+    """The chooser of a unit. `anchors`: scalars at a measured size, and the setting that was the best there.
+
+    Where the kernel's text cannot be read, the chooser has no model and its `note` says why.
+    """
+    import math
+
+    from dagc.rational.access import NotUnderstood
+
+    op, program = op_of(graph, unit), graph.program
+    blocks = [block_of(program, op, s) for s in settings]
+    columns = {
+        "blockDim_x": [float(b[0]) for b in blocks],
+        "blockDim_y": [float(b[1]) for b in blocks],
+        "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],
+    }
+    model = launchable = None
+    note = ""
+    fixed: dict[str, int | float] = {**hardware.parameters(), **{n: v for n, (v, _, _) in CALIBRATION.items()}}
+    fixed |= dict(calibration or {})
+    fixed["registers"] = registers
+    try:
+        launchable = launchable_program(program, op)
+        if use_model:
+            whole = volume_program(program, op)
+            if any(t.axis == "" for t in unit.tunables):
+                note = "the model sees the block only: settings that share a block tie"
+            model = specialise(whole, {n: v for n, v in fixed.items() if n in {p.name for p in whole.parameters}})
+    except NotUnderstood as error:
+        note = f"no model: {error.message}"
+    data = sorted(
+        {p.name for made in (model, launchable) if made is not None for p in made.parameters if p.kind is Kind.DATA}
+        or {n for sizes, _ in anchors for n in sizes}
+    )
+    used = {p.name for made in (model, launchable) if made is not None for p in made.parameters}
+    found = tuple(
+        Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors
+    )
+    return UnitChooser(
+        unit.op, tuple(settings), tuple(data), tuple((n, tuple(v)) for n, v in columns.items() if n in used), model,
+        launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(found)), note,
+    )  # fmt: skip
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _size(name: str) -> str:
+    return _identifier(name)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
