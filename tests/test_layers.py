@@ -35,8 +35,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": TYPES,
     "verify": TYPES | {"passes"},
     "space": TYPES | {"verify"},
-    "plan": TYPES,
-    "emit": TYPES | {"plan"},
+    "launching": {"source", "errors", "sym", "lang.ast", "ir", "graph"},
+    "plan": TYPES | {"launching"},
+    "emit": TYPES | {"plan", "launching"},
     "toolchain": {"errors"},
     "devices": {"errors"},
     "build": {"errors", "files", "toolchain"},
@@ -49,6 +50,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explain": TYPES | {"results", "statistics", "space", "verify", "search", "rules"},
     "doctor": {"errors", "build", "toolchain", "devices", "run"},
     "report": TYPES | {"results", "statistics", "space", "plan", "search", "rules"},
+    "rational": {"source", "errors", "sym", "lang.ast", "ir", "graph", "launching"},
+    "tune": TYPES | {"launching", "results", "statistics", "records", "rational"},
     "compiled": TYPES | {"plan", "run"},
 }
 # The top: api wires everything, cli calls api.
@@ -61,6 +64,7 @@ ONLY_IMPORTERS = {
     "pycuda": {"run"},
     "sklearn": {"rules", "search"},
     "rich": {"report"},
+    "sympy": {"rational"},
 }
 # Importing these takes longer than a small command may: never at the top of a module that a command always needs.
 HEAVY = ("lark", "jinja2", "numpy", "mpi4py", "pycuda", "scipy", "sklearn", "sympy", "rich", "sqlite3")
