@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dagc.compiled import Compiled
     from dagc.graph import Graph
     from dagc.ir import Program, Value
-    from dagc.launching import Chooser, OpenTunable
     from dagc.lang.ast import Module
+    from dagc.launching import Chooser, OpenTunable
     from dagc.plan import Plan
     from dagc.report.counting import CountReport
     from dagc.run.target import Choice as TargetChoice

@@ -124,9 +124,7 @@ def _points(program: Program, sizes: str) -> tuple[Point, ...]:
         return (Point(()),)
     longest = max(len(v) for v in trained.values())
     return tuple(
-        dict.fromkeys(
-            Point.of({n: int(v[min(i, len(v) - 1)]) for n, v in trained.items()}) for i in range(longest)
-        )
+        dict.fromkeys(Point.of({n: int(v[min(i, len(v) - 1)]) for n, v in trained.items()}) for i in range(longest))
     )
 
 
@@ -190,7 +188,7 @@ def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
     """How often the dag runs: 1 where it has no `repeat`."""
     from dagc.sym import evaluate
 
-    return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1  # type: ignore[arg-type]
+    return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
 
 
 # ---- measured -------------------------------------------------------------------------------
@@ -516,7 +514,7 @@ def _measured(
 
     from dagc.plan import Target
     from dagc.run.tuning import Timing
-    from dagc.tune.types import Cell, settings_text
+    from dagc.tune.types import settings_text
 
     made = ready.plan
     flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
@@ -528,9 +526,7 @@ def _measured(
             for cell, flushed in zip(before.cells, before.flushes, strict=True):
                 if flushed == flush:
                     cells[cell.op, cell.point, cell.settings] = cell
-        todo = [
-            Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in cells)) for w in wanted
-        ]
+        todo = [Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in cells)) for w in wanted]
         check: dict[str, list[Settings]] = {}
         for w in todo:
             check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
@@ -660,12 +656,15 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
     for unit in units(graph, tuple(tuned.choosers)):
         kept = tuned.choosers[unit.op]
         settings = [tuple(s.items()) for s in kept["settings"]]
-        anchors = [
-            (dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]
-        ]
+        anchors = [(dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]]
         out.append(
             unit_chooser(
-                graph, unit, settings, load_hardware(kept["gpu"]), registers=kept["registers"], anchors=anchors,
+                graph,
+                unit,
+                settings,
+                load_hardware(kept["gpu"]),
+                registers=kept["registers"],
+                anchors=anchors,
                 use_model=kept["method"] != "knn",
             )
         )

@@ -62,7 +62,9 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="NAMES", help="programs, comma separated (default: all)")
     parser.add_argument("--time", type=float, default=1e9, metavar="S", help="stop after so many seconds")
     parser.add_argument("--target", choices=("cuda", "host"), default="cuda")
-    parser.add_argument("--largest", type=float, default=1e18, metavar="N", help="leave out sizes whose product is larger")
+    parser.add_argument(
+        "--largest", type=float, default=1e18, metavar="N", help="leave out sizes whose product is larger"
+    )
     parser.add_argument("--cell", type=float, default=0.25, metavar="S", help="longest time of a cell (default: 0.25)")
     parser.add_argument("--prepare", action="store_true", help="compile and write the data only")
     parser.add_argument("--warm", action="store_true", help="the subset without flushing")
@@ -86,9 +88,7 @@ def main() -> int:
 
 def prepare(name: str, args: argparse.Namespace, work: Path) -> api_tune.Prepared:
     check, sizes = PROGRAMS[name]
-    plan = api_tune.plan(
-        SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target=args.target, seed=args.seed
-    )
+    plan = api_tune.plan(SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target=args.target, seed=args.seed)
     points = tuple(p for p in plan.points if _product(p) <= args.largest)
     from dataclasses import replace
 
@@ -121,16 +121,16 @@ def measure(name: str, ready: api_tune.Prepared, args: argparse.Namespace, end: 
         before = records.read()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
         wanted = [
-            api_tune.Wanted(
-                u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done)
-            )
+            api_tune.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
             for u in plan.units
             for p in plan.points
         ]
         check = {u.op: [s for s in plan.settings[u.op] if (u.op, s) not in before.checks] for u in plan.units}
         began, cells, failed = time.monotonic(), 0, 0
         left = max(0.0, end - began)
-        for result in api_tune.measure(ready, wanted, Timing(seconds=args.cell, flush=flush), check=check, seconds=left):
+        for result in api_tune.measure(
+            ready, wanted, Timing(seconds=args.cell, flush=flush), check=check, seconds=left
+        ):
             failed += bool(result.failure)
             if isinstance(result, Cell):
                 cells += 1

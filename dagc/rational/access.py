@@ -143,7 +143,8 @@ def _body(text: str) -> Node:
         if node.type == "function_definition":
             body = node.child_by_field_name("body")
             assert body is not None
-            return body
+            found: Node = body
+            return found
     raise NotUnderstood("the kernel has no body")
 
 

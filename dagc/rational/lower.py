@@ -66,7 +66,12 @@ class _Lowering:
             else:
                 self._branch(statement)
         if body and body is self.program.body:
-            self._emit_named(f"{self.program.result}_", "copy", (self.values[self.program.result],), self._number(self.values[self.program.result]))
+            self._emit_named(
+                f"{self.program.result}_",
+                "copy",
+                (self.values[self.program.result],),
+                self._number(self.values[self.program.result]),
+            )
 
     def _branch(self, branch: Branch) -> None:
         """All paths are computed, and the one that is meant is selected: nothing has effects, and nothing can fail."""

@@ -7,8 +7,7 @@ import sympy as sp
 from dagc.ir import KernelOp, Program
 from dagc.launching import AXES, kernel_of
 from dagc.rational.access import Accesses, NotUnderstood, accesses_of, symbol
-from dagc.sym import Const, Sym, Var, substitute
-from dagc.sym import Apply, Fn
+from dagc.sym import Apply, Const, Fn, Sym, Var, substitute
 
 
 def read_accesses(program: Program, op: KernelOp) -> Accesses:

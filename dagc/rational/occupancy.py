@@ -30,7 +30,9 @@ _HARDWARE = (
 )
 _UNITS = (
     Parameter("Runit", Kind.HARDWARE, Number.INTEGER, "registers", "a warp's registers are a multiple of this"),
-    Parameter("Wunit", Kind.HARDWARE, Number.INTEGER, "warps", "a multiprocessor's register limit counts so many warps"),
+    Parameter(
+        "Wunit", Kind.HARDWARE, Number.INTEGER, "warps", "a multiprocessor's register limit counts so many warps"
+    ),
     Parameter("Zunit", Kind.HARDWARE, Number.INTEGER, "bytes", "a block's shared memory is a multiple of this"),
     Parameter("Zreserved", Kind.HARDWARE, Number.INTEGER, "bytes", "of shared memory that each block costs besides"),
 )
@@ -75,7 +77,9 @@ def _plain() -> RationalProgram:
         ),
         active(sp.Integer(0)),
     )
-    warps = Assign("Wactive", sp.Min(_floor(symbol("Bactive") * t, sp.Integer(32)), wmax), Number.INTEGER, "warps", "active")
+    warps = Assign(
+        "Wactive", sp.Min(_floor(symbol("Bactive") * t, sp.Integer(32)), wmax), Number.INTEGER, "warps", "active"
+    )
     return RationalProgram("occupancy", (*_PROGRAM, *_HARDWARE), (branch, warps), "Bactive", "blocks", PLAIN)
 
 

@@ -128,7 +128,7 @@ def _check(program: str, body: tuple[Statement, ...], known: set[str]) -> set[st
                 paths.append(_check(program, inner, known))
             paths.append(_check(program, statement.otherwise, known))
             if any(path != paths[0] for path in paths):
-                odd = sorted(set.union(*paths) - set.intersection(*paths))
+                odd = sorted(set[str]().union(*paths) - paths[0].intersection(*paths))
                 raise NotRational(f"{program}: not every path assigns `{odd[0]}`")
             new = paths[0]
         known |= new
@@ -137,7 +137,7 @@ def _check(program: str, body: tuple[Statement, ...], known: set[str]) -> set[st
 
 
 def _defined(program: str, value: sp.Basic, known: set[str]) -> None:
-    unknown = sorted(s.name for s in value.free_symbols if s.name not in known)  # type: ignore[attr-defined]
+    unknown = sorted(s.name for s in value.free_symbols if s.name not in known)
     if unknown:
         raise NotRational(f"{program}: `{unknown[0]}` is used before it is assigned")
 
@@ -147,7 +147,7 @@ def specialise(program: RationalProgram, known: Mapping[str, int | float]) -> Ra
     values = {name: sp.sympify(value) for name, value in known.items()}
 
     def put(value: sp.Basic) -> sp.Basic:
-        return value.subs({s: values[s.name] for s in value.free_symbols if s.name in values})  # type: ignore[attr-defined]
+        return value.subs({s: values[s.name] for s in value.free_symbols if s.name in values})
 
     def statement(s: Statement) -> Statement:
         if isinstance(s, Assign):

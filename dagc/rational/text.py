@@ -53,7 +53,7 @@ def _name(name: str) -> str:
 
 
 def _math(value: sp.Basic) -> str:
-    names = {s: _name(s.name) for s in value.free_symbols}  # type: ignore[attr-defined]
+    names = {s: _name(s.name) for s in value.free_symbols}
     return str(sp.latex(value, symbol_names=names))
 
 

@@ -173,7 +173,9 @@ class _Volume:
             ones = to_sympy(substitute(expr, {n: Const(1) for n, _ in op.tunables}))
             full = to_sympy(expr)
             extent.append(sp.Integer(1) if ones is None else ones.subs(self.sizes))
-            free = {symbol(n): s for n, s in names.items()} | {symbol(n): sp.sympify(v) for n, v in op.tunables if n not in names}
+            free = {symbol(n): s for n, s in names.items()} | {
+                symbol(n): sp.sympify(v) for n, v in op.tunables if n not in names
+            }
             grid.append(sp.Integer(1) if full is None else full.subs(free).subs(self.sizes))
         while len(extent) < 3:
             extent.append(sp.Integer(1))
@@ -185,20 +187,31 @@ class _Volume:
         bx = self.bx
         by = self.by if self.impl.launch is not None and len(self.impl.launch.block) > 1 else sp.Integer(1)
         self.by = by
-        ex, ey, ez = (b.let(f"extent_{a}", e, "threads", f"with work along {a}", integer=True) for a, e in zip("xyz", self.extent, strict=True))
+        ex, ey, ez = (
+            b.let(f"extent_{a}", e, "threads", f"with work along {a}", integer=True)
+            for a, e in zip("xyz", self.extent, strict=True)
+        )
         self.extent = [ex, ey, ez]
         threads = b.let("threads", bx * by, "threads", "of a block", integer=True)
         warps = b.let("warps", _ceil_div(threads, WARP), "warps", "of a block", integer=True)
         blocks = b.let("blocks", self.grid[0] * self.grid[1] * self.grid[2], "blocks", "of the grid", integer=True)
         self.lx = b.let("lanes_x", sp.Min(bx, WARP), "threads", "of a warp along x", integer=True)
-        self.ly = b.let("lanes_y", sp.Min(by, _int_div(sp.Integer(WARP), self.lx)), "threads", "of a warp along y", integer=True) if by != 1 else sp.Integer(1)
+        self.ly = (
+            b.let(
+                "lanes_y", sp.Min(by, _int_div(sp.Integer(WARP), self.lx)), "threads", "of a warp along y", integer=True
+            )
+            if by != 1
+            else sp.Integer(1)
+        )
         active = blocks if one else self._active_warps(ex, ey, ez, threads)
         active = b.let("active_warps", active, "warps", "that have work", integer=True)
         sms = symbol("multiprocessors")
         resident = self._resident(threads, warps)
         busiest = b.let("busiest", _ceil_div(blocks, sms), "blocks", "on the busiest SM", integer=True)
         together = b.let("together", sp.Min(resident, busiest) * warps, "warps", "resident on it", integer=True)
-        on_sm = b.let("warps_sm", sp.Float(1) * busiest * active / blocks, "warps", "with work, on the busiest SM, in all")
+        on_sm = b.let(
+            "warps_sm", sp.Float(1) * busiest * active / blocks, "warps", "with work, on the busiest SM, in all"
+        )
         return self._time(threads, warps, blocks, active, resident, busiest, together, on_sm)
 
     def _active_warps(self, ex: sp.Expr, ey: sp.Expr, ez: sp.Expr, threads: sp.Expr) -> sp.Expr:
@@ -209,13 +222,26 @@ class _Volume:
             narrow = _ceil_div(ex, bx) * ey * ez
         else:
             rows = b.let("whole_y", _int_div(ey, by), integer=True)
-            narrow = _ceil_div(ex, bx) * (rows * sp.Max(1, _int_div(threads, sp.Integer(WARP))) + _ceil_div((ey - rows * by) * bx, sp.Integer(WARP))) * ez
+            narrow = (
+                _ceil_div(ex, bx)
+                * (
+                    rows * sp.Max(1, _int_div(threads, sp.Integer(WARP)))
+                    + _ceil_div((ey - rows * by) * bx, sp.Integer(WARP))
+                )
+                * ez
+            )
         return sp.Piecewise((wide, bx >= WARP), (narrow, True))
 
     def _resident(self, threads: sp.Expr, warps: sp.Expr) -> sp.Expr:
         """Blocks on an SM at a time, by threads, blocks and registers."""
         registers = symbol("registers")
-        allocated = self.b.let("warp_registers", 256 * _ceil_div(registers * WARP, sp.Integer(256)), "registers", "a warp is given", integer=True)
+        allocated = self.b.let(
+            "warp_registers",
+            256 * _ceil_div(registers * WARP, sp.Integer(256)),
+            "registers",
+            "a warp is given",
+            integer=True,
+        )
         by_threads = _int_div(symbol("max_threads_per_multiprocessor"), WARP * warps)
         by_registers = _int_div(symbol("registers_per_multiprocessor"), allocated * warps)
         most = sp.Min(symbol("max_blocks_per_multiprocessor"), by_threads, by_registers)
@@ -237,15 +263,28 @@ class _Volume:
             return _Placed(access, wide, wide, sp.Integer(0), (), sp.Integer(0), times)
         # What is loaded and the same for all threads shifts addresses, and hardly matters.
         address = sp.expand(address.subs({s: 0 for s in address.free_symbols if s.name.startswith("uniform_")}))
-        rest = address.subs({s: 0 for s in (*t.values(), *g.values(), *(lo.counter for lo in access.loops))})
-        return _Placed(access, address.coeff(t["x"], 1), address.coeff(t["y"], 1), address.coeff(g["z"], 1), tuple(loops), rest, times)
+        rest = address.subs(dict.fromkeys((*t.values(), *g.values(), *(lo.counter for lo in access.loops)), 0))
+        return _Placed(
+            access,
+            address.coeff(t["x"], 1),
+            address.coeff(t["y"], 1),
+            address.coeff(g["z"], 1),
+            tuple(loops),
+            rest,
+            times,
+        )
 
     def _average(self, trips: sp.Expr) -> sp.Expr:
         """Trips of the thread in the middle of the grid."""
         zero = {symbol(f"threadIdx_{a}"): 0 for a in "xyz"}
         middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
         found = sp.simplify(trips.subs(zero).subs(middle)) if trips.free_symbols & set(middle) else trips.subs(zero)
-        value = self.b.let("trips", sp.Float(1) * found if not found.is_Integer else sp.Float(found), "", "iterations of a loop, in the middle of the grid")
+        value = self.b.let(
+            "trips",
+            sp.Float(1) * found if not found.is_Integer else sp.Float(found),
+            "",
+            "iterations of a loop, in the middle of the grid",
+        )
         return value
 
     def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
@@ -255,7 +294,9 @@ class _Volume:
         total, power = sp.Integer(1), 2
         whole = self.b.let("stride", stride, "elements", integer=True)
         while power <= most:
-            total = total + sp.Piecewise((power // 2, sp.Eq(whole - power * _int_div(whole, sp.Integer(power)), 0)), (0, True))
+            total = total + sp.Piecewise(
+                (power // 2, sp.Eq(whole - power * _int_div(whole, sp.Integer(power)), 0)), (0, True)
+            )
             power *= 2
         return self.b.let("stride_gcd", total, "", f"greatest common divisor of a stride and {most}", integer=True)
 
@@ -275,7 +316,13 @@ class _Volume:
         banks_x = sp.Min(nx, _int_div(sp.Integer(BANKS), gx)) if p.x != 0 else sp.Integer(1)
         banks_y = sp.Min(ny, _int_div(sp.Integer(BANKS), gy)) if p.y != 0 else sp.Integer(1)
         banks = sp.Min(_int_div(sp.Integer(BANKS), sp.Min(gx, gy)), banks_x * banks_y)
-        return self.b.let("passes", _ceil_div(nx * ny * words, sp.Max(1, banks)), "cycles", "bank conflicts of a request", integer=True)
+        return self.b.let(
+            "passes",
+            _ceil_div(nx * ny * words, sp.Max(1, banks)),
+            "cycles",
+            "bank conflicts of a request",
+            integer=True,
+        )
 
     def _row_bytes(self, p: _Placed) -> sp.Expr:
         """Bytes from the first to the last lane along x; one element where they lie far apart."""
@@ -308,7 +355,12 @@ class _Volume:
         ny = self.ly if p.y != 0 else sp.Integer(1)
         if p.y != 0 and not self._wide(p.y) and abs(int(p.y)) * element < size:
             return sp.Max(sp.Float(1), sp.Float(1) * ((ny - 1) * abs(int(p.y)) * element + row) / size)
-        return self.b.let("touched", sp.Max(sp.Float(1), sp.Float(1) * (row + size - self._alignment(p, size)) / size) * ny, "", f"pieces of {size} bytes of a request")
+        return self.b.let(
+            "touched",
+            sp.Max(sp.Float(1), sp.Float(1) * (row + size - self._alignment(p, size)) / size) * ny,
+            "",
+            f"pieces of {size} bytes of a request",
+        )
 
     def _load_cycles(self, p: _Placed) -> sp.Expr:
         if self.accesses.one_thread:
@@ -322,7 +374,10 @@ class _Volume:
         if not p.access.known:
             return sp.Float(WARP * float(STORE_LINE_CYCLES)), sp.Float(0)
         rows, row = self._rows(p), self._row_bytes(p)
-        cycles = sp.Max(sp.Float(STORE_LINE_CYCLES) * self._touched(p, LINE), sp.Float(1) * rows * sp.Min(row, LINE) / STORE_BYTES_A_CYCLE)
+        cycles = sp.Max(
+            sp.Float(STORE_LINE_CYCLES) * self._touched(p, LINE),
+            sp.Float(1) * rows * sp.Min(row, LINE) / STORE_BYTES_A_CYCLE,
+        )
         aligned = p.access.size * self._gcd(p.y, SECTOR // p.access.size) if p.y != 0 else sp.Integer(SECTOR)
         return cycles, sp.Float(1) * rows * 2 * (1 - sp.Float(1) * aligned / SECTOR)
 
@@ -347,7 +402,12 @@ class _Volume:
         p, element = members[0], members[0].access.size
         rows = [sp.expand(m.offset).coeff(p.y, 1) if p.y != 0 and self._wide(p.y) else sp.Integer(0) for m in members]
         more_rows = max(rows) - min(rows) if all(r.is_Integer for r in rows) else sp.Integer(0)
-        rests = [sp.expand(m.offset - r * p.y - (sp.expand(m.offset).coeff(p.z, 1) * p.z if p.z != 0 and self._wide(p.z) else 0)) for m, r in zip(members, rows, strict=True)]
+        rests = [
+            sp.expand(
+                m.offset - r * p.y - (sp.expand(m.offset).coeff(p.z, 1) * p.z if p.z != 0 and self._wide(p.z) else 0)
+            )
+            for m, r in zip(members, rows, strict=True)
+        ]
         small = [r for r in rests if r.is_Integer]
         more_x = (max(small) - min(small)) if small and p.x != 0 and abs(p.x) == 1 else sp.Integer(0)
         dimensions = [
@@ -360,7 +420,7 @@ class _Volume:
         run, many, ragged = sp.sympify(element), sp.Float(1), []
         for d in sorted((d for d in known if not d.wide), key=lambda d: abs(int(d.stride))):
             step = abs(int(d.stride)) * element
-            if step <= SECTOR or many == 1 and run != element:
+            if step <= SECTOR or (many == 1 and run != element):
                 run = run + (d.count - 1) * step
             else:
                 many = many * d.count
@@ -386,20 +446,66 @@ class _Volume:
         placed = [self._placed(a) for a in self.accesses.accesses if not a.shared]
         requests = b.let("requests", sum((p.times for p in placed), sp.Float(0)), "", "loads and stores of a warp")
         operations = b.let("operations", self._operations(), "", "arithmetic of a warp")
-        loads = b.let("load_cycles", sum((p.times * self._load_cycles(p) for p in placed if not p.access.store), sp.Float(0)), "cycles", "of the L1 cache for a warp's loads")
+        loads = b.let(
+            "load_cycles",
+            sum((p.times * self._load_cycles(p) for p in placed if not p.access.store), sp.Float(0)),
+            "cycles",
+            "of the L1 cache for a warp's loads",
+        )
         stores = [(p, *self._store_cycles(p)) for p in placed if p.access.store]
-        store_cycles = b.let("store_cycles", sum((p.times * n for p, n, _ in stores), sp.Float(0)), "cycles", "of the L1 cache for a warp's stores")
-        partial = b.let("partial_sectors", sum((p.times * n for p, _, n in stores), sp.Float(0)), "", "that a warp writes in part")
-        sectors = b.let("sectors", sum((p.times * (sp.Float(1) if one else self._touched(p, SECTOR)) for p in placed), sp.Float(0)), "", "that a warp asks for")
-        lines = b.let("lines", sum((self._touched(p, LINE) for p in placed if p.loops and not p.access.store), sp.Float(0)), "", "in use by a warp in an iteration")
-        nx, ny = (sp.Integer(1), sp.Integer(1)) if one else (sp.Min(self.bx, self.extent[0]), sp.Min(self.by, self.extent[1]))
+        store_cycles = b.let(
+            "store_cycles",
+            sum((p.times * n for p, n, _ in stores), sp.Float(0)),
+            "cycles",
+            "of the L1 cache for a warp's stores",
+        )
+        partial = b.let(
+            "partial_sectors", sum((p.times * n for p, _, n in stores), sp.Float(0)), "", "that a warp writes in part"
+        )
+        sectors = b.let(
+            "sectors",
+            sum((p.times * (sp.Float(1) if one else self._touched(p, SECTOR)) for p in placed), sp.Float(0)),
+            "",
+            "that a warp asks for",
+        )
+        lines = b.let(
+            "lines",
+            sum((self._touched(p, LINE) for p in placed if p.loops and not p.access.store), sp.Float(0)),
+            "",
+            "in use by a warp in an iteration",
+        )
+        nx, ny = (
+            (sp.Integer(1), sp.Integer(1))
+            if one
+            else (sp.Min(self.bx, self.extent[0]), sp.Min(self.by, self.extent[1]))
+        )
         clusters = self._clusters(placed)
-        unique = b.let("block_sectors", sum((self._unique(m, nx, ny, sp.Integer(1), False) for m in clusters), sp.Float(0)), "", "unique ones of a block")
+        unique = b.let(
+            "block_sectors",
+            sum((self._unique(m, nx, ny, sp.Integer(1), False) for m in clusters), sp.Float(0)),
+            "",
+            "unique ones of a block",
+        )
         whole = (sp.Integer(1), sp.Integer(1), sp.Integer(1)) if one else tuple(self.extent)
-        memory = b.let("memory_bytes", sum((self._unique(m, whole[0], whole[1], whole[2], True) for m in clusters), sp.Float(0)), "bytes", "unique ones of the grid")
-        misses = b.let("miss_share", sp.Min(sp.Float(1), unique * blocks / sp.Max(sp.Float(1), sectors * active)), "", "of the sectors that are asked for")
+        memory = b.let(
+            "memory_bytes",
+            sum((self._unique(m, whole[0], whole[1], whole[2], True) for m in clusters), sp.Float(0)),
+            "bytes",
+            "unique ones of the grid",
+        )
+        misses = b.let(
+            "miss_share",
+            sp.Min(sp.Float(1), unique * blocks / sp.Max(sp.Float(1), sectors * active)),
+            "",
+            "of the sectors that are asked for",
+        )
         waves = b.let("waves", sp.Max(sp.Float(1), sp.Float(1) * busiest / resident), "", "of blocks on an SM")
-        thrash = b.let("thrash", sp.Max(sp.Float(0), together * lines * LINE / symbol("l1_bytes") - 1), "", "working set beyond the L1 cache, in its sizes")
+        thrash = b.let(
+            "thrash",
+            sp.Max(sp.Float(0), together * lines * LINE / symbol("l1_bytes") - 1),
+            "",
+            "working set beyond the L1 cache, in its sizes",
+        )
         schedulers = sp.Min(4, sp.Max(sp.Float(1), sp.Min(on_sm, together)))
         terms = {
             "issue": (on_sm * (requests + operations) * c["c_issue"] / schedulers, "instructions"),
@@ -413,9 +519,19 @@ class _Volume:
         for name, (value, meaning) in terms.items():
             b.let(f"t_{name}", value, "cycles", meaning)
         starts = b.let("t_starts", blocks * c["c_start"], "cycles", "to start the blocks")
-        turnover = b.let("t_turnover", sp.Float(1) * busiest / resident * (warps * c["turn_warp"] + c["turn_block"]), "cycles", "places empty between blocks")
+        turnover = b.let(
+            "t_turnover",
+            sp.Float(1) * busiest / resident * (warps * c["turn_warp"] + c["turn_block"]),
+            "cycles",
+            "places empty between blocks",
+        )
         doublings = symbol("log2_threads")
-        shape = b.let("shape_factor", 1 + c["shape"] * (doublings - c["shape_best"]) ** 2, "", "preference for blocks of middle size")
+        shape = b.let(
+            "shape_factor",
+            1 + c["shape"] * (doublings - c["shape_best"]) ** 2,
+            "",
+            "preference for blocks of middle size",
+        )
         total = sum((sp.Symbol(f"t_{n}", real=True) for n in terms), sp.Float(0))
         b.let("time", shape * (sp.Max(total, starts) + c["launch"] + turnover), "cycles", "of the launch")
         return RationalProgram(

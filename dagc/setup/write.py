@@ -25,9 +25,7 @@ from dagc.setup.messages import Matching
 SCHEMA_VERSION = 1
 
 
-def run_setup(
-    program: Program, base_dir: Path, ranks: int, seed: int, out: Path, *, references: bool = True
-) -> None:
+def run_setup(program: Program, base_dir: Path, ranks: int, seed: int, out: Path, *, references: bool = True) -> None:
     """Write the arrays of `ranks` ranks into `out`, all or nothing; without `references` none to compare with.
 
     `base_dir` is the folder that the set-up's file name is relative to: that of the `.dag`. An earlier output of this

@@ -63,7 +63,9 @@ class UnitChooser:
 
         assert self.model is not None
         known = self._known(self.model)
-        times = np.broadcast_to(Evaluator(self.model, {**known, **self._sizes(self.model, sizes)})({}), len(self.settings))
+        times = np.broadcast_to(
+            Evaluator(self.model, {**known, **self._sizes(self.model, sizes)})({}), len(self.settings)
+        )
         if self.launchable is not None:
             known = self._known(self.launchable)
             good = Evaluator(self.launchable, {**known, **self._sizes(self.launchable, sizes)})({})
@@ -96,7 +98,9 @@ class UnitChooser:
         if self.model is None:
             return "measured"
         values = {n: v[chosen] for n, v in self._known(self.model).items()}
-        return explain_terms({n: float(v) for n, v in evaluate_all(self.model, {**values, **self._sizes(self.model, sizes)}).items()})
+        return explain_terms(
+            {n: float(v) for n, v in evaluate_all(self.model, {**values, **self._sizes(self.model, sizes)}).items()}
+        )
 
     def _known(self, program: RationalProgram) -> dict[str, Any]:
         import numpy as np
@@ -137,10 +141,14 @@ class UnitChooser:
         rows = ", ".join("{" + ", ".join(str(v) for _, v in s) + "}" for s in self.settings)
         out.append(f"static const int32_t dagc_settings_{name}[{n}][{len(tunables)}] = {{{rows}}};\n")
         for column, values in self.columns:
-            out.append(f"static const {self._column_type(column)} dagc_{column}_{name}[{n}] = {{{', '.join(_number(v) for v in values)}}};\n")
+            out.append(
+                f"static const {self._column_type(column)} dagc_{column}_{name}[{n}] = {{{', '.join(_number(v) for v in values)}}};\n"
+            )
         if self.anchors:
             rows = ", ".join("{" + ", ".join(f"INT64_C({v})" for v in (*a.data, a.chosen)) + "}" for a in self.anchors)
-            out.append(f"static const int64_t dagc_measured_{name}[{len(self.anchors)}][{len(self.data) + 1}] = {{{rows}}};\n")
+            out.append(
+                f"static const int64_t dagc_measured_{name}[{len(self.anchors)}][{len(self.data) + 1}] = {{{rows}}};\n"
+            )
         args = ", ".join([f"int64_t {_size(d)}" for d in self.data] + [f"int64_t* {t}_" for t in tunables])
         out.append(f"static inline void {self.function}({args or 'void'}) {{\n{self._body(name, n)}")
         out += [f"  *{t}_ = dagc_settings_{name}[chosen][{i}];\n" for i, t in enumerate(tunables)]
@@ -159,8 +167,13 @@ class UnitChooser:
         ]
         nearest = bool(self.anchors)
         if nearest:
-            distance = " * ".join(f"dagc_apart(dagc_measured_{name}[i][{k}], {_size(d)})" for k, d in enumerate(self.data)) or "1.0"
-            exact = " && ".join(f"dagc_measured_{name}[near][{k}] == {_size(d)}" for k, d in enumerate(self.data)) or "1"
+            distance = (
+                " * ".join(f"dagc_apart(dagc_measured_{name}[i][{k}], {_size(d)})" for k, d in enumerate(self.data))
+                or "1.0"
+            )
+            exact = (
+                " && ".join(f"dagc_measured_{name}[near][{k}] == {_size(d)}" for k, d in enumerate(self.data)) or "1"
+            )
             lines += [
                 "    int near = 0;",
                 "    double least = 0;",
@@ -178,12 +191,20 @@ class UnitChooser:
                 "      int best = -1;",
                 "      double least_time = 0, kept = 0;",
                 f"      for (int i = 0; i < {n}; ++i) {{",
-                *([f"        if (!{self._call('launchable', self.launchable, name)}) continue;"] if self.launchable else []),
+                *(
+                    [f"        if (!{self._call('launchable', self.launchable, name)}) continue;"]
+                    if self.launchable
+                    else []
+                ),
                 f"        const double time = {self._call('time', self.model, name)};",
                 "        if (i == chosen) kept = time;",
                 "        if (best < 0 || time < least_time) best = i, least_time = time;",
                 "      }",
-                (f"      if (best >= 0 && !(kept > 0 && kept <= {1 + MARGIN!r} * least_time)) chosen = best;" if nearest else "      (void)kept;\n      if (best >= 0) chosen = best;"),
+                (
+                    f"      if (best >= 0 && !(kept > 0 && kept <= {1 + MARGIN!r} * least_time)) chosen = best;"
+                    if nearest
+                    else "      (void)kept;\n      if (best >= 0) chosen = best;"
+                ),
                 "    }",
             ]
         lines += [*(f"    last[{i}] = {_size(d)};" for i, d in enumerate(self.data)), "    known = 1;", "  }"]
@@ -215,7 +236,8 @@ static inline double dagc_apart(int64_t a, int64_t b) {
 def compiled_chooser(choosers: Sequence[UnitChooser]) -> Chooser:
     """What a program takes in: all choosers as one C text, and the calls."""
     calls = tuple(
-        ChooserCall(c.function, c.op, tuple(Var(d) for d in c.data), tuple(t for t, _ in c.settings[0])) for c in choosers
+        ChooserCall(c.function, c.op, tuple(Var(d) for d in c.data), tuple(t for t, _ in c.settings[0]))
+        for c in choosers
     )
     return Chooser(C_HEAD + "\n" + "\n".join(c.c_text() for c in choosers), calls)
 
@@ -265,9 +287,7 @@ def unit_chooser(
         or {n for sizes, _ in anchors for n in sizes}
     )
     used = {p.name for made in (model, launchable) if made is not None for p in made.parameters}
-    found = tuple(
-        Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors
-    )
+    found = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
     return UnitChooser(
         unit.op, tuple(settings), tuple(data), tuple((n, tuple(v)) for n, v in columns.items() if n in used), model,
         launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(found)), note,

@@ -7,7 +7,7 @@ from itertools import product
 
 from dagc import sym
 from dagc.graph import Graph
-from dagc.ir import Impl, Kernel, KernelOp, Program, Region
+from dagc.ir import Impl, KernelOp, Program, Region
 from dagc.launching import kernel_of, open_tunables
 from dagc.sym import Const, Number, Sym, substitute
 from dagc.tune.types import Settings, Unit
@@ -74,9 +74,9 @@ def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tup
     for values in product(*(t.values for t in unit.tunables)):
         settings = tuple((n, int(v)) for n, v in zip(names, values, strict=True))
         env = bindings(program, op, settings)
-        if all(_may_hold(substitute(substitute(c, env), hw)) for c in (*kernel.requires, *impl.requires)):
-            if _block_fits(program, kernel, impl, op, settings, hardware):
-                out.append(settings)
+        allowed = all(_may_hold(substitute(substitute(c, env), hw)) for c in (*kernel.requires, *impl.requires))
+        if allowed and _block_fits(program, impl, op, settings, hardware):
+            out.append(settings)
     return tuple(sorted(out, key=lambda s: s != unit.default))
 
 
@@ -89,13 +89,11 @@ def block_of(program: Program, op: KernelOp, settings: Settings) -> tuple[int, i
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
     env = bindings(program, op, settings)
-    sizes = [int(sym.evaluate(substitute(e, env), {})) for e in impl.launch.block]  # type: ignore[arg-type]
-    return (sizes + [1, 1, 1])[0], (sizes + [1, 1, 1])[1], (sizes + [1, 1, 1])[2]
+    sizes = [int(sym.evaluate(substitute(e, env), {})) for e in impl.launch.block]
+    return _three(sizes)
 
 
-def _block_fits(
-    program: Program, kernel: Kernel, impl: Impl, op: KernelOp, settings: Settings, hardware: Mapping[str, int]
-) -> bool:
+def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Settings, hardware: Mapping[str, int]) -> bool:
     if impl.launch is None:
         return True
     block = block_of(program, op, settings)
@@ -104,14 +102,19 @@ def _block_fits(
     return 0 < threads <= most and all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True))
 
 
+def _three(sizes: list[int]) -> tuple[int, int, int]:
+    x, y, z = [*sizes, 1, 1, 1][:3]
+    return x, y, z
+
+
 def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
     """The grid in blocks, for the values of the rank's scalars."""
     program, op = graph.program, op_of(graph, unit)
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
     env = bindings(program, op, settings)
-    sizes = [int(sym.evaluate(substitute(e, env), scalars)) for e in impl.launch.grid]  # type: ignore[arg-type]
-    return (sizes + [1, 1, 1])[0], (sizes + [1, 1, 1])[1], (sizes + [1, 1, 1])[2]
+    sizes = [int(sym.evaluate(substitute(e, env), scalars)) for e in impl.launch.grid]
+    return _three(sizes)
 
 
 def fits(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> bool:

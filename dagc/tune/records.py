@@ -153,9 +153,7 @@ def _connection(path: Path, program: Program, machine: Machine, resume: bool, ot
 def check_same(connection: sqlite3.Connection, path: Path, program: Program, machine: Machine, other: bool) -> None:
     found = read_program(connection)
     if dict(found.sources) != dict(program.sources):
-        raise UsageError(
-            f"{path}: tuned for another text of {found.name}", "tune again into another file with -o"
-        )
+        raise UsageError(f"{path}: tuned for another text of {found.name}", "tune again into another file with -o")
     for _, run in read_runs(connection):
         if run.machine.key != machine.key and not other:
             raise UsageError(

@@ -1,8 +1,8 @@
 """`--sizes`: which sizes of a program are meant.
 
-    NI=512,1024 NJ=512         every combination of the values
-    NI=NJ=512,1024             the same value for both
-    A; B                       several of these
+NI=512,1024 NJ=512         every combination of the values
+NI=NJ=512,1024             the same value for both
+A; B                       several of these
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What tuning talks about: units (ops with open launch parameters), points (sizes), settings, cells. Times in seconds."""
+"""What tuning talks about: units (ops with open launch parameters), points (sizes), settings, cells.
+
+Times are in seconds.
+"""
 
 from __future__ import annotations
 
