@@ -6,8 +6,8 @@ becomes P / Q, two polynomials, as a `RationalProgram`. Three things keep such a
 that the coefficients did not see, and the error that is stored comes from points that the choice did not see either.
 
 P - y Q = 0 is linear in the coefficients. Q is 1 in the middle of the points, which forbids P = Q = 0 and a pole there.
-Rows are weighted so that relative errors count, and divided by the Q of the round before (Sanathanan and Koerner), since
-P - y Q is the error times Q.
+Rows are weighted so that relative errors count, and divided by the Q of the round before (Sanathanan and Koerner),
+since P - y Q is the error times Q.
 """
 
 from __future__ import annotations
@@ -162,14 +162,14 @@ def sample_points(
         if not 1 <= low <= high:
             raise UsageError(f"range {low} to {high} of `{name}`", "give a least value of 1 or more, and the largest")
     generator = np.random.default_rng(seed)
-    low, high = (np.array([r[i] for r in ranges.values()], np.float64) for i in (0, 1))
+    least, most = (np.array([r[i] for r in ranges.values()], np.float64) for i in (0, 1))
     found: dict[tuple[int, ...], None] = {}
     for _ in range(200):
         parts = np.stack([generator.permutation(n) for _ in ranges], axis=1)
         share = (parts + generator.random(parts.shape)) / n
         # From half below the least to half above the largest, so that rounding meets the ends as often as the others.
-        drawn = np.exp(np.log(low - 0.5) + share * (np.log(high + 0.5) - np.log(low - 0.5)))
-        rows = np.clip(np.rint(drawn), low, high).astype(np.int64)
+        drawn = np.exp(np.log(least - 0.5) + share * (np.log(most + 0.5) - np.log(least - 0.5)))
+        rows = np.clip(np.rint(drawn), least, most).astype(np.int64)
         legal = np.ones(len(rows), bool) if keep is None else np.asarray(keep(rows), bool)
         found |= dict.fromkeys(map(tuple, rows[legal].tolist()))
         if len(found) >= n:
