@@ -186,6 +186,8 @@ class _Lowering:
             for value in values[1:]:
                 result = self._emit("and" if isinstance(expr, sp.And) else "or", (result, value), None)
             return result
+        if isinstance(expr, sp.ITE):  # SymPy makes it of comparisons of a Piecewise
+            return self._select(*(self._value(a) for a in expr.args))
         if isinstance(expr, sp.Not):
             return self._emit("not", (self._value(expr.args[0]),), None)
         raise NotRational(f"{self.program.name}: `{type(expr).__name__}` is no operation of a rational program: {expr}")
