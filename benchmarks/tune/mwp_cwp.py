@@ -1,0 +1,164 @@
+"""MWP-CWP and the volume model over the exhaustive oracle of a GPU: what the block that each chooses costs.
+
+    python benchmarks/tune/mwp_cwp.py benchmarks/results/2026-11-21-h200-tune/oracle.csv.xz [--grid]
+
+t_chosen / t_best over all blocks of a row (kernel and sizes), two-dimensional kernels apart. `--grid` tries other
+machine constants of MWP-CWP too: the best of them has seen the oracle, so it is a bound and no forecast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from oracle_csv import read_oracle
+
+from dagc import api
+from dagc.rational.evaluate import Evaluator
+from dagc.rational.hardware import load_hardware
+from dagc.rational.mwp_cwp import H200, machine_values, op_program
+from dagc.rational.program import RationalProgram
+from dagc.rational.volume import CALIBRATION, volume_program
+from dagc.tune.legal import op_of, units
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
+REGISTERS = 32  # of a thread: the models are asked before anything is compiled
+TWO_DIMENSIONAL = 6  # a one-dimensional kernel has six blocks, 32 to 1024
+GRID = {
+    "mem_latency": (40.0, 120.0, 270.0, 480.0, 800.0),
+    "departure_del_coal": (0.5, 1.0, 2.0, 4.0, 8.0),
+    "departure_del_uncoal": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
+    "mem_bandwidth": (4.8e12, 1e13, 3e13),
+    "issue_cycles": (0.25, 0.5, 1.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kernel at some sizes: seconds of each block."""
+
+    program: str
+    op: str
+    sizes: dict[str, int]
+    bx: np.ndarray
+    by: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def two_dimensional(self) -> bool:
+        return len(self.seconds) > TWO_DIMENSIONAL
+
+    def known(self) -> dict[str, Any]:
+        """Program and data parameters. A loop that a kernel starts from a loaded index is taken half-way."""
+        sizes = {n.lower(): v for n, v in self.sizes.items()}
+        block = {"blockDim_x": self.bx, "blockDim_y": self.by, "log2_threads": np.log2(self.bx * self.by)}
+        return sizes | block | {"registers": REGISTERS, "uniform_k_0": sizes.get("ni", 0) // 2}
+
+    def regret(self, predicted: np.ndarray) -> float:
+        """t_chosen / t_best; of equal predictions the first."""
+        times = np.broadcast_to(predicted, self.seconds.shape)
+        return float(self.seconds[int(np.argmin(times))] / self.seconds.min())
+
+
+def rows_of(path: Path) -> list[Row]:
+    """Rows of the oracle whose every cell was measured or refused for all blocks alike."""
+    cells = defaultdict(list)
+    for cell in read_oracle(path):
+        if not cell.failure and np.isfinite(cell.seconds):
+            cells[cell.program, cell.op, cell.point.params].append((dict(cell.settings), cell.seconds))
+    out = []
+    for (program, op, params), found in cells.items():
+        bx, by = (np.array([s.get(n, 1) for s, _ in found]) for n in ("bx", "by"))
+        out.append(Row(program, op, dict(params), bx, by, np.array([t for _, t in found])))
+    return out
+
+
+def default_regret(row: Row) -> float:
+    """Of the usual default: 32 x 8, or 256."""
+    wanted = (32, 8) if row.two_dimensional else (256, 1)
+    here = np.flatnonzero((row.bx == wanted[0]) & (row.by == wanted[1]))
+    return float(row.seconds[here[0]] / row.seconds.min())
+
+
+def line(name: str, regrets: list[float], defaults: list[float]) -> str:
+    """A row of the table."""
+    r, d = np.array(regrets), np.array(defaults)
+    mean = np.exp(np.log(r).mean())
+    near, worse = int((r <= 1.05).sum()), int((r > 1.02 * d).sum())
+    return f"| {name} | {mean:.3f} | {np.median(r):.3f} | {r.max():.2f} | {near} of {len(r)} | {worse} of {len(r)} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("oracle", type=Path)
+    parser.add_argument("--gpu", default="h200")
+    parser.add_argument("--grid", action="store_true")
+    args = parser.parse_args()
+    hardware = load_hardware(args.gpu)
+    calibration = {n: v for n, (v, _, _) in CALIBRATION.items()}
+    rows = rows_of(args.oracle)
+    models: dict[tuple[str, str], tuple[RationalProgram, RationalProgram]] = {}
+    for path in sorted(SAMPLES.glob("*.dag")):
+        graph = api.load_graph(path)
+        for unit in units(graph):
+            op = op_of(graph, unit)
+            models[path.stem, unit.op] = (op_program(graph.program, op), volume_program(graph.program, op))
+    rows = [r for r in rows if (r.program, r.op) in models]
+    machine = machine_values(hardware)
+    regrets: dict[str, list[float]] = {"MWP-CWP": [], "volume": [], "default": []}
+    for row in rows:
+        mwp_cwp, volume = models[row.program, row.op]
+        regrets["MWP-CWP"].append(row.regret(Evaluator(mwp_cwp, machine | row.known())({})))
+        regrets["volume"].append(row.regret(Evaluator(volume, hardware.parameters() | calibration | row.known())({})))
+        regrets["default"].append(default_regret(row))
+    for two, title in ((True, "two-dimensional"), (False, "one-dimensional")):
+        chosen = [i for i, r in enumerate(rows) if r.two_dimensional is two]
+        print(f"\n| {title} | geometric mean | median | largest | within 5 % | over 2 % slower than the default |")
+        print("|---|---|---|---|---|---|")
+        for name, found in regrets.items():
+            print(line(name, [found[i] for i in chosen], [regrets["default"][i] for i in chosen]))
+    print("\n| kernel | rows | MWP-CWP | volume | default |\n|---|---|---|---|---|")
+    for key in sorted(models):
+        at = [i for i, r in enumerate(rows) if (r.program, r.op) == key]
+        means = [np.exp(np.mean(np.log([found[i] for i in at]))) for found in regrets.values()]
+        if at:
+            print(f"| {' '.join(key)} | {len(at)} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
+    if args.grid:
+        grid(rows, models, machine)
+    return 0
+
+
+def grid(rows: list[Row], models: dict[tuple[str, str], Any], machine: dict[str, Any]) -> None:
+    """The constants of GRID that do best on the two-dimensional rows, and leaving each program out in turn."""
+    flat = [r for r in rows if r.two_dimensional]
+    points = [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
+    # All constants at once: they are a second axis.
+    axis = {n: np.array([p[n] for p in points])[:, None] for n in GRID}
+    logs = np.empty((len(flat), len(points)))
+    for i, row in enumerate(flat):
+        times = Evaluator(models[row.program, row.op][0], machine | axis | row.known())({})
+        times = np.broadcast_to(times, (len(points), len(row.seconds)))
+        logs[i] = np.log(row.seconds[times.argmin(axis=1)] / row.seconds.min())
+    best = int(logs.mean(axis=0).argmin())
+    print(f"\nbest constants, seen: {np.exp(logs[:, best].mean()):.3f} with {points[best]}")
+    programs = np.array([r.program for r in flat])
+    unseen = np.empty(len(flat))
+    for program in sorted(set(programs)):
+        inside = programs == program
+        unseen[inside] = logs[inside, int(logs[~inside].mean(axis=0).argmin())]
+    print(f"constants chosen on the other programs: {np.exp(unseen.mean()):.3f}, largest {np.exp(unseen.max()):.2f}")
+    documented = points.index({n: H200[n] for n in GRID})
+    print(f"documented constants: {np.exp(logs[:, documented].mean()):.3f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""The MWP-CWP model as a rational program: the published one, to compare the volume model with.
+
+After Hong and Kim, "An analytical model for a GPU architecture with memory-level and thread-level parallelism
+awareness", ISCA 2009, which KLARAPTOR takes as its model E. Two numbers of warps decide: MWP, how many can wait for
+memory at once, and CWP, how many could compute while one waits. docs/mwp-cwp.md has the equations.
+
+Mended against the use that was made of it:
+- the transactions S of an uncoalesced instruction are counted per memory instruction, not per warp;
+- limits are those of the GPU at hand (a descriptor), and the blocks of a multiprocessor those that CUDA gives;
+- where no instruction goes to memory the time is the arithmetic's, and MWP below 1 overlaps nothing (it is no gain).
+
+The model knows no caches: each instruction goes to memory. That is kept, and is the largest part of its error.
+"""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from dagc.ir import KernelOp, Program
+from dagc.rational.access import Accesses, symbol
+from dagc.rational.hardware import Hardware
+from dagc.rational.model_input import read_accesses
+from dagc.rational.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement
+from dagc.rational.volume import _MEANINGS, HARDWARE, LINE, SECTOR, _Placed, _Volume
+
+SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
+
+_REAL, _INT = Number.REAL, Number.INTEGER
+COUNTS = (
+    Parameter("coal_mem_insts", Kind.DATA, _REAL, "instructions", "coalesced memory instructions of a warp"),
+    Parameter("uncoal_mem_insts", Kind.DATA, _REAL, "instructions", "uncoalesced memory instructions of a warp"),
+    Parameter("uncoal_per_mw", Kind.DATA, _REAL, "transactions", "of one uncoalesced memory instruction (S)"),
+    Parameter("load_bytes_per_warp", Kind.DATA, _REAL, "bytes", "that one memory instruction of a warp moves"),
+    Parameter("comp_insts", Kind.DATA, _REAL, "instructions", "arithmetic instructions of a warp"),
+    Parameter("synch_insts", Kind.DATA, _REAL, "instructions", "barriers of a warp"),
+    Parameter("grid_blocks", Kind.DATA, _INT, "blocks", "of the grid"),
+)
+CONFIGURATION = (
+    Parameter("threads_per_block", Kind.PROGRAM, _INT, "threads", "of a block"),
+    Parameter("resident_blocks", Kind.PROGRAM, _INT, "blocks", "that a multiprocessor holds at a time"),
+)
+MACHINE = (
+    Parameter("mem_latency", Kind.HARDWARE, _REAL, "cycles", "of a load from memory (Mem_LD)"),
+    Parameter("departure_del_coal", Kind.HARDWARE, _REAL, "cycles", "between two coalesced transactions"),
+    Parameter("departure_del_uncoal", Kind.HARDWARE, _REAL, "cycles", "between two uncoalesced transactions"),
+    Parameter("mem_bandwidth", Kind.HARDWARE, _REAL, "bytes/s", "of the GPU's memory"),
+    Parameter("issue_cycles", Kind.HARDWARE, _REAL, "cycles", "of a multiprocessor to issue an instruction of a warp"),
+    Parameter("clock", Kind.HARDWARE, _REAL, "Hz", "of a multiprocessor"),
+    Parameter("multiprocessors", Kind.HARDWARE, _INT, "", "of the GPU"),
+)
+
+# An H200 (compute capability 9.0); docs/mwp-cwp.md names the source of each.
+H200: dict[str, float] = {
+    "mem_latency": 480.0, "departure_del_coal": 2.0, "departure_del_uncoal": 2.0, "mem_bandwidth": 4.8e12,
+    "issue_cycles": 0.25,
+}  # fmt: skip
+
+
+def _s(name: str) -> sp.Symbol:
+    return sp.Symbol(name, real=True)
+
+
+def _let(name: str, value: sp.Expr, unit: str, meaning: str) -> Assign:
+    return Assign(name, value, _REAL, unit, meaning)
+
+
+def _model() -> tuple[Statement, ...]:
+    """From the names of COUNTS, CONFIGURATION and MACHINE to `time`."""
+    coal, uncoal, per, moved = (_s(p.name) for p in COUNTS[:4])
+    comp, synch, blocks = _s("comp_insts"), _s("synch_insts"), symbol("grid_blocks")
+    latency, del_coal, del_uncoal, bandwidth, issue, clock = (_s(p.name) for p in MACHINE[:6])
+    sms, threads, resident = symbol("multiprocessors"), symbol("threads_per_block"), symbol("resident_blocks")
+    n, active_sms, active = _s("n_warps"), symbol("active_sms"), symbol("active_blocks")
+    mem, mem_l, mwp, cwp, rep = _s("mem_insts"), _s("mem_l"), _s("mwp"), _s("cwp"), _s("rep")
+    comp_cycles, mem_cycles, share, departure = (
+        _s("comp_cycles"),
+        _s("mem_cycles"),
+        _s("weight_uncoal"),
+        _s("departure"),
+    )
+    between = comp_cycles / mem * _s("overlapped")
+    steps: tuple[Statement, ...] = (
+        Assign("active_sms", sp.Min(blocks, sms), _INT, "", "multiprocessors that have a block"),
+        Assign(
+            "active_blocks", sp.Min(resident, sp.ceiling(blocks / sms)), _INT, "blocks", "of a multiprocessor at a time"
+        ),
+        _let("n_warps", sp.Float(1) * active * sp.ceiling(threads / 32), "warps", "of a multiprocessor at a time (N)"),
+        _let("rep", sp.Max(sp.Float(1), sp.Float(1) * blocks / (active * active_sms)), "", "waves of blocks (#Rep)"),
+        _let("mem_insts", coal + uncoal, "instructions", "that go to memory"),
+        _let("weight_uncoal", uncoal / mem, "", "share of them that is uncoalesced"),
+        _let("mem_l_uncoal", latency + (per - 1) * del_uncoal, "cycles", "latency of an uncoalesced one"),
+        _let("mem_l", _s("mem_l_uncoal") * share + latency * (1 - share), "cycles", "latency, on average"),
+        _let("departure", del_uncoal * per * share + del_coal * (1 - share), "cycles", "from one warp to the next"),
+        _let("bw_per_warp", clock * moved / mem_l, "bytes/s", "that a warp asks for"),
+        _let("mwp_peak_bw", bandwidth / (_s("bw_per_warp") * active_sms), "warps", "that the bandwidth allows"),
+        _let("mwp", sp.Min(mem_l / departure, _s("mwp_peak_bw"), n), "warps", "waiting for memory at once (MWP)"),
+        _let("overlapped", sp.Max(sp.Float(0), mwp - 1), "warps", "that wait beside the first"),
+        _let("comp_cycles", issue * (comp + mem), "cycles", "in which a warp computes"),
+        _let("mem_cycles", _s("mem_l_uncoal") * uncoal + latency * coal, "cycles", "in which a warp waits"),
+        _let("cwp", sp.Min((mem_cycles + comp_cycles) / comp_cycles, n), "warps", "to fill one's waiting (CWP)"),
+    )
+
+    def wave(value: sp.Expr) -> tuple[Assign, ...]:
+        return (_let("wave_cycles", value, "cycles", "of one wave of blocks"),)
+
+    cases = (
+        (mem <= 0, wave(comp_cycles * n)),
+        (sp.And(mwp >= n, cwp >= n), wave(mem_cycles + comp_cycles + between)),
+        (sp.Or(cwp >= mwp, comp_cycles > mem_cycles), wave(mem_cycles * n / mwp + between)),
+    )
+    barriers = departure * _s("overlapped") * synch * active
+    return (
+        *steps,
+        Branch(cases, wave(mem_l + comp_cycles * n)),
+        _let("barrier_cycles", barriers, "cycles", "of one wave, for barriers"),
+        _let("time", (_s("wave_cycles") + _s("barrier_cycles")) * rep, "cycles", "of the launch"),
+    )
+
+
+def mwp_cwp_program() -> RationalProgram:
+    """The model in counts that someone has: measured, fitted (`dagc.rational.fit`), or read from the text."""
+    return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
+
+
+def op_program(program: Program, op: KernelOp, accesses: Accesses | None = None) -> RationalProgram:
+    """The model for a launch of `op`, its counts read from the kernel's text: no GPU is needed.
+
+    Parameters: the program's scalars (data), the block and the registers of a thread (program), MACHINE and the limits
+    of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
+    """
+    found = accesses if accesses is not None else read_accesses(program, op)
+    return _Counted(program, op, found).build()
+
+
+def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) -> dict[str, int | float]:
+    """Values of all hardware parameters: the descriptor's, and those that only this model has (default: H200)."""
+    return {**hardware.parameters(), **(H200 if machine is None else machine)}
+
+
+class _Counted(_Volume):
+    """Counts where the volume model sums up its terms; grid, warps and resident blocks are worked out alike."""
+
+    def _time(
+        self, threads: sp.Expr, warps: sp.Expr, blocks: sp.Expr, active: sp.Expr, resident: sp.Expr, busiest: sp.Expr,
+        together: sp.Expr, on_sm: sp.Expr,
+    ) -> RationalProgram:  # fmt: skip
+        zero = sp.Float(0)
+        placed = [self._placed(a) for a in self.accesses.accesses if not a.shared]
+        lines = [self._pieces(p, LINE) for p in placed]
+        whole = [self._coalesced(p, n) for p, n in zip(placed, lines, strict=True)]
+        coal = sum((p.times * w for p, w in zip(placed, whole, strict=True)), zero)
+        uncoal = sum((p.times * (1 - w) for p, w in zip(placed, whole, strict=True)), zero)
+        apart = sum((p.times * (1 - w) * n for p, w, n in zip(placed, whole, lines, strict=True)), zero)
+        moved = sum((p.times * self._pieces(p, SECTOR) * SECTOR for p in placed), zero)
+        self._count("coal_mem_insts", coal)
+        self._count("uncoal_mem_insts", uncoal)
+        transactions = self.b.let("transactions", apart, "", "of a warp's uncoalesced instructions")
+        bytes_ = self.b.let("warp_bytes", moved, "bytes", "that a warp moves")
+        self._count("uncoal_per_mw", transactions / _s("uncoal_mem_insts"))
+        self._count("load_bytes_per_warp", bytes_ / (_s("coal_mem_insts") + _s("uncoal_mem_insts")))
+        self._count("comp_insts", self._operations())
+        self._count("synch_insts", sp.Float(self.accesses.barriers))
+        self._count("grid_blocks", blocks)
+        self._count("threads_per_block", threads)
+        self._count("resident_blocks", resident)
+        body = (*self.b.body, *_model())
+        return RationalProgram(f"{self.kernel.name}_mwp_cwp", self._used(), body, "time", "cycles", SOURCE)
+
+    def _count(self, name: str, value: sp.Expr) -> None:
+        parameter = next(p for p in (*COUNTS, *CONFIGURATION) if p.name == name)
+        self.b.body.append(Assign(name, sp.sympify(value), parameter.number, parameter.unit, parameter.meaning))
+
+    def _pieces(self, p: _Placed, size: int) -> sp.Expr:
+        """Aligned pieces that a request touches. A block of one working thread touches one."""
+        return sp.Float(1) if self.accesses.one_thread else self._touched(p, size)
+
+    def _coalesced(self, p: _Placed, lines: sp.Expr) -> sp.Expr:
+        """1 where a request touches less than one line more than its lanes' data fill, so that it may be misaligned."""
+        lanes = sp.Integer(1) if self.accesses.one_thread else self.lx * self.ly
+        filled = sp.Float(p.access.size) / LINE * lanes
+        near = sp.Piecewise((sp.Integer(1), lines < 1 + sp.Max(sp.Float(1), filled)), (sp.Integer(0), True))
+        return self.b.let("coalesced", near, "", "1 where the request is coalesced, else 0", integer=True)
+
+    def _used(self) -> tuple[Parameter, ...]:
+        """Parameters of the counts, then those of the model."""
+        names = {s.name for a in self.b.body for s in a.value.free_symbols} - {a.name for a in self.b.body}
+        out = []
+        for name in sorted(names - {p.name for p in MACHINE}):
+            if name in HARDWARE:
+                out.append(Parameter(name, Kind.HARDWARE, _INT, *HARDWARE[name]))
+            elif name in _MEANINGS:
+                out.append(Parameter(name, Kind.PROGRAM, _INT, "", _MEANINGS[name]))
+            else:
+                out.append(Parameter(name, Kind.DATA, _INT, "", "size"))
+        return (*out, *MACHINE)
