@@ -1,6 +1,6 @@
 """MWP-CWP and the volume model over the exhaustive oracle of a GPU: what the block that each chooses costs.
 
-    python benchmarks/tune/mwp_cwp.py benchmarks/results/2026-11-21-h200-tune/oracle.csv.xz [--grid]
+    python -m benchmarks.tune.mwp_cwp benchmarks/results/2026-11-21-h200-tune/oracle.csv.xz [--grid]
 
 t_chosen / t_best over all blocks of a row (kernel and sizes), two-dimensional kernels apart. `--grid` tries other
 machine constants of MWP-CWP too: the best of them has seen the oracle, so it is a bound and no forecast.
@@ -12,21 +12,19 @@ import argparse
 import itertools
 import sys
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sympy as sp
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from oracle_csv import read_oracle
-
+from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
 from dagc.rational.evaluate import Evaluator
 from dagc.rational.hardware import load_hardware
 from dagc.rational.mwp_cwp import H200, machine_values, op_program
-from dagc.rational.program import RationalProgram
+from dagc.rational.program import Assign, RationalProgram
 from dagc.rational.volume import CALIBRATION, volume_program
 from dagc.tune.legal import op_of, units
 
@@ -70,7 +68,7 @@ class Row:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """Rows of the oracle whose every cell was measured or refused for all blocks alike."""
+    """The oracle by kernel and sizes, without blocks that could not be launched."""
     cells = defaultdict(list)
     for cell in read_oracle(path):
         if not cell.failure and np.isfinite(cell.seconds):
@@ -87,6 +85,17 @@ def default_regret(row: Row) -> float:
     wanted = (32, 8) if row.two_dimensional else (256, 1)
     here = np.flatnonzero((row.bx == wanted[0]) & (row.by == wanted[1]))
     return float(row.seconds[here[0]] / row.seconds.min())
+
+
+def per_warp(program: RationalProgram) -> RationalProgram:
+    """MWP-CWP with the transactions of all of a warp's instructions taken for those of one, as was published."""
+    wrong = [
+        replace(s, value=s.value * sp.Symbol("uncoal_mem_insts", real=True))
+        if isinstance(s, Assign) and s.name == "uncoal_per_mw"
+        else s
+        for s in program.body
+    ]
+    return replace(program, body=tuple(wrong))
 
 
 def line(name: str, regrets: list[float], defaults: list[float]) -> str:
@@ -114,10 +123,11 @@ def main() -> int:
             models[path.stem, unit.op] = (op_program(graph.program, op), volume_program(graph.program, op))
     rows = [r for r in rows if (r.program, r.op) in models]
     machine = machine_values(hardware)
-    regrets: dict[str, list[float]] = {"MWP-CWP": [], "volume": [], "default": []}
+    regrets: dict[str, list[float]] = {"MWP-CWP": [], "S per warp": [], "volume": [], "default": []}
     for row in rows:
         mwp_cwp, volume = models[row.program, row.op]
         regrets["MWP-CWP"].append(row.regret(Evaluator(mwp_cwp, machine | row.known())({})))
+        regrets["S per warp"].append(row.regret(Evaluator(per_warp(mwp_cwp), machine | row.known())({})))
         regrets["volume"].append(row.regret(Evaluator(volume, hardware.parameters() | calibration | row.known())({})))
         regrets["default"].append(default_regret(row))
     for two, title in ((True, "two-dimensional"), (False, "one-dimensional")):
@@ -126,7 +136,7 @@ def main() -> int:
         print("|---|---|---|---|---|---|")
         for name, found in regrets.items():
             print(line(name, [found[i] for i in chosen], [regrets["default"][i] for i in chosen]))
-    print("\n| kernel | rows | MWP-CWP | volume | default |\n|---|---|---|---|---|")
+    print("\n| kernel | rows | " + " | ".join(regrets) + " |\n" + "|---" * (2 + len(regrets)) + "|")
     for key in sorted(models):
         at = [i for i, r in enumerate(rows) if (r.program, r.op) == key]
         means = [np.exp(np.mean(np.log([found[i] for i in at]))) for found in regrets.values()]
@@ -149,15 +159,19 @@ def grid(rows: list[Row], models: dict[tuple[str, str], Any], machine: dict[str,
         times = np.broadcast_to(times, (len(points), len(row.seconds)))
         logs[i] = np.log(row.seconds[times.argmin(axis=1)] / row.seconds.min())
     best = int(logs.mean(axis=0).argmin())
-    print(f"\nbest constants, seen: {np.exp(logs[:, best].mean()):.3f} with {points[best]}")
+    words = ", ".join(f"{n} {v:g}" for n, v in points[best].items())
+    print(f"\nBest constants of the grid, seen: {np.exp(logs[:, best].mean()):.3f} ({words}).")
     programs = np.array([r.program for r in flat])
     unseen = np.empty(len(flat))
     for program in sorted(set(programs)):
         inside = programs == program
         unseen[inside] = logs[inside, int(logs[~inside].mean(axis=0).argmin())]
-    print(f"constants chosen on the other programs: {np.exp(unseen.mean()):.3f}, largest {np.exp(unseen.max()):.2f}")
-    documented = points.index({n: H200[n] for n in GRID})
-    print(f"documented constants: {np.exp(logs[:, documented].mean()):.3f}")
+    print(f"Constants chosen on the other programs: {np.exp(unseen.mean()):.3f}, largest {np.exp(unseen.max()):.2f}.")
+    print("\n| one constant changed | value: geometric mean |\n|---|---|")
+    for name, values in GRID.items():
+        at = [points.index({n: H200[n] for n in GRID} | {name: value}) for value in values]
+        means = [f"{v:g}: {np.exp(logs[:, i].mean()):.3f}" for v, i in zip(values, at, strict=True)]
+        print(f"| {name} | {', '.join(means)} |")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgr
 RIDGES = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the largest singular value
 DROPPED = 1e-12  # singular values below this part of the largest are taken for 0
 ROUNDS = 6  # of reweighting
-LEAST_Q = 0.02  # a denominator below this share of its middle is near a pole
+LEAST_Q = 0.02  # rows whose denominator is smaller are not weighted more for it
+NEAR_POLE = 2e-4  # a denominator below this share of its middle; 1 / b with b from 1 to 1000 is no pole
 SMALL = 1e-3  # values below this part of the largest are not weighted more than it
 EXACT = 1e-9  # errors below it do not tell candidates apart
 WORTH = 1.1  # how much better a candidate with more coefficients must be
@@ -250,7 +251,7 @@ def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
         return False
     between = np.random.default_rng(seed).uniform(-1, 1, (512, z.shape[1]))
     ends = np.array(list(itertools.product((-1.0, 1.0), repeat=z.shape[1]))) if z.shape[1] <= 8 else z
-    return bool((_matrix(np.vstack([z, between, ends]), below) @ b < LEAST_Q * 0.01).any())
+    return bool((_matrix(np.vstack([z, between, ends]), below) @ b < NEAR_POLE).any())
 
 
 def _errors(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents, a: Any, b: Any) -> np.ndarray:
