@@ -31,8 +31,8 @@ RIDGES = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the largest singular value
 DROPPED = 1e-12  # singular values below this part of the largest are taken for 0
 ROUNDS = 6  # of reweighting
 LEAST_Q = 0.02  # rows whose denominator is smaller are not weighted more for it
-NEAR_POLE = 2e-4  # a denominator below this share of its middle; 1 / b with b from 1 to 1000 is no pole
-SMALL = 1e-3  # values below this part of the largest are not weighted more than it
+NEAR_POLE = 1e-10  # of Q in the middle; 1 / (a b c), each from 1 to 1000, has no pole and a Q of 1e-9
+SMALL = 1e-4  # values below this part of the largest are not weighted more than it
 EXACT = 1e-9  # errors below it do not tell candidates apart
 WORTH = 1.1  # how much better a candidate with more coefficients must be
 
@@ -246,10 +246,10 @@ def _solve(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents) -> 
 
 
 def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
-    """Does Q come near 0 at the points, or between them in their box?"""
+    """Does Q change its sign at the points, or between them in their box?"""
     if len(below) == 1:
         return False
-    between = np.random.default_rng(seed).uniform(-1, 1, (512, z.shape[1]))
+    between = np.random.default_rng(seed).uniform(-1, 1, (2048, z.shape[1]))
     ends = np.array(list(itertools.product((-1.0, 1.0), repeat=z.shape[1]))) if z.shape[1] <= 8 else z
     return bool((_matrix(np.vstack([z, between, ends]), below) @ b < NEAR_POLE).any())
 

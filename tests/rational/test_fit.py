@@ -47,6 +47,21 @@ def test_a_function_with_its_pole_at_zero(points):
     assert found.held_out.largest < 1e-6
 
 
+@pytest.mark.parametrize("count", [points_needed(3, 2), 100])
+def test_blocks_of_a_grid_in_two_dimensions(count):
+    """The denominator falls to 4e-6 of its middle at the least block: small, but no pole."""
+    ranges = {"n": (256, 8192), "bx": (1, 1024), "by": (1, 1024)}
+    points = sample_points(ranges, count, 1, keep=lambda p: p[:, 1] * p[:, 2] <= 1024)
+    found = fit_rational(points, points[:, 0] ** 2 / (points[:, 1] * points[:, 2]), list(ranges), 2)
+    assert found.degrees == (2, 2)
+    assert found.held_out.largest < 1e-6
+
+
+def test_rounded_quotients_have_an_error_that_shows(points):
+    found = fit_rational(points, -(-points[:, 0] // points[:, 1]), NAMES, 2)
+    assert found.held_out.largest > 0.02
+
+
 def test_no_denominator_where_none_is_needed(points):
     found = fit_rational(points, 3.0 * points[:, 0] * points[:, 1] + 7, NAMES, 3)
     assert found.degrees == (2, 0)
