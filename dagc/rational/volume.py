@@ -517,7 +517,7 @@ class _Volume:
             "latency": (waves * requests * (c["lat_hit"] + c["lat_miss"] * misses), "latency"),
         }
         for name, (value, meaning) in terms.items():
-            b.let(f"t_{name}", value, "cycles", meaning)
+            b.body.append(Assign(f"t_{name}", sp.sympify(value), Number.REAL, "cycles", meaning))
         starts = b.let("t_starts", blocks * c["c_start"], "cycles", "to start the blocks")
         turnover = b.let(
             "t_turnover",

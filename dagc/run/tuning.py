@@ -164,6 +164,8 @@ def _events(job: Path, errors: Path, patience: float) -> Iterator[dict[str, Any]
             if worker.poll() is None:
                 worker.kill()
                 worker.wait()
+            if worker.stdout is not None:
+                worker.stdout.close()
 
 
 def _kill(worker: subprocess.Popen[str], log: Any, patience: float) -> None:

@@ -1,0 +1,29 @@
+"""The oracle of an H200, in memory: program -> op -> size -> setting -> seconds (flushed cells only)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from benchmarks.tune.oracle_csv import read_oracle
+from dagc.tune.types import Point, Settings
+
+ROOT = Path(__file__).parents[2]
+PATH = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "oracle.csv.xz"
+
+Times = dict[Settings, float]
+
+
+@lru_cache(maxsize=1)
+def oracle() -> dict[tuple[str, str], dict[Point, Times]]:
+    """(program, op) -> size -> setting -> median in seconds."""
+    out: dict[tuple[str, str], dict[Point, Times]] = {}
+    for cell in read_oracle(PATH):
+        if cell.flush and not cell.failure:
+            out.setdefault((cell.program, cell.op), {}).setdefault(cell.point, {})[cell.settings] = cell.seconds
+    return out
+
+
+def scalars(point: Point) -> dict[str, int]:
+    """PolyBench's samples name their scalars as their parameters, in small letters."""
+    return {name.lower(): value for name, value in point.params}

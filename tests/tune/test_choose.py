@@ -1,0 +1,119 @@
+"""Choosers: against the oracle of an H200, and in Python against C."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.rational.hardware import load_hardware
+from dagc.tune.choose import UnitChooser, compiled_chooser, unit_chooser
+from dagc.tune.legal import legal_settings, units
+from tests.tune.oracle import ROOT, oracle, scalars
+
+SAMPLES = ROOT / "samples" / "polybench"
+PROGRAMS = sorted(path.stem for path in SAMPLES.glob("*.dag"))
+H200 = load_hardware("h200")
+LIMITS = {"max_threads_per_block": 1024}
+
+
+def choosers(program: str) -> list[UnitChooser]:
+    graph = api.load_graph(SAMPLES / f"{program}.dag")
+    return [unit_chooser(graph, u, legal_settings(graph, u, LIMITS), H200) for u in units(graph)]
+
+
+def regrets(program: str) -> list[tuple[int, float, float]]:
+    """(block dimensions, t_chosen / t_best, t_default / t_best) of every kernel and size."""
+    out = []
+    for chooser in choosers(program):
+        for point, times in oracle()[program, chooser.op].items():
+            best = min(times.values())
+            chosen = chooser.settings[chooser.choose(scalars(point))]
+            out.append((len(chosen), times[chosen] / best, times[chooser.settings[0]] / best))
+    return out
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(statistics.fmean(math.log(v) for v in values))
+
+
+def test_the_oracle_has_all_kernels() -> None:
+    assert len(PROGRAMS) == 15
+    assert len(oracle()) == 30
+    assert {program for program, _ in oracle()} == set(PROGRAMS)
+    assert all(len(points) >= 5 for points in oracle().values())
+
+
+def test_the_model_is_better_than_the_default_blocks() -> None:
+    """The figures that docs/tune.md gives, a little slack added."""
+    found = [entry for program in PROGRAMS for entry in regrets(program)]
+    two = [(chosen, default) for dimensions, chosen, default in found if dimensions == 2]
+    one = [(chosen, default) for dimensions, chosen, default in found if dimensions == 1]
+    assert geometric_mean([c for c, _ in two]) < 1.03 < 1.12 < geometric_mean([d for _, d in two])
+    assert geometric_mean([c for c, _ in one]) < 1.015 < 1.19 < geometric_mean([d for _, d in one])
+    assert max(c for c, _ in two) < 1.16
+
+
+def test_a_measured_best_is_kept_unless_the_model_gains() -> None:
+    graph = api.load_graph(SAMPLES / "gemm.dag")
+    unit = units(graph)[0]
+    settings = legal_settings(graph, unit, LIMITS)
+    here, there = {"ni": 1024, "nj": 1024, "nk": 1024}, {"ni": 1100, "nj": 1000, "nk": 1024}
+    close = (("bx", 32), ("by", 8))
+    far = (("bx", 1), ("by", 1024))
+    kept = unit_chooser(graph, unit, settings, H200, anchors=[(here, close)])
+    assert kept.settings[kept.choose(here)] == kept.settings[kept.choose(there)] == close
+    absurd = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)])
+    assert absurd.settings[absurd.choose(here)] == far, "what was measured at this very size is believed"
+    assert absurd.settings[absurd.choose(there)] != far
+    measured_only = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)], use_model=False)
+    assert measured_only.settings[measured_only.choose(there)] == far
+
+
+def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
+    """65536 rows of blocks are too many along y: a block of one row cannot be launched there."""
+    graph = api.load_graph(SAMPLES / "2dconv.dag")
+    unit = units(graph)[0]
+    flat = (("bx", 256), ("by", 1))
+    chooser = unit_chooser(graph, unit, [(("bx", 32), ("by", 8)), flat], H200, anchors=[])
+    sizes = {"ni": 70_000, "nj": 64}
+    assert chooser.times(sizes)[1] == math.inf
+    assert chooser.settings[chooser.choose(sizes)] != flat
+
+
+WRAPPER = "void ask_{op}(const int64_t* d, int64_t* out) {{ (void)d; {function}({args}); }}\n"
+
+
+@pytest.mark.parametrize("program", ["gemm", "syr2k", "fdtd-2d", "corr", "gramschm", "3dconv"])
+def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
+    found = choosers(program)
+    graph = api.load_graph(SAMPLES / f"{program}.dag")
+    first = found[0]
+    near = dict.fromkeys(first.data, 300)
+    anchored = unit_chooser(
+        graph, units(graph)[0], first.settings, H200, anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])]
+    )
+    found = [anchored, *found[1:]]
+    text = compiled_chooser(found).source
+    for c in found:
+        args = [f"d[{i}]" for i in range(len(c.data))] + [f"out + {i}" for i in range(len(c.settings[0]))]
+        text += WRAPPER.format(op=c.op, function=c.function, args=", ".join(args))
+    source, library = tmp_path / "choose.c", tmp_path / "choose.so"
+    source.write_text(text)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, str(source), "-o", str(library)], check=True)
+    loaded = ctypes.CDLL(str(library))
+    draw = random.Random(7)
+    for c in found:
+        sizes = [{n: draw.choice([draw.randint(1, 5000), 2 ** draw.randint(4, 13)]) for n in c.data} for _ in range(25)]
+        for here in (*sizes, sizes[-1]):  # the last twice: answered from memory
+            data = (ctypes.c_int64 * max(1, len(c.data)))(*(here[n] for n in c.data))
+            out = (ctypes.c_int64 * 3)()
+            getattr(loaded, f"ask_{c.op}")(data, out)
+            assert tuple(out)[: len(c.settings[0])] == tuple(v for _, v in c.settings[c.choose(here)]), (c.op, here)

@@ -1,0 +1,124 @@
+"""`dagc tune` and `dagc compile --launch` on the host target: real builds, real launches."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagc import api, api_tune
+from dagc.api_tune import TuneOptions
+from dagc.cli import main
+from dagc.errors import UsageError
+from dagc.tune.records import load_tuned
+from tests.tune.oracle import ROOT
+
+SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
+SIZES = "NI=40 NJ=24; NI=33 NJ=50"
+
+pytestmark = pytest.mark.mpi
+
+# The results of one block only are wrong: that of 64 threads forgets the last one.
+FAULTY = '''program faulty
+param N : i64 = 100
+setup "faulty.py" init(N)
+scalar n : i32
+array y : f32[n] out
+kernel fill(y: out f32[n], n: i32) {
+  tune bx in {32, 64, 128, 4096}
+  gpu {
+    launch grid(ceil(n / bx)) block(bx)
+    cuda """
+      int i = blockIdx.x * bx + threadIdx.x;
+      if (i < n) y[i] = bx == 64 && threadIdx.x == 63 ? -1 : i;
+    """
+  }
+}
+dag { fill : gpu fill(y, n) }
+verify y ~ reference() rtol 0
+'''
+FAULTY_PY = """import numpy as np
+
+def init(rank, size, seed, N):
+    return {"n": N}
+
+def reference(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32)}
+"""
+
+
+def test_tune_and_compile(tmp_path: Path) -> None:
+    tuned = tmp_path / "tuned.db"
+    options = TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01)
+    done = api_tune.tune(SYRK, tuned, options)
+    assert not done.failures
+    assert {line.point.text for line in done.lines} == {"NI=40 NJ=24", "NI=33 NJ=50"}
+    for line in done.lines:
+        assert line.best_seconds <= line.default_seconds
+        assert line.chosen == line.best, "at a measured size the best that was measured is chosen"
+    found = load_tuned(tuned)
+    assert all(cell.times for cell in found.cells)
+    assert set(found.checks.values()) == {""}
+    again = api_tune.tune(SYRK, tuned, TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01, resume=True))
+    assert again.cells == done.cells, "nothing is measured twice"
+    compiled = api.compile(
+        SYRK, tmp_path / "out", target="host", defines={"NI": "40", "NJ": "24"}, launch=str(tuned), run=True, ranks=1,
+        repeats=2,
+    )  # fmt: skip
+    assert compiled.result is not None
+    assert "dagc_choose_syrk" in (tmp_path / "out" / "chooser.h").read_text()
+
+
+def test_one_wrong_setting_is_told_and_not_chosen(tmp_path: Path) -> None:
+    (tmp_path / "faulty.dag").write_text(FAULTY)
+    (tmp_path / "faulty.py").write_text(FAULTY_PY)
+    options = TuneOptions(sizes="N=100,300", target="host", method="exhaustive", cell=0.01)
+    done = api_tune.tune(tmp_path / "faulty.dag", tmp_path / "t.db", options)
+    assert len(done.failures) == 1
+    assert "fill bx=64" in done.failures[0] or "fill 64" in done.failures[0]
+    assert "is wrong" in done.failures[0]
+    measured = {cell.settings for cell in load_tuned(tmp_path / "t.db").cells}
+    assert measured == {(("bx", 32),), (("bx", 128),)}, "4096 threads are beyond the device, 64 are wrong"
+    assert all(dict(line.chosen)["bx"] in (32, 128) for line in done.lines)
+
+
+def test_without_measurement(tmp_path: Path) -> None:
+    done = api_tune.tune(SYRK, tmp_path / "t.db", TuneOptions(sizes="NI=1024 NJ=1024", target="cuda", top=0))
+    assert done.cells == 0
+    (line,) = done.lines
+    assert dict(line.chosen)["bx"] == 8, "narrow blocks win where columns are read with a wide stride"
+    assert math.isnan(line.chosen_seconds)
+    assert line.why == "loads"
+
+
+def test_a_tuned_file_of_another_text(tmp_path: Path) -> None:
+    tuned = tmp_path / "t.db"
+    api_tune.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
+    other = tmp_path / "syrk.dag"
+    other.write_text(SYRK.read_text().replace("real(beta)", "real(2 * beta)"))
+    shutil.copy(SYRK.with_suffix(".py"), tmp_path)
+    with pytest.raises(UsageError, match="tuned for another text"):
+        api.compile(other, tmp_path / "out", target="host", launch=str(tuned), build=False)
+    with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):
+        api.compile(SYRK, tmp_path / "out", target="cuda", arch="sm_80", launch=str(tuned), build=False)
+    with pytest.raises(UsageError, match="exists"):
+        api_tune.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", str(SYRK), "--method", "help"]) == 0
+    assert "volume" in capsys.readouterr().out
+    assert main(["tune", str(SYRK), "--show", "syrk", "--format", "c"]) == 0
+    assert "static inline void dagc_choose_syrk(int64_t ni, int64_t nj" in capsys.readouterr().out
+    assert main(["tune", str(SYRK), "--show", "syrk", "--format", "latex"]) == 0
+    assert "begin{align*}" in capsys.readouterr().out
+    arguments = ["--target", "cuda", "--top", "0", "--sizes", "NI=NJ=128", "-o", str(tmp_path / "x.db")]
+    assert main(["tune", str(SYRK), *arguments]) == 0
+    said = capsys.readouterr().out
+    assert "without measurement" in said
+    assert "NI=128 NJ=128" in said
+    assert main(["tune", str(SYRK), "--sizes", "NI=-3"]) == 2
+    assert main(["tune", str(SYRK), "--gpu", "nothing", "--top", "0", "--target", "cuda"]) == 2
+    assert main(["compile", str(SYRK), "--launch", str(tmp_path / "absent.db")]) == 2
