@@ -76,7 +76,7 @@ class _Lowering:
     def _branch(self, branch: Branch) -> None:
         """All paths are computed, and the one that is meant is selected: nothing has effects, and nothing can fail."""
         before = dict(self.values)
-        paths: list[tuple[Operand | None, dict[str, Operand]]] = []
+        paths: list[tuple[Operand, dict[str, Operand]]] = []
         for condition, body in branch.cases:
             test = self._value(condition)
             self._path(body)
@@ -88,7 +88,6 @@ class _Lowering:
         for name in (n for n in last if n not in before):
             chosen = last[name]
             for test, values in reversed(paths):
-                assert test is not None
                 chosen = self._select(test, values[name], chosen)
             self.values[name] = chosen
 
@@ -157,7 +156,7 @@ class _Lowering:
 
     def _value(self, expr: sp.Basic) -> Operand:
         if isinstance(expr, sp.Symbol):
-            return self.values.get(expr.name, expr.name)
+            return self.values.get(expr.name, str(expr.name))
         if isinstance(expr, sp.Integer):
             return int(expr)
         if isinstance(expr, (sp.Float, sp.Rational)):
@@ -190,6 +189,8 @@ class _Lowering:
             return self._select(*(self._value(a) for a in expr.args))
         if isinstance(expr, sp.Not):
             return self._emit("not", (self._value(expr.args[0]),), None)
+        if expr in (sp.zoo, sp.nan):
+            raise NotRational(f"{self.program.name}: a division by the constant zero")
         raise NotRational(f"{self.program.name}: `{type(expr).__name__}` is no operation of a rational program: {expr}")
 
     def _sum(self, expr: sp.Add) -> Operand:
@@ -229,21 +230,50 @@ class _Lowering:
 
     def _rounded(self, expr: sp.Expr) -> Operand:
         """floor(a / b) and ceiling(a / b) of integers."""
-        above, below = sp.fraction(sp.together(expr.args[0]))
-        top, bottom = self._value(above), self._value(below)
+        top, bottom = self._quotient(expr.args[0])
         if self._number(top) is not Number.INTEGER or self._number(bottom) is not Number.INTEGER:
             raise NotRational(f"{self.program.name}: only quotients of integers are rounded: {expr}")
         return self._emit("floordiv" if isinstance(expr, sp.floor) else "ceildiv", (top, bottom), Number.INTEGER)
 
+    def _quotient(self, expr: sp.Expr) -> tuple[Operand, Operand]:
+        """Above and below the line. SymPy moves divisions into a Piecewise, so that its pieces may be quotients."""
+        quotients = [p for p in expr.atoms(sp.Piecewise) if not all(piece.expr.is_integer for piece in p.args)]
+        if not quotients:
+            above, below = sp.fraction(sp.together(expr))
+            return self._value(above), self._value(below)
+        if isinstance(expr, sp.Piecewise):
+            self._has_end(expr)
+            top, bottom = self._quotient(expr.args[-1].expr)
+            for piece in reversed(expr.args[:-1]):
+                test, (above, below) = self._value(piece.cond), self._quotient(piece.expr)
+                top, bottom = self._select(test, above, top), self._select(test, below, bottom)
+            return top, bottom
+        if isinstance(expr, sp.Pow) and expr.exp == -1:
+            top, bottom = self._quotient(expr.base)
+            return bottom, top
+        if not isinstance(expr, (sp.Mul, sp.Add)):
+            return self._value(expr), 1
+        first, *rest = _ordered(expr)
+        top, bottom = self._quotient(first)
+        for part in rest:
+            above, below = self._quotient(part)
+            if isinstance(expr, sp.Add):
+                top = self._fold("add", [self._fold("mul", [top, below]), self._fold("mul", [above, bottom])])
+            else:
+                top = self._fold("mul", [top, above])
+            bottom = self._fold("mul", [bottom, below])
+        return top, bottom
+
     def _pieces(self, expr: sp.Piecewise) -> Operand:
-        pieces = list(expr.args)
-        last = pieces[-1]
-        if last.cond is not sp.true and last.cond != True:  # noqa: E712 - SymPy's true
-            raise NotRational(f"{self.program.name}: a Piecewise without an end: {expr}")
-        result = self._value(last.expr)
-        for piece in reversed(pieces[:-1]):
+        self._has_end(expr)
+        result = self._value(expr.args[-1].expr)
+        for piece in reversed(expr.args[:-1]):
             result = self._select(self._value(piece.cond), self._value(piece.expr), result)
         return result
+
+    def _has_end(self, expr: sp.Piecewise) -> None:
+        if expr.args[-1].cond != sp.true:
+            raise NotRational(f"{self.program.name}: a Piecewise without an end: {expr}")
 
 
 def _ordered(expr: sp.Basic) -> list[sp.Expr]:

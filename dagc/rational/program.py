@@ -143,18 +143,55 @@ def _defined(program: str, value: sp.Basic, known: set[str]) -> None:
 
 
 def specialise(program: RationalProgram, known: Mapping[str, int | float]) -> RationalProgram:
-    """The program with values put in for parameters; what becomes constant is folded."""
+    """The program with values put in for parameters; what becomes constant is folded, decided branches are cut.
+
+    Constants are folded as exact numbers and rounded reals: reals may differ in the last bits from `evaluate`'s.
+    """
     values = {name: sp.sympify(value) for name, value in known.items()}
-
-    def put(value: sp.Basic) -> sp.Basic:
-        return value.subs({s: values[s.name] for s in value.free_symbols if s.name in values})
-
-    def statement(s: Statement) -> Statement:
-        if isinstance(s, Assign):
-            return Assign(s.name, put(s.value), s.number, s.unit, s.meaning)
-        cases = tuple((put(c), tuple(statement(i) for i in inner)) for c, inner in s.cases)
-        return Branch(cases, tuple(statement(i) for i in s.otherwise))
-
     left = tuple(p for p in program.parameters if p.name not in values)
-    body = tuple(statement(s) for s in program.body)
+
+    try:
+        body = _put_body(program.body, values)
+        infinite = any(value.has(sp.nan, sp.zoo) for value in _expressions(body))
+    except (TypeError, ValueError):  # SymPy compares no infinity
+        infinite = True
+    if infinite:
+        # A division by zero, which gives 0 here and infinity in SymPy: nothing is folded, the values get names.
+        known_here = (p for p in program.parameters if p.name in values)
+        named = (Assign(p.name, values[p.name], p.number, p.unit, p.meaning) for p in known_here)
+        body = (*named, *program.body)
     return RationalProgram(program.name, left, body, program.result, program.unit, program.source)
+
+
+def _put_body(body: tuple[Statement, ...], values: Mapping[str, sp.Expr]) -> tuple[Statement, ...]:
+    out: list[Statement] = []
+    for s in body:
+        if isinstance(s, Assign):
+            out.append(Assign(s.name, _put(s.value, values), s.number, s.unit, s.meaning))
+            continue
+        cases = []
+        otherwise = s.otherwise
+        for condition, inner in ((_put(c, values), inner) for c, inner in s.cases):
+            if condition == sp.true:
+                otherwise = inner
+                break
+            if condition != sp.false:
+                cases.append((condition, _put_body(inner, values)))
+        rest = _put_body(otherwise, values)
+        out += [Branch(tuple(cases), rest)] if cases else rest
+    return tuple(out)
+
+
+def _put(value: sp.Basic, values: Mapping[str, sp.Expr]) -> sp.Basic:
+    return value.subs({s: values[s.name] for s in value.free_symbols if s.name in values})
+
+
+def _expressions(body: tuple[Statement, ...]) -> Iterator[sp.Basic]:
+    for statement in body:
+        if isinstance(statement, Assign):
+            yield statement.value
+        else:
+            for condition, inner in statement.cases:
+                yield condition
+                yield from _expressions(inner)
+            yield from _expressions(statement.otherwise)

@@ -1,0 +1,56 @@
+#ifndef DAGC_RATIONAL_H
+#define DAGC_RATIONAL_H
+#include <stdint.h>
+
+/* Results are those of NumPy to the last bit where products and sums stay apart: -ffp-contract=off. */
+static inline int64_t dagc_floordiv(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+static inline int64_t dagc_ceildiv(int64_t a, int64_t b) { return -dagc_floordiv(-a, b); }
+static inline double dagc_div(double a, double b) { return b != 0 ? a / b : 0; }
+#endif
+/* occupancy, in blocks. CUDA C++ Programming Guide, occupancy; compared with cudaOccupancyMaxActiveBlocksPerMultiprocessor */
+static inline int64_t active_blocks(int64_t T, int64_t R, int64_t Z, int64_t Rmax, int64_t Zmax, int64_t Tmax, int64_t Bmax, int64_t Wmax, int64_t Runit, int64_t Wunit, int64_t Zunit, int64_t Zreserved) {
+  const int64_t v1 = dagc_ceildiv(T, 32);
+  const int64_t W = v1;
+  const int64_t v2 = 32 * R;
+  const int64_t v3 = dagc_ceildiv(v2, Runit);
+  const int64_t v4 = Runit * v3;
+  const int64_t Rwarp = v4;
+  const int64_t v5 = Z + Zreserved;
+  const int64_t v6 = dagc_ceildiv(v5, Zunit);
+  const int64_t v7 = Zunit * v6;
+  const int64_t Zblock = v7;
+  const int64_t v8 = dagc_floordiv(Wmax, W);
+  const int64_t by_warps = v8;
+  const int64_t v9 = dagc_floordiv(Rmax, Rwarp);
+  const int64_t v10 = dagc_floordiv(v9, Wunit);
+  const int64_t v11 = Wunit * v10;
+  const int64_t v12 = dagc_floordiv(v11, W);
+  const int64_t by_registers = v12;
+  const int64_t v13 = dagc_floordiv(Zmax, Zblock);
+  const int64_t by_shared = v13;
+  const int v14 = T >= 1;
+  const int v15 = by_registers >= 1;
+  const int v16 = by_shared >= 1;
+  const int v17 = T <= Tmax;
+  const int v18 = v14 && v15;
+  const int v19 = v18 && v16;
+  const int v20 = v19 && v17;
+  const int v21 = !v20;
+  const int v22 = Bmax <= by_registers;
+  const int v23 = Bmax <= by_shared;
+  const int v24 = Bmax <= by_warps;
+  const int v25 = v22 && v23;
+  const int v26 = v25 && v24;
+  const int v27 = by_warps <= by_registers;
+  const int v28 = by_warps <= by_shared;
+  const int v29 = v27 && v28;
+  const int v30 = by_registers <= by_shared;
+  const int64_t v31 = v30 ? by_registers : by_shared;
+  const int64_t v32 = v29 ? by_warps : v31;
+  const int64_t v33 = v26 ? Bmax : v32;
+  const int64_t v34 = v21 ? 0 : v33;
+  return v34;
+}
