@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.conftest import Compare
 from tests.rational.programs import CLibrary
 
 GOLDEN = Path(__file__).parents[1] / "golden/rational"
+DOCS = Path(__file__).parents[2] / "docs"
 N, M, X = symbol("n"), symbol("m"), sp.Symbol("x", real=True)
 PARAMETERS = (
     Parameter("n", Kind.DATA, Number.INTEGER),
@@ -182,6 +184,17 @@ def test_golden_files_of_the_occupancy(plain: bool, golden: Compare) -> None:
     golden(GOLDEN / f"{name}.txt", to_text(occupancy))
     golden(GOLDEN / f"{name}.tex", to_latex(occupancy))
     golden(GOLDEN / f"{name}.dot", to_flow(occupancy))
+
+
+def test_the_picture_of_the_page(golden: Compare) -> None:
+    golden(DOCS / "images" / "occupancy.svg", to_flow_svg(occupancy_program(plain=True)))
+
+
+def test_the_example_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (DOCS / "rational.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (_, code), (_, output) = blocks
+    exec(compile(code, "rational.md", "exec"), {})
+    assert capsys.readouterr().out.strip() == output.strip()
 
 
 @WHICH

@@ -1,0 +1,77 @@
+"""Descriptors of GPUs, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from dagc.errors import UsageError
+from dagc.rational.hardware import DESCRIPTORS, Hardware, load_hardware
+
+LINES = {
+    "name": '"My GPU"', "arch": '"sm_90"', "multiprocessors": "10", "clock": "1.5e9",
+    "max_threads_per_multiprocessor": "2048", "max_blocks_per_multiprocessor": "32",
+    "registers_per_multiprocessor": "65536", "shared_per_multiprocessor": "233472",
+    "shared_reserved_per_block": "1024", "l1_bytes": "204800", "l2_bytes": "52428800",
+}  # fmt: skip
+
+
+def written(folder: Path, lines: dict[str, str], table: str = "mine") -> str:
+    path = folder / "gpu.toml"
+    path.write_text("\n".join([f"[{table}]", *(f"{k} = {v}" for k, v in lines.items()), ""]))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["h200", "a100", "v100", "rtx2080ti"])
+def test_gpus_that_are_there(name: str) -> None:
+    hardware = load_hardware(name)
+    assert load_hardware(hardware.name) == load_hardware(name.upper()) == hardware
+    parameters = hardware.parameters()
+    assert all(value >= 0 for value in parameters.values())
+    assert parameters["shared_per_multiprocessor"] % 1024 == 0
+
+
+def test_by_architecture() -> None:
+    assert load_hardware("sm_90") == load_hardware("h200")
+
+
+def test_a_file_of_the_user(tmp_path: Path) -> None:
+    assert load_hardware(written(tmp_path, LINES)).multiprocessors == 10
+    assert set(LINES) == {f.name for f in fields(Hardware)}
+
+
+def test_an_unknown_gpu() -> None:
+    with pytest.raises(UsageError, match="no descriptor of GPU `k80`") as caught:
+        load_hardware("k80")
+    assert "h200" in caught.value.mend
+
+
+@pytest.mark.parametrize("missing", LINES)
+def test_a_missing_key_is_named_with_its_file(missing: str, tmp_path: Path) -> None:
+    path = written(tmp_path, {k: v for k, v in LINES.items() if k != missing})
+    with pytest.raises(UsageError, match=f"gpu.toml: .*lacks `{missing}`"):
+        load_hardware(path)
+
+
+@pytest.mark.parametrize(("key", "value"), [("multiprocessors", "true"), ("multiprocessors", "1.5"), ("name", "3")])
+def test_a_wrong_value_is_named(key: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"gpu.toml: .*{key} = "):
+        load_hardware(written(tmp_path, {**LINES, key: value}))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere.toml"):
+        load_hardware(str(tmp_path / "nowhere.toml"))
+    (tmp_path / "broken.toml").write_text("[a\n")
+    with pytest.raises(UsageError, match="broken.toml"):
+        load_hardware(str(tmp_path / "broken.toml"))
+    (tmp_path / "empty.toml").write_text("")
+    with pytest.raises(UsageError, match="empty.toml: 0 tables"):
+        load_hardware(str(tmp_path / "empty.toml"))
+
+
+def test_the_descriptors_are_packaged() -> None:
+    assert DESCRIPTORS.parent.name == "rational"
+    assert DESCRIPTORS.is_file()
