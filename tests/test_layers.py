@@ -65,9 +65,10 @@ ONLY_IMPORTERS = {
     "sklearn": {"rules", "search"},
     "rich": {"report"},
     "sympy": {"rational"},
+    "tree_sitter": {"rational"},
 }
 # Importing these takes longer than a small command may: never at the top of a module that a command always needs.
-HEAVY = ("lark", "jinja2", "numpy", "mpi4py", "pycuda", "scipy", "sklearn", "sympy", "rich", "sqlite3")
+HEAVY = ("lark", "jinja2", "numpy", "mpi4py", "pycuda", "scipy", "sklearn", "sympy", "tree_sitter", "rich", "sqlite3")
 
 
 def _module(path: Path) -> str:

@@ -71,7 +71,7 @@ def test_markers_and_extras_are_those_that_are_documented() -> None:
     assert set(PROJECT["optional-dependencies"]) == {"cuda", "docs", "mpi", "parquet", "test"}
     assert PROJECT["scripts"] == {"dagc": "dagc.cli:main"}
     text = (ROOT / "docs" / "install.md").read_text()
-    assert all(f"[{extra}]" in text for extra in ("cuda", "mpi", "parquet", "test", "tune"))
+    assert all(f"[{extra}]" in text for extra in ("cuda", "mpi", "parquet", "test"))
 
 
 def test_the_version_has_a_place_in_the_changelog() -> None:

@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     end = time.monotonic() + args.time
-    names = [n for n in (args.only.split(",") if args.only else PROGRAMS)]
+    names = list(args.only.split(",") if args.only else PROGRAMS)
     if args.warm:
         names = [n for n in names if n in WARM]
     with tempfile.TemporaryDirectory() as temporary:

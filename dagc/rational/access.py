@@ -1,7 +1,7 @@
 """Address expressions of a kernel, read from its text.
 
-dagc reads them from the code and does not ask for them in the `.dag`: a declaration would have to repeat the code, and a
-wrong one would go unseen. What cannot be read (an index that was loaded from memory, a loop without a plain bound) is
+dagc reads them from the code and does not ask for them in the `.dag`: a declaration would have to repeat the code, and
+a wrong one would go unseen. What cannot be read (an index that was loaded from memory, a loop without a plain bound) is
 said, and the models that need it step back.
 
 Addresses are SymPy expressions in elements of their array, in `threadIdx_x`, `blockIdx_x`, `blockDim_x` (and y, z), the

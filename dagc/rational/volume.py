@@ -279,13 +279,12 @@ class _Volume:
         zero = {symbol(f"threadIdx_{a}"): 0 for a in "xyz"}
         middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
         found = sp.simplify(trips.subs(zero).subs(middle)) if trips.free_symbols & set(middle) else trips.subs(zero)
-        value = self.b.let(
+        return self.b.let(
             "trips",
             sp.Float(1) * found if not found.is_Integer else sp.Float(found),
             "",
             "iterations of a loop, in the middle of the grid",
         )
-        return value
 
     def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
         """The greatest common divisor of a stride and a power of two: by comparison, so that it stays rational."""

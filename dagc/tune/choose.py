@@ -141,9 +141,8 @@ class UnitChooser:
         rows = ", ".join("{" + ", ".join(str(v) for _, v in s) + "}" for s in self.settings)
         out.append(f"static const int32_t dagc_settings_{name}[{n}][{len(tunables)}] = {{{rows}}};\n")
         for column, values in self.columns:
-            out.append(
-                f"static const {self._column_type(column)} dagc_{column}_{name}[{n}] = {{{', '.join(_number(v) for v in values)}}};\n"
-            )
+            numbers = ", ".join(_number(v) for v in values)
+            out.append(f"static const {self._column_type(column)} dagc_{column}_{name}[{n}] = {{{numbers}}};\n")
         if self.anchors:
             rows = ", ".join("{" + ", ".join(f"INT64_C({v})" for v in (*a.data, a.chosen)) + "}" for a in self.anchors)
             out.append(

@@ -97,7 +97,11 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
     first = found[0]
     near = dict.fromkeys(first.data, 300)
     anchored = unit_chooser(
-        graph, units(graph)[0], first.settings, H200, anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])]
+        graph,
+        units(graph)[0],
+        first.settings,
+        H200,
+        anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])],
     )
     found = [anchored, *found[1:]]
     text = compiled_chooser(found).source

@@ -1,0 +1,195 @@
+"""The seed's table, redone on an oracle: default, chosen, best and worst of every kernel at every size, and the means.
+
+    python -m benchmarks.tune.table ORACLE.csv.xz [--markdown FILE]
+
+"chosen" is what `dagc tune` chooses without measuring anything. error % = (chosen - best) / (worst - best), as
+KLARAPTOR has it. Below: the same with the model's best few measured at one size (the middle one) and used at all
+others, or at each size, beside the baseline: everything measured at one size, and that block used at all others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.tune.oracle_csv import read_oracle
+from dagc import api
+from dagc.rational.hardware import load_hardware
+from dagc.tune.choose import UnitChooser, unit_chooser
+from dagc.tune.legal import legal_settings, units
+from dagc.tune.types import Point, Settings, settings_text
+
+ROOT = Path(__file__).parents[2]
+LIMITS = {"max_threads_per_block": 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of the oracle. `times`: size -> setting -> seconds."""
+
+    program: str
+    op: str
+    times: dict[Point, dict[Settings, float]]
+    chooser: UnitChooser
+    remade: Callable[[list[tuple[dict[str, int], Settings]]], UnitChooser]
+
+    @property
+    def two(self) -> bool:
+        return len(self.chooser.settings[0]) == 2
+
+    @property
+    def default(self) -> Settings:
+        return self.chooser.settings[0]
+
+    def ranked(self, point: Point) -> list[Settings]:
+        """Those that the oracle has, the model's fastest first."""
+        order = [self.chooser.settings[i] for i in self.chooser.ranked(scalars(point))]
+        return [s for s in order if s in self.times[point]]
+
+
+def scalars(point: Point) -> dict[str, int]:
+    return {name.lower(): value for name, value in point.params}
+
+
+def kernels(oracle: Path) -> list[Kernel]:
+    """Flushed cells only."""
+    found: dict[tuple[str, str], dict[Point, dict[Settings, float]]] = {}
+    for cell in read_oracle(oracle):
+        if cell.flush and not cell.failure:
+            found.setdefault((cell.program, cell.op), {}).setdefault(cell.point, {})[cell.settings] = cell.seconds
+    hardware, out = load_hardware("h200"), []
+    for (program, op), times in found.items():
+        graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
+        (unit,) = units(graph, [op])
+        settings = legal_settings(graph, unit, LIMITS)
+
+        def remade(anchors, graph=graph, unit=unit, settings=settings):  # type: ignore[no-untyped-def]
+            return unit_chooser(graph, unit, settings, hardware, anchors=anchors)
+
+        out.append(Kernel(program, op, times, remade([]), remade))
+    return out
+
+
+def middle(kernel: Kernel) -> Point:
+    """The square size next to 1024 that every kernel has: where one size is measured."""
+
+    def distance(point: Point) -> float:
+        values = [v for n, v in point.params if n != "TMAX"]
+        return sum(abs(math.log(v / 1024)) for v in values) + (0 if len(set(values)) == 1 else 100)
+
+    return min(kernel.times, key=distance)
+
+
+def best(times: dict[Settings, float], among: Iterable[Settings]) -> Settings:
+    return min((s for s in among if s in times), key=lambda s: times[s])
+
+
+Choose = Callable[[Kernel, Point], Settings]
+
+
+def adapted(top: int) -> Choose:
+    """The best of the model's first `top` at the middle size, kept unless the model objects."""
+    made: dict[tuple[str, str], UnitChooser] = {}
+
+    def choose(kernel: Kernel, point: Point) -> Settings:
+        key = kernel.program, kernel.op
+        if key not in made:
+            where = middle(kernel)
+            kept = best(kernel.times[where], kernel.ranked(where)[:top])
+            made[key] = kernel.remade([(scalars(where), kept)])
+        return made[key].settings[made[key].choose(scalars(point))]
+
+    return choose
+
+
+STRATEGIES: dict[str, tuple[Choose, bool]] = {  # name -> how it chooses; leave out the size that it measured
+    "default block": (lambda k, p: k.default, False),
+    "the model, nothing measured": (lambda k, p: k.chooser.settings[k.chooser.choose(scalars(p))], False),
+    "model's top 3 measured at each size": (lambda k, p: best(k.times[p], k.ranked(p)[:3]), False),
+    "model's top 5 measured at each size": (lambda k, p: best(k.times[p], k.ranked(p)[:5]), False),
+    "model's top 5 measured at one size, kept or overruled by the model": (adapted(5), True),
+    "model's top 5 measured at one size, reused": (
+        lambda k, p: best(k.times[middle(k)], k.ranked(middle(k))[:5]), True,
+    ),
+    "all measured at one size, reused (baseline)": (lambda k, p: best(k.times[middle(k)], k.times[middle(k)]), True),
+}  # fmt: skip
+
+
+def square(point: Point) -> bool:
+    return len({v for n, v in point.params if n != "TMAX"}) == 1
+
+
+def summary(found: list[Kernel]) -> list[str]:
+    lines = [
+        "| | 2-D blocks | 1-D blocks | all | worst | skewed shapes | over 2 % slower than the default |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, (choose, leave_out) in STRATEGIES.items():
+        rows = []
+        for kernel in found:
+            for point, times in kernel.times.items():
+                if leave_out and point == middle(kernel):
+                    continue
+                time = times.get(choose(kernel, point), math.inf)
+                rows.append((kernel.two, square(point), time / min(times.values()), time / times[kernel.default]))
+
+        def mean(keep: list[float]) -> str:
+            return f"{math.exp(statistics.fmean(math.log(v) for v in keep)):.4f}"
+
+        ratios = [r for _, _, r, _ in rows]
+        lines.append(
+            f"| {name} | {mean([r for two, _, r, _ in rows if two])} |"
+            f" {mean([r for two, _, r, _ in rows if not two])} |"
+            f" {mean(ratios)} | {max(ratios):.2f} | {mean([r for _, sq, r, _ in rows if not sq])} |"
+            f" {sum(d > 1.02 for *_, d in rows)} of {len(rows)} |"
+        )
+    return lines
+
+
+def table(found: list[Kernel]) -> list[str]:
+    lines = [
+        "| kernel | size | default | us | chosen | us | best | us | worst us | error % | chosen / best |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    errors = []
+    for kernel in found:
+        for point, times in sorted(kernel.times.items()):
+            chosen = kernel.chooser.settings[kernel.chooser.choose(scalars(point))]
+            first, low, high = best(times, times), min(times.values()), max(times.values())
+            errors.append(100 * (times[chosen] - low) / (high - low))
+            cells = [f"{settings_text(s)} | {times[s] * 1e6:.4g}" for s in (kernel.default, chosen, first)]
+            lines.append(
+                f"| {kernel.program} {kernel.op} | {point.text} | {' | '.join(cells)} | {high * 1e6:.4g} |"
+                f" {errors[-1]:.2f} | {times[chosen] / low:.3f} |"
+            )
+    middle_, mean_ = statistics.median(errors), statistics.fmean(errors)
+    head = f"Error %: mean {mean_:.2f}, median {middle_:.2f}, largest {max(errors):.1f}."
+    return [head, "", *lines]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("oracle", type=Path)
+    parser.add_argument("--markdown", type=Path, help="write everything; without it only the summary is printed")
+    args = parser.parse_args()
+    found = kernels(args.oracle)
+    lines = summary(found)
+    print("\n".join(lines))
+    if args.markdown is not None:
+        title = [
+            "# Launch configurations of PolyBench on an H200",
+            "",
+            f"`python -m benchmarks.tune.table {args.oracle}`.",
+            "",
+        ]
+        intro = ["t_chosen / t_best, geometric means. docs/tune.md says what the rows are.", ""]
+        args.markdown.write_text("\n".join([*title, *intro, *lines, "", *table(found)]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
