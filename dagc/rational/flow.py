@@ -224,8 +224,8 @@ def to_flow_svg(program: RationalProgram) -> str:
     ]
     for points, tip in drawing.lines:
         path = "M" + " L".join(f"{px:.1f} {py:.1f}" for px, py in points)
-        end = ' marker-end="url(#tip)"' if tip else ""
-        out.append(f'<path d="{path}" fill="none" stroke="#555"{end}/>')
+        marker = ' marker-end="url(#tip)"' if tip else ""
+        out.append(f'<path d="{path}" fill="none" stroke="#555"{marker}/>')
     for shape in drawing.shapes:
         out += _svg_shape(shape)
     out += [f'<text x="{wx:.1f}" y="{wy:.1f}" fill="#555">{word}</text>' for wx, wy, word in drawing.words]
