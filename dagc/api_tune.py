@@ -683,11 +683,25 @@ def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
 
 
 def show(path: str | Path, kernel: str, format: str = "text", gpu: str = "h200", defines: Any = None) -> str:
-    """The rational program of a kernel's launch time as `text`, `latex` or `c`. Raises UsageError, NotUnderstood."""
+    """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
+
+    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. Raises UsageError, NotUnderstood.
+    """
+    from dagc.rational.cprint import HELPERS, to_c
+    from dagc.rational.flow import to_flow, to_flow_svg
+    from dagc.rational.occupancy import occupancy_program
     from dagc.rational.text import to_latex, to_text
     from dagc.rational.volume import volume_program
     from dagc.tune.legal import op_of, units
 
+    printers: dict[str, Callable[[Any], str]] = {
+        "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,
+        "c": lambda program: HELPERS + to_c(program, "dagc_occupancy"),
+    }  # fmt: skip
+    if format not in printers:
+        raise UsageError(f"there is no format {format}", f"one of: {', '.join(printers)}")
+    if kernel == "occupancy":
+        return printers[format](occupancy_program(plain=True))
     graph = api.load_graph(path, defines)
     unit = units(graph, (kernel,))[0]
     if format == "c":
@@ -697,8 +711,4 @@ def show(path: str | Path, kernel: str, format: str = "text", gpu: str = "h200",
 
         settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
         return compiled_chooser([unit_chooser(graph, unit, settings, load_hardware(gpu))]).source
-    program = volume_program(graph.program, op_of(graph, unit))
-    printers = {"text": to_text, "latex": to_latex}
-    if format not in printers:
-        raise UsageError(f"there is no format {format}", "one of: text, latex, c")
-    return printers[format](program)
+    return printers[format](volume_program(graph.program, op_of(graph, unit)))

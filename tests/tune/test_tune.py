@@ -114,6 +114,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "static inline void dagc_choose_syrk(int64_t ni, int64_t nj" in capsys.readouterr().out
     assert main(["tune", str(SYRK), "--show", "syrk", "--format", "latex"]) == 0
     assert "begin{align*}" in capsys.readouterr().out
+    assert main(["tune", str(SYRK), "--show", "occupancy", "--format", "svg"]) == 0
+    assert capsys.readouterr().out.startswith("<svg")
     arguments = ["--target", "cuda", "--top", "0", "--sizes", "NI=NJ=128", "-o", str(tmp_path / "x.db")]
     assert main(["tune", str(SYRK), *arguments]) == 0
     said = capsys.readouterr().out

@@ -1,0 +1,65 @@
+"""How long a compiled chooser takes: asked again for the same sizes, and for new ones (51 or 6 evaluations of the model).
+
+    python -m benchmarks.tune.chooser_speed            # needs gcc
+
+One line a kernel, nanoseconds a call, the best of five rounds of 20 000 (same sizes) and 500 calls (new sizes each).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from pathlib import Path
+
+from dagc import api
+from dagc.rational.hardware import load_hardware
+from dagc.tune.choose import compiled_chooser, unit_chooser
+from dagc.tune.legal import legal_settings, units
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
+PROBE = """
+#include <time.h>
+double {function}_probe(int calls, int fresh) {{
+  struct timespec a, b;
+  int64_t out[3], sum = 0;
+  clock_gettime(CLOCK_MONOTONIC, &a);
+  for (int i = 0; i < calls; ++i) {{
+    volatile int64_t n = 1000 + (fresh ? i : 0);
+    {function}({arguments});
+    sum += out[0];
+  }}
+  clock_gettime(CLOCK_MONOTONIC, &b);
+  (void)sum;
+  return ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / calls;
+}}
+"""
+
+
+def main() -> int:
+    print(f"{'kernel':20} {'settings':>8} {'same sizes ns':>14} {'new sizes ns':>13}")
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(SAMPLES.glob("*.dag")):
+            graph = api.load_graph(path)
+            hardware, limits = load_hardware("h200"), {"max_threads_per_block": 1024}
+            choosers = [unit_chooser(graph, u, legal_settings(graph, u, limits), hardware) for u in units(graph)]
+            text = "#define _POSIX_C_SOURCE 199309L\n" + compiled_chooser(choosers).source
+            for c in choosers:
+                arguments = ["n"] * len(c.data) + [f"out + {i}" for i in range(len(c.settings[0]))]
+                text += PROBE.format(function=c.function, arguments=", ".join(arguments))
+            source, library = Path(folder) / "probe.c", Path(folder) / f"{path.stem}.so"
+            source.write_text(text)
+            command = ["gcc", "-std=c99", "-O3", "-ffp-contract=off", "-shared", "-fPIC", str(source), "-o", str(library)]
+            subprocess.run(command, check=True)
+            loaded = ctypes.CDLL(str(library))
+            for c in choosers:
+                probe = getattr(loaded, f"{c.function}_probe")
+                probe.restype = ctypes.c_double
+                same = min(probe(20_000, 0) for _ in range(5))
+                new = min(probe(500, 1) for _ in range(5))
+                print(f"{path.stem + ' ' + c.op:20} {len(c.settings):8} {same:14.1f} {new:13.0f}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
