@@ -68,7 +68,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
     add("--resume", action="store_true", help="add to a tuned file")
     add("--other-machine", action="store_true", help="with --resume: a file of another machine")
-    add("--show", metavar="K", help="print the rational program of this op or kernel, or of the `occupancy`, and measure nothing")
+    add("--show", metavar="K", help="only print the rational program of this op or kernel, or of the `occupancy`")
     add("--format", choices=("text", "latex", "c", "dot", "svg"), default="text", help="of --show (default: text)")
 
 

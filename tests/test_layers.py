@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": {"errors", "build", "toolchain", "devices", "run"},
     "report": TYPES | {"results", "statistics", "space", "plan", "search", "rules"},
     "rational": {"source", "errors", "sym", "lang.ast", "ir", "graph", "launching"},
+    "select": {"errors"},
     "tune": TYPES | {"launching", "results", "statistics", "records", "rational"},
     "compiled": TYPES | {"plan", "run"},
 }
@@ -62,7 +63,7 @@ ONLY_IMPORTERS = {
     "jinja2": {"emit", "report"},
     "mpi4py": {"run"},
     "pycuda": {"run"},
-    "sklearn": {"rules", "search"},
+    "sklearn": {"rules", "search", "select"},
     "rich": {"report"},
     "sympy": {"rational"},
     "tree_sitter": {"rational"},

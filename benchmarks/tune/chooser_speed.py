@@ -1,4 +1,4 @@
-"""How long a compiled chooser takes: asked again for the same sizes, and for new ones (51 or 6 evaluations of the model).
+"""How long a compiled chooser takes: asked again for the same sizes, and for new ones (51 or 6 evaluations).
 
     python -m benchmarks.tune.chooser_speed            # needs gcc
 
@@ -49,7 +49,17 @@ def main() -> int:
                 text += PROBE.format(function=c.function, arguments=", ".join(arguments))
             source, library = Path(folder) / "probe.c", Path(folder) / f"{path.stem}.so"
             source.write_text(text)
-            command = ["gcc", "-std=c99", "-O3", "-ffp-contract=off", "-shared", "-fPIC", str(source), "-o", str(library)]
+            command = [
+                "gcc",
+                "-std=c99",
+                "-O3",
+                "-ffp-contract=off",
+                "-shared",
+                "-fPIC",
+                str(source),
+                "-o",
+                str(library),
+            ]
             subprocess.run(command, check=True)
             loaded = ctypes.CDLL(str(library))
             for c in choosers:

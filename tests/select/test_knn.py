@@ -1,0 +1,89 @@
+"""Labels by rule, nearest neighbours in Python, C and scikit-learn."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import subprocess
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.errors import UsageError
+from dagc.select.knn import KnnChooser, fit_knn, to_c
+from dagc.select.labels import observed_labels, simplest_labels
+
+SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]
+LABELS = [4, 4, 4, 4, 4, 8, 8, 8, 16, 32, 32, 32]
+
+
+def test_the_seeds_correction_comes_out() -> None:
+    """Sizes 6e4 to 1e5 of the seed: 20, 35, 40, 32, 40 become 20, 20, 20, 32, 32, since the differences are small."""
+    times = [
+        {20: 1.0, 35: 1.1, 40: 1.1, 32: 1.2}, {20: 1.0008, 35: 1.0, 40: 1.1, 32: 1.2},
+        {20: 1.007, 35: 1.1, 40: 1.0, 32: 1.2}, {20: 1.2, 35: 1.1, 40: 1.1, 32: 1.0},
+        {20: 1.2, 35: 1.1, 40: 1.0, 32: 1.0006},
+    ]  # fmt: skip
+    assert observed_labels(times) == (20, 35, 40, 32, 40)
+    assert simplest_labels(times, 0.01) == (20, 20, 20, 32, 32)
+    assert simplest_labels(times, 0.0) == (20, 35, 40, 32, 40)
+    assert simplest_labels([], 0.01) == ()
+
+
+def _changes(labels: tuple[int, ...]) -> int:
+    return sum(a != b for a, b in pairwise(labels))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.dictionaries(st.integers(0, 3), st.integers(10, 14), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.sampled_from([0.0, 0.1, 0.25]),
+)
+def test_no_labelling_is_simpler(times: list[dict[int, int]], tolerance: float) -> None:
+    """Against all labellings."""
+    found = simplest_labels(times, tolerance)
+    allowed = [[k for k, v in at.items() if v <= (1 + tolerance) * min(at.values())] for at in times]
+
+    def cost(labels: tuple[int, ...]) -> tuple[int, float]:
+        return _changes(labels), round(sum(at[k] / min(at.values()) for at, k in zip(times, labels, strict=True)), 9)
+
+    assert all(label in some for label, some in zip(found, allowed, strict=True))
+    assert cost(found) == min(cost(labels) for labels in product(*allowed))
+
+
+def test_a_fit() -> None:
+    chooser = fit_knn(SIZES, LABELS)
+    assert chooser.sizes == tuple(SIZES)
+    assert [chooser.choose(s) for s in (50, 900, 6000, 10**9)] == [4, 4, 8, 32]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "labels"), [([1, 2], [1, 1]), ([1, 2, 3], [1, 2]), ([0, 2, 3], [1, 2, 3]), ([2, 2, 3], [1, 2, 3])]
+)
+def test_what_cannot_be_fitted(sizes: list[int], labels: list[int]) -> None:
+    with pytest.raises(UsageError):
+        fit_knn(sizes, labels)
+
+
+@pytest.mark.parametrize(("k", "weights"), [(1, "uniform"), (3, "uniform"), (2, "distance"), (4, "distance")])
+def test_python_c_and_scikit_learn_agree(k: int, weights: str, tmp_path: Path) -> None:
+    from sklearn.neighbors import KNeighborsClassifier
+
+    chooser = KnnChooser(tuple(SIZES), tuple(LABELS), k, weights)
+    text = to_c(chooser, "choose_m") + "int ask(int64_t n) { return choose_m(n); }\n"
+    source, library = tmp_path / "knn.c", tmp_path / "knn.so"
+    source.write_text(text)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, str(source), "-o", str(library), "-lm"], check=True)
+    ask = ctypes.CDLL(str(library)).ask
+    ask.argtypes = [ctypes.c_int64]
+    draw = random.Random(3)
+    sizes = sorted({int(10 ** draw.uniform(1.5, 7)) for _ in range(2000)} | set(SIZES))
+    model = KNeighborsClassifier(k, weights=weights).fit(np.log10(np.array(SIZES, float))[:, None], LABELS)
+    expected = model.predict(np.log10(np.array(sizes, float))[:, None])
+    assert [chooser.choose(s) for s in sizes] == list(expected)
+    assert [ask(s) for s in sizes] == list(expected)
