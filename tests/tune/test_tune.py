@@ -84,6 +84,15 @@ def test_one_wrong_setting_is_told_and_not_chosen(tmp_path: Path) -> None:
     assert all(dict(line.chosen)["bx"] in (32, 128) for line in done.lines)
 
 
+def test_a_kernel_named_as_a_function_of_the_c_library(tmp_path: Path) -> None:
+    """GRAMSCHM has a kernel `advance`, which glibc has too: the library that is loaded must call its own."""
+    path = SYRK.with_name("gramschm.dag")
+    options = TuneOptions(sizes="NI=20 NJ=12", target="host", top=1, kernels=("q",), cell=0.01)
+    done = api_tune.tune(path, tmp_path / "t.db", options)
+    assert not done.failures
+    assert {line.op for line in done.lines} == {"q"}
+
+
 def test_without_measurement(tmp_path: Path) -> None:
     done = api_tune.tune(SYRK, tmp_path / "t.db", TuneOptions(sizes="NI=1024 NJ=1024", target="cuda", top=0))
     assert done.cells == 0
