@@ -7,7 +7,7 @@ import sympy as sp
 from dagc.ir import KernelOp, Program
 from dagc.launching import AXES, kernel_of
 from dagc.rational.access import Accesses, NotUnderstood, accesses_of, symbol
-from dagc.sym import Apply, Const, Fn, Sym, Var, substitute
+from dagc.sym import Apply, Const, Fn, Sym, Var
 
 
 def read_accesses(program: Program, op: KernelOp) -> Accesses:
@@ -63,6 +63,3 @@ def to_sympy(expr: Sym) -> sp.Expr | None:
             return numbers[0] - numbers[1] * sp.floor(numbers[0] / numbers[1])
         case _:
             return None
-
-
-__all__ = ["read_accesses", "substitute", "to_sympy"]
