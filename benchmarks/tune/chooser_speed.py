@@ -1,5 +1,7 @@
 """How long a compiled chooser takes: asked again for the same sizes, and for new ones (51 or 6 evaluations).
 
+Beside it one evaluation of the model over all settings in NumPy, what hangs on the settings alone computed before.
+
     python -m benchmarks.tune.chooser_speed            # needs gcc
 
 One line a kernel, nanoseconds a call, the best of five rounds of 20 000 (same sizes) and 500 calls (new sizes each).
@@ -10,11 +12,15 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
+import numpy as np
+
 from dagc import api
+from dagc.rational.evaluate import Evaluator
 from dagc.rational.hardware import load_hardware
-from dagc.tune.choose import compiled_chooser, unit_chooser
+from dagc.tune.choose import UnitChooser, compiled_chooser, unit_chooser
 from dagc.tune.legal import legal_settings, units
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
@@ -36,8 +42,22 @@ double {function}_probe(int calls, int fresh) {{
 """
 
 
+def numpy_us(chooser: UnitChooser) -> float:
+    """Microseconds of one evaluation for all settings, the best of 50."""
+    assert chooser.model is not None
+    names = {p.name for p in chooser.model.parameters}
+    model = Evaluator(chooser.model, {n: np.array(v) for n, v in chooser.columns if n in names})
+    sizes = {n: 1000 for n in chooser.data if n in names}
+    best = float("inf")
+    for _ in range(50):
+        start = time.perf_counter()
+        model(sizes)
+        best = min(best, time.perf_counter() - start)
+    return best * 1e6
+
+
 def main() -> int:
-    print(f"{'kernel':20} {'settings':>8} {'same sizes ns':>14} {'new sizes ns':>13}")
+    print(f"{'kernel':20} {'settings':>8} {'same sizes ns':>14} {'new sizes ns':>13} {'NumPy us':>9}")
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(SAMPLES.glob("*.dag")):
             graph = api.load_graph(path)
@@ -67,7 +87,7 @@ def main() -> int:
                 probe.restype = ctypes.c_double
                 same = min(probe(20_000, 0) for _ in range(5))
                 new = min(probe(500, 1) for _ in range(5))
-                print(f"{path.stem + ' ' + c.op:20} {len(c.settings):8} {same:14.1f} {new:13.0f}")
+                print(f"{path.stem + ' ' + c.op:20} {len(c.settings):8} {same:14.1f} {new:13.0f} {numpy_us(c):9.0f}")
     return 0
 
 
