@@ -249,7 +249,7 @@ def compile_traversal(
 def _launch(graph: Graph, launch: str, chosen: TargetChoice) -> tuple[tuple[OpenTunable, ...], Chooser | None]:
     if launch == "fixed":
         return (), None
-    from dagc.api_tune import launch_of
+    from dagc.api_tune_use import launch_of
     from dagc.plan import Target
 
     return launch_of(graph, launch, chosen.arch if chosen.target is Target.CUDA else None)

@@ -74,14 +74,14 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
 
 def run_tune(args: argparse.Namespace) -> int:
     """Exit code 0; failures of single settings are told, and are none of the command."""
-    from dagc import api_tune
+    from dagc import api_tune, api_tune_use
 
     if args.method == "help":
         for name, summary in api_tune.METHODS.items():
             print(f"{name:11} {summary}")
         return 0
     if args.show:
-        print(api_tune.show(args.file, args.show, args.format, args.gpu or "h200", given(args)), end="")
+        print(api_tune_use.show(args.file, args.show, args.format, args.gpu or "h200", given(args)), end="")
         return 0
     options = api_tune.TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,

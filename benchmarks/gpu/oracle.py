@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dagc import api_tune
+from dagc import api_tune_cells
 from dagc.api_runs import program_record, revision
 from dagc.run.machine import machine_facts
 from dagc.run.tuning import Timing
@@ -86,13 +86,13 @@ def main() -> int:
     return 0
 
 
-def prepare(name: str, args: argparse.Namespace, work: Path) -> api_tune.Prepared:
+def prepare(name: str, args: argparse.Namespace, work: Path) -> api_tune_cells.Prepared:
     check, sizes = PROGRAMS[name]
-    plan = api_tune.plan(SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target=args.target, seed=args.seed)
+    plan = api_tune_cells.plan(SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target=args.target, seed=args.seed)
     points = tuple(p for p in plan.points if _product(p) <= args.largest)
     from dataclasses import replace
 
-    return api_tune.prepare(replace(plan, points=points), work / name, jobs=4)
+    return api_tune_cells.prepare(replace(plan, points=points), work / name, jobs=4)
 
 
 def _product(point: object) -> float:
@@ -102,13 +102,13 @@ def _product(point: object) -> float:
     return product
 
 
-def measure(name: str, ready: api_tune.Prepared, args: argparse.Namespace, end: float) -> None:
+def measure(name: str, ready: api_tune_cells.Prepared, args: argparse.Namespace, end: float) -> None:
     from datetime import UTC, datetime
 
     from dagc import __version__
     from dagc.results import Run
 
-    plan, flush = ready.plan, 0 if args.warm else api_tune.DEFAULT_FLUSH * (args.target == "cuda")
+    plan, flush = ready.plan, 0 if args.warm else api_tune_cells.DEFAULT_FLUSH * (args.target == "cuda")
     machine = machine_facts(args.target, plan.chosen.arch)
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=1, seed=args.seed,
@@ -121,14 +121,14 @@ def measure(name: str, ready: api_tune.Prepared, args: argparse.Namespace, end: 
         before = records.read()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
         wanted = [
-            api_tune.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
+            api_tune_cells.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
             for u in plan.units
             for p in plan.points
         ]
         check = {u.op: [s for s in plan.settings[u.op] if (u.op, s) not in before.checks] for u in plan.units}
         began, cells, failed = time.monotonic(), 0, 0
         left = max(0.0, end - began)
-        for result in api_tune.measure(
+        for result in api_tune_cells.measure(
             ready, wanted, Timing(seconds=args.cell, flush=flush), check=check, seconds=left
         ):
             failed += bool(result.failure)

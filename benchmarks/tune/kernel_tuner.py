@@ -437,15 +437,15 @@ def _nvcc(source: str, folder: Path) -> float:
 
 def _dagc(program: str, folder: Path) -> float:
     """As `dagc tune` compiles: once a program, with the blocks of all its kernels left open."""
-    from dagc import api_tune
+    from dagc import api_tune_cells
 
     before = os.environ.get("DAGC_CACHE")
     # Else what was built once, by an earlier run of this, would be taken from the cache.
     os.environ["DAGC_CACHE"] = str(folder / "cache")
     try:
         started = time.perf_counter()
-        made = api_tune.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=f"sm_{ARCH}")
-        api_tune.build(made, folder)
+        made = api_tune_cells.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=f"sm_{ARCH}")
+        api_tune_cells.build(made, folder)
         return time.perf_counter() - started
     finally:
         if before is None:

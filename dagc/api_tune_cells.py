@@ -1,0 +1,324 @@
+"""Tuning's groundwork, wired: what is tuned, the program whose launch parameters are open, its data, measured cells."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc import api
+from dagc.errors import UsageError
+
+if TYPE_CHECKING:
+    from dagc.graph import Graph
+    from dagc.ir import Program
+    from dagc.run.target import Choice
+    from dagc.run.tuning import Timing
+    from dagc.sym import Number
+    from dagc.tune.types import Cell, Point, Settings, Unit
+
+RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
+DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any GPU so far
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be tuned of one program.
+
+    `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
+    reference.
+    """
+
+    path: Path
+    defines: Mapping[str, Any]
+    chosen: Choice
+    graph: Graph
+    units: tuple[Unit, ...]
+    points: tuple[Point, ...]
+    settings: Mapping[str, tuple[Settings, ...]]
+    check_at: Point
+    seed: int = 0
+
+    @property
+    def program(self) -> Program:
+        return self.graph.program
+
+
+@dataclass(frozen=True, slots=True)
+class AtPoint:
+    """The program at one size: its data, the values of its scalars, how often it repeats."""
+
+    point: Point
+    data: Path
+    scalars: Mapping[str, Number]
+    repeats: int
+    fits: Mapping[str, tuple[Settings, ...]]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Ready to be measured: the runner library and the data of every size."""
+
+    plan: Plan
+    library: Path
+    at: dict[Point, AtPoint] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+# ---- what is to be tuned --------------------------------------------------------------------
+
+
+def plan(
+    path: str | Path,
+    *,
+    kernels: Iterable[str] = (),
+    sizes: str = "",
+    check_at: str = "",
+    defines: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    arch: str | None = None,
+    seed: int = 0,
+    hardware: Mapping[str, int] | None = None,
+) -> Plan:
+    """Text -> Plan. `sizes` and `check_at` are texts of `dagc.tune.sizes`; without them the values after `over`.
+
+    Raises ProgramError and UsageError.
+    """
+    from dagc.run.target import choose_target
+    from dagc.tune.legal import legal_settings, units
+
+    chosen = choose_target(target, arch)
+    graph = api.load_graph(path, defines)
+    found = units(graph, kernels)
+    points = _points(graph.program, sizes)
+    limits = dict(hardware or {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32})
+    settings = {u.op: legal_settings(graph, u, limits) for u in found}
+    for unit in found:
+        if not settings[unit.op]:
+            raise UsageError(f"op `{unit.op}`: no value of its tunables is legal", "look at its `require`s")
+    check = _points(graph.program, check_at)[0] if check_at else min(points, key=_volume)
+    return Plan(Path(path), dict(defines or {}), chosen, graph, found, points, settings, check, seed)
+
+
+def _volume(point: Point) -> tuple[float, str]:
+    product = 1.0
+    for _, value in point.params:
+        product *= value
+    return product, point.text
+
+
+def _points(program: Program, sizes: str) -> tuple[Point, ...]:
+    """Those of the text; without one, the values after `over`, first with first and so on; else the defaults."""
+    from dagc.tune.sizes import parse_sizes
+    from dagc.tune.types import Point
+
+    if sizes:
+        return parse_sizes(sizes, program)
+    trained = {p.name: p.over for p in program.params if p.over and all(type(v) is int for v in p.over)}
+    if not trained:
+        return (Point(()),)
+    longest = max(len(v) for v in trained.values())
+    return tuple(
+        dict.fromkeys(Point.of({n: int(v[min(i, len(v) - 1)]) for n, v in trained.items()}) for i in range(longest))
+    )
+
+
+# ---- made ready -----------------------------------------------------------------------------
+
+
+def build(made: Plan, folder: Path) -> Path:
+    """The runner library with the launch parameters of all units open."""
+    from dagc.space import Space
+
+    directory = folder / "program"
+    opened = tuple(t for u in made.units for t in u.tunables)
+    done = api.compile_traversal(
+        made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=opened
+    )
+    return api._build(directory, done.plan, "runner")
+
+
+def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
+    """Build the library and write the data of each size, side by side. Runs the program's Python code."""
+    every = list(dict.fromkeys((made.check_at, *made.points)))
+    with ThreadPoolExecutor(max_workers=jobs or max(1, (os.cpu_count() or 2) // 2)) as pool:
+        library = pool.submit(build, made, folder)
+        at = list(pool.map(lambda p: at_point(made, p, folder), every))
+        out = Prepared(made, library.result(), {a.point: a for a in at})
+    for a in at:
+        for unit in made.units:
+            if not a.fits[unit.op]:
+                out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, left out")
+    return out
+
+
+def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
+    """Write the data of one size (the references only where results are checked), and read its scalars."""
+    from dagc.setup import run_setup
+    from dagc.tune.legal import fits
+
+    program = api.load(made.path, {**made.defines, **dict(point.params)})
+    data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
+    run_setup(program, made.path.parent, 1, made.seed, data, references=point == made.check_at)
+    scalars = read_scalars(program, data)
+    return AtPoint(
+        point, data, scalars, repeats_of(program, scalars),
+        {u.op: tuple(s for s in made.settings[u.op] if fits(made.graph, u, s, scalars)) for u in made.units},
+    )  # fmt: skip
+
+
+def read_scalars(program: Program, data: Path) -> dict[str, Number]:
+    """Values of rank 0's scalars, `rank` and `ranks` included."""
+    import numpy as np
+
+    from dagc.setup import file_name
+
+    found: dict[str, Number] = {"rank": 0, "ranks": 1}
+    for scalar in program.scalars:
+        found[scalar.name] = np.load(data / "rank-0000" / f"{file_name(scalar.name)}.npy").item()
+    return found
+
+
+def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
+    """How often the dag runs: 1 where it has no `repeat`."""
+    from dagc.sym import evaluate
+
+    return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
+
+
+# ---- measured -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Cells to measure: settings of a unit at a point."""
+
+    op: str
+    point: Point
+    settings: tuple[Settings, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Whether the whole program is right under settings of one unit; `failure` is "" or what is wrong."""
+
+    op: str
+    settings: Settings
+    failure: str
+
+
+def measure(
+    ready: Prepared,
+    wanted: Sequence[Wanted],
+    timing: Timing,
+    *,
+    check: Mapping[str, Sequence[Settings]] | None = None,
+    seconds: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Cell | Checked]:
+    """Check, then time; each result as it comes. Within an op and a size the order is random, by the plan's seed.
+
+    `check` names settings by op that are compared with the reference first; those that fail are not timed.
+    `seconds` ends it between two cells.
+    """
+    wrong: set[tuple[str, Settings]] = set()
+    end = None if seconds is None else clock() + seconds
+    if check:
+        for result in _check(ready, check, timing):
+            if result.failure:
+                wrong.add((result.op, result.settings))
+            yield result
+            if end is not None and clock() > end:
+                return
+    order = random.Random(f"{ready.plan.seed} order")
+    by_point: dict[Point, list[Wanted]] = {}
+    for item in wanted:
+        by_point.setdefault(item.point, []).append(item)
+    points = list(by_point)
+    order.shuffle(points)
+    for cell in _time(ready, [(p, by_point[p]) for p in points], wrong, timing, order):
+        yield cell
+        if end is not None and clock() > end:
+            return
+
+
+def _decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
+    return tuple((f"{unit.op}.{name}", value) for name, value in settings)
+
+
+def _planned(ready: Prepared, point: Point, iterations: int) -> Any:
+    from dagc.emit import rows
+    from dagc.run.tuning import PlannedPoint
+    from dagc.space import Space
+
+    at, graph = ready.at[point], ready.plan.graph
+    first = Space(graph).first()
+    issued = [a for kind, a, _ in rows(first) if kind == 0 and graph.ops[a].name != "end"]
+    return PlannedPoint(at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
+
+
+def _all_defaults(made: Plan) -> list[tuple[str, int]]:
+    return [pair for u in made.units for pair in _decisions(u, u.default)]
+
+
+def _check(ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing) -> Iterator[Checked]:
+    from dagc.run.tuning import PlannedCell, PlannedUnit, measure
+
+    made = ready.plan
+    keys: list[tuple[str, Settings]] = []
+    units: list[PlannedUnit] = []
+    for unit in made.units:
+        cells = []
+        for settings in check.get(unit.op, ()):
+            if settings not in ready.at[made.check_at].fits[unit.op]:
+                continue
+            cells.append(PlannedCell(len(keys), _decisions(unit, settings)))
+            keys.append((unit.op, settings))
+        if cells:
+            units.append(PlannedUnit(unit.index, tuple(cells)))
+    if not units:
+        return
+    point = replace(_planned(ready, made.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
+    for done in measure(ready.library, [point], _all_defaults(made), timing, RESULTS_AGREE):
+        yield Checked(*keys[done.number], done.failure)
+
+
+def _time(
+    ready: Prepared,
+    items: Sequence[tuple[Point, list[Wanted]]],
+    wrong: set[tuple[str, Settings]],
+    timing: Timing,
+    order: random.Random,
+) -> Iterator[Cell]:
+    from dagc.run.tuning import PlannedCell, PlannedUnit, measure
+    from dagc.tune.types import Cell
+
+    made = ready.plan
+    units = {u.op: u for u in made.units}
+    keys: list[tuple[str, Point, Settings]] = []
+    points = []
+    for point, wanted in items:
+        at = ready.at[point]
+        planned: list[PlannedUnit] = []
+        for item in wanted:
+            fitting = [s for s in item.settings if s in at.fits[item.op] and (item.op, s) not in wrong]
+            order.shuffle(fitting)
+            cells = []
+            for settings in fitting:
+                cells.append(PlannedCell(len(keys), _decisions(units[item.op], settings)))
+                keys.append((item.op, point, settings))
+            if cells:
+                planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
+        if planned:
+            # In the middle of a program that repeats: there its kernels do what they do on average.
+            points.append(replace(_planned(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
+    if not points:
+        return
+    for done in measure(ready.library, points, _all_defaults(made), timing, RESULTS_AGREE):
+        op, point, settings = keys[done.number]
+        yield Cell(op, point, settings, done.times, done.failure)

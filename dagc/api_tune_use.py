@@ -1,0 +1,97 @@
+"""What tuning found, in use: choosers for `dagc compile --launch`, and `dagc tune --show`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc import api
+from dagc.errors import UsageError
+
+if TYPE_CHECKING:
+    from dagc.graph import Graph
+
+
+def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -> tuple[Any, ...]:
+    """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
+
+    Raises UsageError where the file was tuned for another text of the program or another GPU.
+    """
+    from dagc.api_runs import program_record
+    from dagc.rational.hardware import load_hardware
+    from dagc.tune.choose import unit_chooser
+    from dagc.tune.legal import units
+    from dagc.tune.records import load_tuned
+
+    tuned = load_tuned(tuned_path)
+    now = program_record(graph.program)
+    if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
+        raise UsageError(f"{tuned_path}: tuned for another text of {tuned.program.name}", "tune the program again")
+    if arch is not None and tuned.facts.get("target") == "cuda" and tuned.facts.get("arch") != arch:
+        raise UsageError(
+            f"{tuned_path}: tuned for {tuned.facts.get('arch')}, this is compiled for {arch}",
+            "tune on this GPU, or compile with --arch " + str(tuned.facts.get("arch")),
+        )
+    if not tuned.choosers:
+        raise UsageError(f"{tuned_path}: no chooser in it: tuning did not end", "tune again with --resume")
+    out = []
+    for unit in units(graph, tuple(tuned.choosers)):
+        kept = tuned.choosers[unit.op]
+        settings = [tuple(s.items()) for s in kept["settings"]]
+        anchors = [(dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]]
+        out.append(
+            unit_chooser(
+                graph,
+                unit,
+                settings,
+                load_hardware(kept["gpu"]),
+                registers=kept["registers"],
+                anchors=anchors,
+                use_model=kept["method"] != "knn",
+            )
+        )
+    return tuple(out)
+
+
+def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
+    """(open tunables, chooser) of `--launch`: nothing for `fixed`, else those of a tuned file."""
+    from dagc.launching import open_tunables
+    from dagc.tune.choose import compiled_chooser
+
+    if launch == "fixed":
+        return (), None
+    choosers = choosers_of(graph, launch, arch)
+    return open_tunables(graph.program, [c.op for c in choosers]), compiled_chooser(choosers)
+
+
+def show(path: str | Path, kernel: str, format: str = "text", gpu: str = "h200", defines: Any = None) -> str:
+    """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
+
+    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. Raises UsageError, NotUnderstood.
+    """
+    from dagc.rational.cprint import HELPERS, to_c
+    from dagc.rational.flow import to_flow, to_flow_svg
+    from dagc.rational.occupancy import occupancy_program
+    from dagc.rational.text import to_latex, to_text
+    from dagc.rational.volume import volume_program
+    from dagc.tune.legal import op_of, units
+
+    printers: dict[str, Callable[[Any], str]] = {
+        "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,
+        "c": lambda program: HELPERS + to_c(program, "dagc_occupancy"),
+    }  # fmt: skip
+    if format not in printers:
+        raise UsageError(f"there is no format {format}", f"one of: {', '.join(printers)}")
+    if kernel == "occupancy":
+        return printers[format](occupancy_program(plain=True))
+    graph = api.load_graph(path, defines)
+    unit = units(graph, (kernel,))[0]
+    if format == "c":
+        from dagc.rational.hardware import load_hardware
+        from dagc.tune.choose import compiled_chooser, unit_chooser
+        from dagc.tune.legal import legal_settings
+
+        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+        return compiled_chooser([unit_chooser(graph, unit, settings, load_hardware(gpu))]).source
+    return printers[format](volume_program(graph.program, op_of(graph, unit)))
