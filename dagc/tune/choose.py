@@ -17,12 +17,12 @@ from typing import Any
 
 from dagc.graph import Graph
 from dagc.launching import Chooser, ChooserCall
-from dagc.rational.cprint import HELPERS, to_c
 from dagc.rational.evaluate import Evaluator, evaluate_all
 from dagc.rational.hardware import Hardware
 from dagc.rational.program import Kind, RationalProgram, specialise
 from dagc.rational.volume import CALIBRATION, explain_terms, launchable_program, volume_program
 from dagc.sym import Var
+from dagc.tune.choose_c import C_HEAD, chooser_c, function_name
 from dagc.tune.legal import block_of, op_of
 from dagc.tune.types import Settings, Unit
 
@@ -126,110 +126,11 @@ class UnitChooser:
 
     @property
     def function(self) -> str:
-        return f"dagc_choose_{_identifier(self.op)}"
+        return function_name(self.op)
 
     def c_text(self) -> str:
-        """C99: `static inline void dagc_choose_OP(int64_t <data>..., int64_t* <tunable>...)`. Asked again for the sizes
-        of the last call, it answers from memory."""
-        name, n = _identifier(self.op), len(self.settings)
-        tunables = [t for t, _ in self.settings[0]]
-        out = []
-        if self.model is not None:
-            out.append(to_c(self.model, f"dagc_time_{name}"))
-        if self.launchable is not None:
-            out.append(to_c(self.launchable, f"dagc_launchable_{name}"))
-        rows = ", ".join("{" + ", ".join(str(v) for _, v in s) + "}" for s in self.settings)
-        out.append(f"static const int32_t dagc_settings_{name}[{n}][{len(tunables)}] = {{{rows}}};\n")
-        for column, values in self.columns:
-            numbers = ", ".join(_number(v) for v in values)
-            out.append(f"static const {self._column_type(column)} dagc_{column}_{name}[{n}] = {{{numbers}}};\n")
-        if self.anchors:
-            rows = ", ".join("{" + ", ".join(f"INT64_C({v})" for v in (*a.data, a.chosen)) + "}" for a in self.anchors)
-            out.append(
-                f"static const int64_t dagc_measured_{name}[{len(self.anchors)}][{len(self.data) + 1}] = {{{rows}}};\n"
-            )
-        args = ", ".join([f"int64_t {_size(d)}" for d in self.data] + [f"int64_t* {t}_" for t in tunables])
-        out.append(f"static inline void {self.function}({args or 'void'}) {{\n{self._body(name, n)}")
-        out += [f"  *{t}_ = dagc_settings_{name}[chosen][{i}];\n" for i, t in enumerate(tunables)]
-        out.append("}\n")
-        return "".join(out)
-
-    def _column_type(self, column: str) -> str:
-        return "double" if column == "log2_threads" else "int64_t"
-
-    def _body(self, name: str, n: int) -> str:
-        same = " && ".join(["known", *(f"last[{i}] == {_size(d)}" for i, d in enumerate(self.data))])
-        lines = [
-            f"  static DAGC_THREAD int64_t last[{max(1, len(self.data))}];",
-            "  static DAGC_THREAD int known, chosen;",
-            f"  if (!({same})) {{",
-        ]
-        nearest = bool(self.anchors)
-        if nearest:
-            distance = (
-                " * ".join(f"dagc_apart(dagc_measured_{name}[i][{k}], {_size(d)})" for k, d in enumerate(self.data))
-                or "1.0"
-            )
-            exact = (
-                " && ".join(f"dagc_measured_{name}[near][{k}] == {_size(d)}" for k, d in enumerate(self.data)) or "1"
-            )
-            lines += [
-                "    int near = 0;",
-                "    double least = 0;",
-                f"    for (int i = 0; i < {len(self.anchors)}; ++i) {{",
-                f"      const double apart = {distance};",
-                "      if (i == 0 || apart < least) least = apart, near = i;",
-                "    }",
-                f"    chosen = (int)dagc_measured_{name}[near][{len(self.data)}];",
-            ]
-        else:
-            lines.append("    chosen = 0;")
-        if self.model is not None:
-            lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
-            lines += [
-                "      int best = -1;",
-                "      double least_time = 0, kept = 0;",
-                f"      for (int i = 0; i < {n}; ++i) {{",
-                *(
-                    [f"        if (!{self._call('launchable', self.launchable, name)}) continue;"]
-                    if self.launchable
-                    else []
-                ),
-                f"        const double time = {self._call('time', self.model, name)};",
-                "        if (i == chosen) kept = time;",
-                "        if (best < 0 || time < least_time) best = i, least_time = time;",
-                "      }",
-                (
-                    f"      if (best >= 0 && !(kept > 0 && kept <= {1 + MARGIN!r} * least_time)) chosen = best;"
-                    if nearest
-                    else "      (void)kept;\n      if (best >= 0) chosen = best;"
-                ),
-                "    }",
-            ]
-        lines += [*(f"    last[{i}] = {_size(d)};" for i, d in enumerate(self.data)), "    known = 1;", "  }"]
-        return "\n".join(lines) + "\n"
-
-    def _call(self, what: str, program: RationalProgram | None, name: str) -> str:
-        assert program is not None
-        columns = {c for c, _ in self.columns}
-        args = [f"dagc_{p.name}_{name}[i]" if p.name in columns else _size(p.name) for p in program.parameters]
-        return f"dagc_{what}_{name}({', '.join(args)})"
-
-
-C_HEAD = (
-    "/* Launch configurations, chosen for the sizes at hand. Written by dagc tune. */\n"
-    + HELPERS
-    + """\
-#ifndef DAGC_THREAD
-#define DAGC_THREAD __thread
-#endif
-/* How far apart two sizes are: the larger over the smaller. */
-static inline double dagc_apart(int64_t a, int64_t b) {
-  const int64_t low = a < b ? a : b, high = a < b ? b : a;
-  return low > 0 ? (double)high / (double)low : (double)(high > 1 ? high : 1);
-}
-"""
-)
+        """`dagc.tune.choose_c.chooser_c` of this chooser."""
+        return chooser_c(self, MARGIN)
 
 
 def compiled_chooser(choosers: Sequence[UnitChooser]) -> Chooser:
@@ -291,15 +192,3 @@ def unit_chooser(
         unit.op, tuple(settings), tuple(data), tuple((n, tuple(v)) for n, v in columns.items() if n in used), model,
         launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(found)), note,
     )  # fmt: skip
-
-
-def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)
-
-
-def _size(name: str) -> str:
-    return _identifier(name)
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))

@@ -1,0 +1,127 @@
+"""Choosers as C99: one function a unit, without libraries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagc.rational.cprint import HELPERS, to_c
+from dagc.rational.program import RationalProgram
+
+if TYPE_CHECKING:
+    from dagc.tune.choose import UnitChooser
+
+C_HEAD = (
+    "/* Launch configurations, chosen for the sizes at hand. Written by dagc tune. */\n"
+    + HELPERS
+    + """\
+#ifndef DAGC_THREAD
+#define DAGC_THREAD __thread
+#endif
+/* How far apart two sizes are: the larger over the smaller. */
+static inline double dagc_apart(int64_t a, int64_t b) {
+  const int64_t low = a < b ? a : b, high = a < b ? b : a;
+  return low > 0 ? (double)high / (double)low : (double)(high > 1 ? high : 1);
+}
+"""
+)
+
+
+def function_name(op: str) -> str:
+    """Of the C function that chooses for `op`."""
+    return f"dagc_choose_{_identifier(op)}"
+
+
+def chooser_c(chooser: UnitChooser, margin: float) -> str:
+    """C99: `static inline void dagc_choose_OP(int64_t <data>..., int64_t* <tunable>...)`; C_HEAD goes before it.
+
+    Asked again for the sizes of the last call, it answers from memory. `margin`: how much faster the model must find
+    another setting than the best of the nearest measured size, as a share.
+    """
+    name, n = _identifier(chooser.op), len(chooser.settings)
+    tunables = [t for t, _ in chooser.settings[0]]
+    out = []
+    if chooser.model is not None:
+        out.append(to_c(chooser.model, f"dagc_time_{name}"))
+    if chooser.launchable is not None:
+        out.append(to_c(chooser.launchable, f"dagc_launchable_{name}"))
+    rows = ", ".join("{" + ", ".join(str(v) for _, v in s) + "}" for s in chooser.settings)
+    out.append(f"static const int32_t dagc_settings_{name}[{n}][{len(tunables)}] = {{{rows}}};\n")
+    for column, values in chooser.columns:
+        numbers = ", ".join(_number(v) for v in values)
+        out.append(f"static const {_column_type(column)} dagc_{column}_{name}[{n}] = {{{numbers}}};\n")
+    if chooser.anchors:
+        rows = ", ".join("{" + ", ".join(f"INT64_C({v})" for v in (*a.data, a.chosen)) + "}" for a in chooser.anchors)
+        shape = f"[{len(chooser.anchors)}][{len(chooser.data) + 1}]"
+        out.append(f"static const int64_t dagc_measured_{name}{shape} = {{{rows}}};\n")
+    args = ", ".join([f"int64_t {_identifier(d)}" for d in chooser.data] + [f"int64_t* {t}_" for t in tunables])
+    out.append(f"static inline void {function_name(chooser.op)}({args or 'void'}) {{\n{_body(chooser, name, margin)}")
+    out += [f"  *{t}_ = dagc_settings_{name}[chosen][{i}];\n" for i, t in enumerate(tunables)]
+    out.append("}\n")
+    return "".join(out)
+
+
+def _body(chooser: UnitChooser, name: str, margin: float) -> str:
+    data = [_identifier(d) for d in chooser.data]
+    same = " && ".join(["known", *(f"last[{i}] == {d}" for i, d in enumerate(data))])
+    lines = [
+        f"  static DAGC_THREAD int64_t last[{max(1, len(data))}];",
+        "  static DAGC_THREAD int known, chosen;",
+        f"  if (!({same})) {{",
+    ]
+    nearest = bool(chooser.anchors)
+    if nearest:
+        distance = " * ".join(f"dagc_apart(dagc_measured_{name}[i][{k}], {d})" for k, d in enumerate(data)) or "1.0"
+        exact = " && ".join(f"dagc_measured_{name}[near][{k}] == {d}" for k, d in enumerate(data)) or "1"
+        lines += [
+            "    int near = 0;",
+            "    double least = 0;",
+            f"    for (int i = 0; i < {len(chooser.anchors)}; ++i) {{",
+            f"      const double apart = {distance};",
+            "      if (i == 0 || apart < least) least = apart, near = i;",
+            "    }",
+            f"    chosen = (int)dagc_measured_{name}[near][{len(data)}];",
+        ]
+    else:
+        lines.append("    chosen = 0;")
+    if chooser.model is not None:
+        lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
+        lines += [
+            "      int best = -1;",
+            "      double least_time = 0, kept = 0;",
+            f"      for (int i = 0; i < {len(chooser.settings)}; ++i) {{",
+            *(
+                [f"        if (!{_call(chooser, 'launchable', chooser.launchable, name)}) continue;"]
+                if chooser.launchable
+                else []
+            ),
+            f"        const double time = {_call(chooser, 'time', chooser.model, name)};",
+            "        if (i == chosen) kept = time;",
+            "        if (best < 0 || time < least_time) best = i, least_time = time;",
+            "      }",
+            (
+                f"      if (best >= 0 && !(kept > 0 && kept <= {1 + margin!r} * least_time)) chosen = best;"
+                if nearest
+                else "      (void)kept;\n      if (best >= 0) chosen = best;"
+            ),
+            "    }",
+        ]
+    lines += [*(f"    last[{i}] = {d};" for i, d in enumerate(data)), "    known = 1;", "  }"]
+    return "\n".join(lines) + "\n"
+
+
+def _call(chooser: UnitChooser, what: str, program: RationalProgram, name: str) -> str:
+    columns = {c for c, _ in chooser.columns}
+    args = [f"dagc_{p.name}_{name}[i]" if p.name in columns else _identifier(p.name) for p in program.parameters]
+    return f"dagc_{what}_{name}({', '.join(args)})"
+
+
+def _column_type(column: str) -> str:
+    return "double" if column == "log2_threads" else "int64_t"
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
