@@ -50,7 +50,7 @@ def evaluate(real: str, times: dict[int, dict[Pair, float]], tolerance: float) -
             train = [s for s in sizes if s != size]
             seen = [times[s] for s in train]
             labels = simplest_labels(seen, tolerance) if correct else observed_labels(seen)
-            chosen = pairs[fit_knn(train, [number[p] for p in labels]).choose(size)]
+            chosen = pairs[fit_knn(["n"], [[s] for s in train], [number[p] for p in labels]).choose([size])]
             target = whole[i] if correct else fastest[i]
             regret = times[size][chosen] / min(times[size].values()) - 1
             regrets.append(regret)

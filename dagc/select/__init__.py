@@ -1,1 +1,1 @@
-"""Learned choices: nearest neighbours over sizes, and the labels that they are trained on."""
+"""Learned choices from sizes: nearest neighbours, trees and forests, and the labels that they are trained on."""

@@ -1,101 +1,138 @@
-"""k nearest neighbours over the logarithm of a size: trained with scikit-learn, asked in Python or in C."""
+"""k nearest neighbours over the logarithms of sizes: trained with scikit-learn, asked in Python or in C."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from dagc.errors import UsageError
-
-FEWEST = 3  # training sizes
+from dagc.select.selector import FRACTION, check_training, features, head, log2_fixed, parameters
 
 
 @dataclass(frozen=True, slots=True)
-class KnnChooser:
-    """`sizes` ascend; `labels` are numbers of choices. `weights`: `uniform` or `distance`, as scikit-learn has them."""
+class Knn:
+    """`sizes` ascend, a value for each of `data`; `labels` are numbers of choices.
 
-    sizes: tuple[int, ...]
+    `weights`: `uniform` or `distance` (one over the Euclidean distance), as scikit-learn has them.
+    """
+
+    method: ClassVar[str] = "knn"
+    data: tuple[str, ...]
+    sizes: tuple[tuple[int, ...], ...]
     labels: tuple[int, ...]
     k: int
     weights: str
 
-    def choose(self, size: int) -> int:
-        """The label with most weight among the k nearest sizes; the lowest of equal ones."""
-        here = math.log10(size)
-        order = sorted(range(len(self.sizes)), key=lambda i: abs(math.log10(self.sizes[i]) - here))[: self.k]
+    @property
+    def text(self) -> str:
+        """`knn, k = 3, weights by distance`."""
+        return f"knn, k = {self.k}" + (", weights by distance" if self.weights == "distance" and self.k > 1 else "")
+
+    def choose(self, sizes: Sequence[int]) -> int:
+        """The label with most weight among the k nearest sizes; the lowest of equal ones.
+
+        Of sizes equally far, the one that stands first counts as nearer.
+        """
+        here = [log2_fixed(v) for v in sizes]
+        apart = [sum((log2_fixed(v) - h) ** 2 for v, h in zip(row, here, strict=True)) for row in self.sizes]
         votes: dict[int, float] = {}
-        for i in order:
-            distance = abs(math.log10(self.sizes[i]) - here)
-            if self.weights == "distance" and distance == 0:
+        for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
+            if self.weights == "distance" and apart[i] == 0:
                 return self.labels[i]
-            votes[self.labels[i]] = votes.get(self.labels[i], 0.0) + (1 / distance if self.weights == "distance" else 1)
+            weight = 1 / math.sqrt(apart[i]) if self.weights == "distance" else 1
+            votes[self.labels[i]] = votes.get(self.labels[i], 0.0) + weight
         return min(votes, key=lambda label: (-votes[label], label))
 
+    def to_json(self) -> dict[str, Any]:
+        """As `Selector.to_json`."""
+        return {
+            "method": self.method, "data": list(self.data), "sizes": [list(row) for row in self.sizes],
+            "labels": list(self.labels), "k": self.k, "weights": self.weights,
+        }  # fmt: skip
 
-def fit_knn(sizes: Sequence[int], labels: Sequence[int], *, folds: int = 5, seed: int = 0) -> KnnChooser:
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Knn:
+        """The inverse of `to_json`."""
+        sizes = tuple(tuple(row) for row in kept["sizes"])
+        return cls(tuple(kept["data"]), sizes, tuple(kept["labels"]), int(kept["k"]), str(kept["weights"]))
+
+    def c_text(self, function: str) -> str:
+        """C99, as `Selector.c_text`; needs the square root of math.h where weights are by distance."""
+        n, d = len(self.sizes), len(self.data)
+        rows = ", ".join("{" + ", ".join(f"INT64_C({log2_fixed(v)})" for v in row) + "}" for row in self.sizes)
+        by_distance = self.weights == "distance"
+        return f"""\
+{"#include <math.h>" + chr(10) if by_distance else ""}#include <stdint.h>
+
+/* 2^{FRACTION} log2(size) in integers: the same on every machine. */
+static inline int64_t {function}_log(int64_t size) {{
+  int whole = 0;
+  if (size < 2) return 0;
+  while (size >> whole > 1) ++whole;
+  uint64_t part = whole > 31 ? (uint64_t)size >> (whole - 31) : (uint64_t)size << (31 - whole);
+  int64_t result = whole;
+  for (int i = 0; i < {FRACTION}; ++i) {{
+    part = part * part >> 31;
+    result *= 2;
+    if (part >> 32) part >>= 1, ++result;
+  }}
+  return result;
+}}
+
+/* The label with most weight among the {self.k} nearest of {n} training sizes, {self.weights} weights. */
+static inline int {function}_of(const int64_t* size) {{
+  static const int64_t logs[{n}][{d}] = {{{rows}}};
+  static const int labels[{n}] = {{{", ".join(map(str, self.labels))}}};
+  int64_t apart[{n}];
+  double weight[{self.k}];
+  int label[{self.k}], found = 0, best = 0;
+  for (int i = 0; i < {n}; ++i) apart[i] = 0;
+  for (int k = 0; k < {d}; ++k) {{
+    const int64_t here = {function}_log(size[k]);
+    for (int i = 0; i < {n}; ++i) apart[i] += (logs[i][k] - here) * (logs[i][k] - here);
+  }}
+  for (int taken = 0; taken < {self.k}; ++taken) {{
+    int near = -1, at = 0;
+    for (int i = 0; i < {n}; ++i)
+      if (apart[i] >= 0 && (near < 0 || apart[i] < apart[near])) near = i;
+{"    if (apart[near] == 0) return labels[near];" + chr(10) if by_distance else ""}\
+    while (at < found && label[at] != labels[near]) ++at;
+    if (at == found) label[at] = labels[near], weight[at] = 0, ++found;
+    weight[at] += {"1 / sqrt((double)apart[near])" if by_distance else "1"};
+    apart[near] = -1;
+  }}
+  for (int i = 1; i < found; ++i)
+    if (weight[i] > weight[best] || (weight[i] == weight[best] && label[i] < label[best])) best = i;
+  return label[best];
+}}
+
+{head(function, self.data)} {{
+  const int64_t dagc_sizes[{d}] = {{{", ".join(parameters(self.data))}}};
+  return {function}_of(dagc_sizes);
+}}
+"""
+
+
+def fit_knn(
+    data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
+) -> Knn:
     """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the seed).
 
-    Raises UsageError for fewer than three sizes, sizes below 1, or sizes given twice.
+    `sizes` holds a value for each of `data`. Raises UsageError as `check_training`.
     """
     import numpy as np
     from sklearn.model_selection import GridSearchCV, KFold
     from sklearn.neighbors import KNeighborsClassifier
 
-    if len(sizes) < FEWEST or len(sizes) != len(labels):
-        raise UsageError(
-            f"{len(sizes)} sizes and {len(labels)} labels", f"give {FEWEST} or more, a label for each size"
-        )
-    if min(sizes) < 1 or len(set(sizes)) != len(sizes):
-        raise UsageError("a size below 1, or one that is given twice", "give different sizes of 1 and more")
-    order = sorted(range(len(sizes)), key=lambda i: sizes[i])
-    x = np.log10(np.array([[sizes[i]] for i in order], float))
-    y = np.array([labels[i] for i in order])
+    check_training(data, sizes, labels)
+    order = sorted(range(len(sizes)), key=lambda i: tuple(sizes[i]))
+    ordered, y = tuple(tuple(int(v) for v in sizes[i]) for i in order), tuple(int(labels[i]) for i in order)
     splits = min(folds, len(sizes))
     smallest_part = len(sizes) - -(-len(sizes) // splits)
     most = max(1, min(len(set(labels)), smallest_part))
     grid = {"n_neighbors": list(range(1, most + 1)), "weights": ["uniform", "distance"]}
     search = GridSearchCV(KNeighborsClassifier(), grid, cv=KFold(splits, shuffle=True, random_state=seed))
-    search.fit(x, y)
+    search.fit(features(ordered), np.array(y))
     best = search.best_params_
-    return KnnChooser(
-        tuple(int(sizes[i]) for i in order), tuple(int(v) for v in y), int(best["n_neighbors"]), str(best["weights"])
-    )
-
-
-def to_c(chooser: KnnChooser, function: str) -> str:
-    """C99: `static inline int function(int64_t size)`, which needs math.h's log10. The label."""
-    n = len(chooser.sizes)
-    logs = ", ".join(repr(math.log10(s)) for s in chooser.sizes)
-    labels = ", ".join(str(v) for v in chooser.labels)
-    vote = "1 / apart" if chooser.weights == "distance" else "1"
-    exact = "    if (apart == 0) return labels[near];\n" if chooser.weights == "distance" else ""
-    return f"""\
-#include <math.h>
-#include <stdint.h>
-
-/* The label with most weight among the {chooser.k} nearest of {n} training sizes, {chooser.weights} weights. */
-static inline int {function}(int64_t size) {{
-  static const double logs[{n}] = {{{logs}}};
-  static const int labels[{n}] = {{{labels}}};
-  const double here = log10((double)size);
-  double weight[{chooser.k}];
-  int label[{chooser.k}], found = 0, low = 0;
-  for (int i = 0; i < {n} && logs[i] < here; ++i) low = i + 1;
-  int high = low--;
-  for (int taken = 0; taken < {chooser.k}; ++taken) {{
-    const double below = low >= 0 ? here - logs[low] : HUGE_VAL, above = high < {n} ? logs[high] - here : HUGE_VAL;
-    const int near = below <= above ? low-- : high++;
-    const double apart = below <= above ? below : above;
-{exact}    int at = 0;
-    while (at < found && label[at] != labels[near]) ++at;
-    if (at == found) label[at] = labels[near], weight[at] = 0, ++found;
-    weight[at] += {vote};
-    (void)apart;
-  }}
-  int best = 0;
-  for (int i = 1; i < found; ++i)
-    if (weight[i] > weight[best] || (weight[i] == weight[best] && label[i] < label[best])) best = i;
-  return label[best];
-}}
-"""
+    return Knn(tuple(data), ordered, y, int(best["n_neighbors"]), str(best["weights"]))

@@ -2,15 +2,19 @@
 
 The seed (tridiagonal partition method, table "corrected opt m") corrects its labels by hand, to follow the trend where
 the difference is small. Here that is a rule: among the choices within a tolerance of the best at each size, those
-labels are taken that change least often along the sizes, and of these the ones that lose least time.
+labels are taken that change least often along the sizes, and of these the ones that lose least time. Sizes of several
+data that have no order of their own: the fewest different labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 Label = TypeVar("Label", bound=Hashable)
+
+STEPS = 20_000  # of the search for the smallest set of labels
 
 
 def observed_labels(times: Sequence[Mapping[Label, float]]) -> tuple[Label, ...]:
@@ -39,3 +43,73 @@ def simplest_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
             step[label] = min(kept, changed, key=lambda p: p[:2])
         paths = step
     return min(paths.values(), key=lambda p: p[:2])[2] if paths else ()
+
+
+def ascends(sizes: Sequence[Sequence[int]]) -> bool:
+    """Do the sizes grow together, once sorted? Then they have one order, and labels a trend along it."""
+    ordered = sorted(tuple(row) for row in sizes)
+    return all(a <= b for one, other in pairwise(ordered) for a, b in zip(one, other, strict=True))
+
+
+def covering_labels(times: Sequence[Mapping[Label, float]], tolerance: float) -> tuple[Label, ...]:
+    """One label per size, where sizes have no order: fewest different labels, then least relative loss.
+
+    `times`: label -> seconds, per size. Among the labels within the tolerance of the best at each size, the smallest
+    set that has one for every size; each size takes its fastest of the set. Branch and bound, which begins with the
+    greedy set; after STEPS steps the best set so far is taken.
+    """
+    losses = [_losses(at, tolerance) for at in times]
+    order = list(dict.fromkeys(label for at in losses for label in at))
+    covers = {label: frozenset(i for i, at in enumerate(losses) if label in at) for label in order}
+    best = _greedy(losses, covers)
+    score = (len(best), _loss(losses, best))
+    steps = 0
+
+    def extend(taken: tuple[Label, ...], left: frozenset[int]) -> None:
+        nonlocal best, score, steps
+        steps += 1
+        if not left:
+            found = (len(taken), _loss(losses, taken))
+            if found < score:
+                best, score = taken, found
+            return
+        most = max(len(covers[label] & left) for label in order)
+        if steps > STEPS or len(taken) - (-len(left) // most) > score[0]:
+            return
+        hardest = min(left, key=lambda i: (len(losses[i]), i))
+        for label in losses[hardest]:
+            extend((*taken, label), left - covers[label])
+
+    extend((), frozenset(range(len(times))))
+    return tuple(min((label for label in best if label in at), key=lambda label: at[label]) for at in losses)
+
+
+def corrected_labels(
+    sizes: Sequence[Sequence[int]], times: Sequence[Mapping[Label, float]], tolerance: float
+) -> tuple[Label, ...]:
+    """`simplest_labels` along the sizes where they grow together, else `covering_labels`; in the order given."""
+    if not ascends(sizes):
+        return covering_labels(times, tolerance)
+    order = sorted(range(len(sizes)), key=lambda i: tuple(sizes[i]))
+    labels = simplest_labels([times[i] for i in order], tolerance)
+    return tuple(label for _, label in sorted(zip(order, labels, strict=True), key=lambda pair: pair[0]))
+
+
+def _losses(at: Mapping[Label, float], tolerance: float) -> dict[Label, float]:
+    least = min(at.values())
+    return {label: seconds / least - 1 for label, seconds in at.items() if seconds <= (1 + tolerance) * least}
+
+
+def _loss(losses: Sequence[Mapping[Label, float]], labels: Sequence[Label]) -> float:
+    return sum(min(at[label] for label in labels if label in at) for at in losses)
+
+
+def _greedy(losses: Sequence[Mapping[Label, float]], covers: Mapping[Label, frozenset[int]]) -> tuple[Label, ...]:
+    """Again and again the label that serves most of the sizes that are left; of equal ones the one that loses less."""
+    left, taken = frozenset(range(len(losses))), []
+    while left:
+        gains = {label: (-len(at & left), sum(losses[i][label] for i in at & left)) for label, at in covers.items()}
+        label = min(gains, key=lambda one: gains[one])
+        taken.append(label)
+        left -= covers[label]
+    return tuple(taken)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.errors import UsageError
-from dagc.select.knn import KnnChooser, fit_knn, to_c
+from dagc.select.knn import Knn, fit_knn
 from dagc.select.labels import observed_labels, simplest_labels
 
 SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]
@@ -56,9 +56,17 @@ def test_no_labelling_is_simpler(times: list[dict[int, int]], tolerance: float) 
 
 
 def test_a_fit() -> None:
-    chooser = fit_knn(SIZES, LABELS)
-    assert chooser.sizes == tuple(SIZES)
-    assert [chooser.choose(s) for s in (50, 900, 6000, 10**9)] == [4, 4, 8, 32]
+    chooser = fit_knn(["n"], [[s] for s in reversed(SIZES)], LABELS[::-1])
+    assert chooser.sizes == tuple((s,) for s in SIZES)
+    assert [chooser.choose([s]) for s in (50, 900, 6000, 10**9)] == [4, 4, 8, 32]
+    assert chooser.text == f"knn, k = {chooser.k}, weights by distance"
+
+
+def test_a_tie_goes_to_the_size_that_stands_first() -> None:
+    """200 is as far from 100 as from 400, and the logarithms say so exactly."""
+    assert Knn(("n",), ((100,), (400,)), (7, 3), 1, "uniform").choose([200]) == 7
+    assert Knn(("n",), ((100,), (400,)), (7, 3), 2, "uniform").choose([200]) == 3, "of equal votes the lowest label"
+    assert Knn(("n",), ((100,), (400,)), (7, 3), 2, "distance").choose([400]) == 3, "itself, whatever else is near"
 
 
 @pytest.mark.parametrize(
@@ -66,15 +74,15 @@ def test_a_fit() -> None:
 )
 def test_what_cannot_be_fitted(sizes: list[int], labels: list[int]) -> None:
     with pytest.raises(UsageError):
-        fit_knn(sizes, labels)
+        fit_knn(["n"], [[s] for s in sizes], labels)
 
 
 @pytest.mark.parametrize(("k", "weights"), [(1, "uniform"), (3, "uniform"), (2, "distance"), (4, "distance")])
 def test_python_c_and_scikit_learn_agree(k: int, weights: str, tmp_path: Path) -> None:
     from sklearn.neighbors import KNeighborsClassifier
 
-    chooser = KnnChooser(tuple(SIZES), tuple(LABELS), k, weights)
-    text = to_c(chooser, "choose_m") + "int ask(int64_t n) { return choose_m(n); }\n"
+    chooser = Knn(("n",), tuple((s,) for s in SIZES), tuple(LABELS), k, weights)
+    text = chooser.c_text("choose_m") + "int ask(int64_t n) { return choose_m(n); }\n"
     source, library = tmp_path / "knn.c", tmp_path / "knn.so"
     source.write_text(text)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
@@ -85,5 +93,5 @@ def test_python_c_and_scikit_learn_agree(k: int, weights: str, tmp_path: Path) -
     sizes = sorted({int(10 ** draw.uniform(1.5, 7)) for _ in range(2000)} | set(SIZES))
     model = KNeighborsClassifier(k, weights=weights).fit(np.log10(np.array(SIZES, float))[:, None], LABELS)
     expected = model.predict(np.log10(np.array(sizes, float))[:, None])
-    assert [chooser.choose(s) for s in sizes] == list(expected)
+    assert [chooser.choose([s]) for s in sizes] == list(expected)
     assert [ask(s) for s in sizes] == list(expected)

@@ -1,0 +1,85 @@
+"""Labels where sizes have no order, the tolerance, and what is left out."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.select.labels import ascends, corrected_labels, covering_labels, simplest_labels
+from dagc.select.methods import LEARNED
+from dagc.select.train import leave_one_out, merged, tolerance_of, train
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.dictionaries(st.integers(0, 5), st.integers(10, 14), min_size=1, max_size=6), max_size=6),
+    st.sampled_from([0.0, 0.1, 0.25]),
+)
+def test_no_set_of_labels_is_smaller_or_loses_less(times: list[dict[int, int]], tolerance: float) -> None:
+    """Against all sets."""
+    found = covering_labels(times, tolerance)
+    allowed = [
+        {k: v / min(at.values()) for k, v in at.items() if v <= (1 + tolerance) * min(at.values())} for at in times
+    ]
+    assert all(label in some for label, some in zip(found, allowed, strict=True))
+    labels = sorted({label for some in allowed for label in some})
+    sets = [set(s) for n in range(len(labels) + 1) for s in combinations(labels, n)]
+    covering = [s for s in sets if all(s & some.keys() for some in allowed)]
+    scores = [(len(s), round(sum(min(some[x] for x in s & some.keys()) for some in allowed), 9)) for s in covering]
+    loss = round(sum(some[label] for label, some in zip(found, allowed, strict=True)), 9)
+    assert (len(set(found)), loss) == min(scores)
+
+
+def test_many_sizes_with_many_labels_end() -> None:
+    times = [{(7 * i + 11 * k) % 60: 1 + k / 1000 for k in range(12)} for i in range(40)]
+    found = covering_labels(times, 0.5)
+    assert all(label in at for label, at in zip(found, times, strict=True))
+    assert len(set(found)) < 15
+
+
+def test_a_trend_where_sizes_grow_together_else_the_fewest_labels() -> None:
+    times = [{0: 1.0, 1: 1.01}, {0: 1.01, 1: 1.0}, {0: 1.0, 1: 1.5}]
+    together = [(10, 10), (20, 20), (40, 20)]
+    assert ascends(together)
+    assert corrected_labels(together, times, 0.02) == simplest_labels(times, 0.02) == (0, 0, 0)
+    backwards = corrected_labels(together[::-1], times[::-1], 0.0)
+    assert backwards == (0, 1, 0), "in the order given"
+    assert not ascends([(10, 20), (20, 10), (30, 30)])
+    assert corrected_labels([(10, 20), (20, 10), (30, 30)], times, 0.02) == (0, 0, 0)
+
+
+def test_the_tolerance_is_that_of_a_comparison() -> None:
+    assert tolerance_of([(0.99, 1.0, 1.01), (0.9, 1.0, 1.1), (1.96, 2.0, 2.04)]) == pytest.approx(0.04)
+    assert tolerance_of([]) == 0
+
+
+def test_points_of_equal_sizes_are_one() -> None:
+    sizes, times = merged([(1,), (2,), (1,), (3,)], [{0: 1.0, 1: 2.0}, {0: 5.0}, {0: 30.0, 1: 10.0, 2: 1e9}, {}])
+    assert sizes == ((1,), (2,))
+    assert times[0] == pytest.approx({0: 2.0, 1: 1.5})
+    assert times[1] == {0: 5.0}
+
+
+@pytest.mark.parametrize("method", LEARNED)
+def test_left_out(method: str) -> None:
+    """The step between 800 and 1600 is found by all; a size beside it may be wrong and costs 20 %."""
+    sizes = [(100 * 2**k,) for k in range(8)]
+    times = [{0: 1.0, 1: 1.2} if k < 4 else {0: 1.2, 1: 1.0} for k in range(8)]
+    found = leave_one_out(method, ["n"], sizes, times, 0.01)
+    assert found is not None
+    assert found.right >= 6
+    assert all(regret == 0 or regret == pytest.approx(0.2) for regret in found.regrets)
+    assert found.text.startswith(f"leave one out: {found.right} of 8 sizes within 1.0 % of the best, mean regret ")
+    assert leave_one_out(method, ["n"], sizes[:3], times[:3], 0.01) is None
+
+
+def test_a_choice_that_was_not_measured_counts_as_the_first() -> None:
+    sizes = [(100,), (200,), (400,), (800,)]
+    times = [{0: 2.0, 1: 1.0}, {0: 2.0, 1: 1.0}, {0: 3.0, 2: 2.0}, {0: 2.0, 1: 1.0}]
+    found = leave_one_out("knn", ["n"], sizes, times, 0.0)
+    assert found is not None
+    assert found.regrets[2] == pytest.approx(0.5)
+    assert train("tree", ["n"], sizes, times, 0.0).choose([100]) == 1
