@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from itertools import permutations
+from collections.abc import Sequence
+from itertools import pairwise, permutations
 from operator import itemgetter
 
-from dagc.space.moves import Moves, State, bits
+from dagc.ir import OpId
+from dagc.space.moves import Commitment, Hidden, Moves, State, bits
 from dagc.space.symmetry import Orbit, orbits
-from dagc.traversal import Issue
+from dagc.traversal import Entry, Issue
 
-_UNISSUED, _SETTLED = -2, -1
+_FREE: Hidden = ((),)  # no GPU op is committed to a stream
+# An op's code is a character: "0" not issued, "1" settled (nobody may ask on its behalf), from "2" on where it stands.
+_LIVE = ord("2")
 
 
 class TooManyStates(Exception):
@@ -27,11 +31,24 @@ class Counter:
         self.moves = moves
         self.limit = limit
         self._orbits: tuple[Orbit, ...] = orbits(moves)
-        # Per orbit and unit: what picks the codes of its ops.
-        self._conditions_of = tuple(tuple(itemgetter(*unit) for unit in orbit.units) for orbit in self._orbits)
-        in_orbit = {op for orbit in self._orbits for unit in orbit.units for op in unit}
-        self._singles = tuple(v for v in range(moves.size) if v not in in_orbit)
+        self._lay_out()
+        self._tables: dict[tuple[int, ...], dict[int, int]] = {}
+        self._digits = f"0{moves.size}b"
         self._memo: dict[object, int] = {}
+
+    def _lay_out(self) -> None:
+        """The order in which a key holds the ops: those of no orbit, then unit by unit."""
+        in_orbit = [op for orbit in self._orbits for unit in orbit.units for op in unit]
+        singles = [v for v in range(self.moves.size) if v not in set(in_orbit)]
+        order = singles + in_orbit
+        self._singles = slice(0, len(singles))
+        self._pick = itemgetter(*order) if len(order) > 1 else tuple
+        slices, at = [], len(singles)
+        for orbit in self._orbits:
+            width = len(orbit.units[0])
+            slices.append([slice(at + i * width, at + (i + 1) * width) for i in range(len(orbit.units))])
+            at += width * len(orbit.units)
+        self._units = slices
 
     def __len__(self) -> int:
         """States in the memo."""
@@ -52,124 +69,156 @@ class Counter:
     def _count(self, state: State) -> int:
         if self.moves.finished(state):
             return 1
-        key, codes = self._key(state)
+        codes = self._codes(state)
+        key = self._key(state, codes)
         known = self._memo.get(key)
         if known is not None:
             return known
         if self.limit is not None and len(self._memo) >= self.limit:
             raise TooManyStates
         total = 0
+        found: dict[Entry, int] = {}
         alike = self._alike(state, codes)
         for entry, askers in self.moves.offers(state).items():
-            # Swapping two units in the same condition maps the state to itself, and the issue of one's op to that
-            # of the other's: count one of them.
-            times = alike.get(entry.op, 1) if isinstance(entry, Issue) else 1
-            if times:
-                total += times * self._count(self.moves.step(state, entry, askers))
+            first = like(entry, alike)
+            if first not in found:
+                found[first] = self._count(self.moves.step(state, entry, askers))
+            total += found[first]
         self._memo[key] = total
         return total
 
+    # ---- symmetry -----------------------------------------------------------------------
+
+    def alike(self, state: State) -> dict[int, int]:
+        """For an op of an orbit, the first op whose issue in this state is completed in as many ways.
+
+        Swapping two units in the same condition maps the state to itself, and the issue of one's op to that of the
+        other's. Ops that are not named have none but themselves.
+        """
+        return self._alike(state, self._codes(state)) if self._orbits else {}
+
+    def _alike(self, state: State, codes: str) -> dict[int, int]:
+        out: dict[int, int] = {}
+        if state[3] != _FREE:
+            return out
+        for orbit, slices in zip(self._orbits, self._units, strict=True):
+            first: dict[str, tuple[int, ...]] = {}
+            for unit, place in zip(orbit.units, slices, strict=True):
+                model = first.setdefault(codes[place], unit)
+                if model is not unit:
+                    out.update(zip(unit, model, strict=True))
+        return out
+
     # ---- canonical form -----------------------------------------------------------------
 
-    def _codes(self, state: State) -> list[int]:
-        """Per op: not issued, settled (nobody may ask on its behalf), or where it stands: place * streams + stream."""
+    def _codes(self, state: State) -> str:
+        """A character per op, in the order of `_lay_out`: not issued, settled, or `_LIVE` + place * streams + stream.
+
+        Place 0 is behind the last record of the stream, place i the first record after the op being the stream's i-th.
+        A text, since it is compared, hashed and renamed as a whole: counting spends its time here.
+        """
         issued, streams = state[0], state[1]
         width = len(streams)
-        codes = [_SETTLED if issued >> v & 1 else _UNISSUED for v in range(self.moves.size)]
+        codes = list(format(issued, self._digits))  # the last op first
+        last = len(codes) - 1
         for s, (groups, tail) in enumerate(streams):
-            place = s
-            for group in groups:
-                for u in bits(group[0]):
-                    codes[u] = place
-                place += width
             for u in bits(tail):
-                codes[u] = place
-        return codes
+                codes[last - u] = chr(_LIVE + s)
+            for number, group in enumerate(groups, 1):
+                place = chr(_LIVE + number * width + s)
+                for u in bits(group[0]):
+                    codes[last - u] = place
+        codes.reverse()
+        return "".join(self._pick(codes))
 
-    def _alike(self, state: State, codes: list[int]) -> dict[int, int]:
-        """Per op of an orbit: how many units are in the condition of its unit (first of them), or 0 (the others)."""
-        if state[3] != ((),):
-            return {}
-        out: dict[int, int] = {}
-        for orbit in self._orbits:
-            first: dict[tuple[int, ...], tuple[int, ...]] = {}
-            for unit in orbit.units:
-                condition = tuple(codes[v] for v in unit)
-                if condition in first:
-                    for v, w in zip(first[condition], unit, strict=True):
-                        out[v] += 1
-                        out[w] = 0
-                else:
-                    first[condition] = unit
-                    out.update((v, 1) for v in unit)
-        return out
-
-    def _key(self, state: State) -> tuple[object, list[int]]:
+    def _key(self, state: State, codes: str) -> object:
         """A value that is equal only for states that renaming streams and swapping units makes equal."""
-        codes = self._codes(state)
-        _, streams, used, hidden, _ = state
-        labels = self.moves.free[:used]
-        if len(labels) == 2:
-            a, b = labels
-            if streams[a] == streams[b] == ((), 0) and hidden == ((),):
-                return self._encode(state, codes, None), codes
-            swap = list(range(len(streams)))
-            swap[a], swap[b] = b, a
-            return min(self._encode(state, codes, None), self._encode(state, codes, swap)), codes
-        if len(labels) > 2:
-            return min(self._encode(state, codes, list(p)) for p in self._renamings(state, labels)), codes
-        return self._encode(state, codes, None), codes
+        labels = self.moves.free[: state[2]]
+        if len(labels) < 2:
+            return self._encode(state, codes, None)
+        renamings = self._renamings(state, labels)
+        if len(renamings) == 1:
+            return self._encode(state, codes, renamings[0])
+        return min(self._encode(state, codes, renaming) for renaming in renamings)
 
-    def _renamings(self, state: State, labels: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Renamings that sort the streams by what they hold; all orders of those that hold the same kind of thing."""
+    def _renamings(self, state: State, labels: tuple[int, ...]) -> Sequence[tuple[int, ...] | None]:
+        """Renamings that sort the streams by what they hold; all orders of those that hold the same kind of thing.
+
+        None is the renaming that changes nothing.
+        """
         streams = state[1]
-        held = {s: (tuple((len(bits(g[0])), g[1]) for g in streams[s][0]), len(bits(streams[s][1]))) for s in labels}
-        out = []
-        ordered = sorted(labels, key=lambda s: held[s])
-        for choice in permutations(ordered):
-            if all(held[x] == held[y] for x, y in zip(choice, ordered, strict=True)):
-                renaming = list(range(len(streams)))
-                for new, old in zip(labels, choice, strict=True):
-                    renaming[old] = new
-                out.append(tuple(renaming))
-        return out
+        held = [
+            (tuple([g[0].bit_count() << 1 | g[1] for g in streams[s][0]]), streams[s][1].bit_count()) for s in labels
+        ]
+        ordered = sorted(range(len(labels)), key=held.__getitem__)
+        if all(held[x] < held[y] for x, y in pairwise(ordered)):
+            return [self._renaming(labels, ordered)]
+        if state[3] == _FREE and held[ordered[-1]] == ((), 0):
+            return [None]  # they hold nothing: all renamings are one
+        return [
+            self._renaming(labels, choice)
+            for choice in permutations(ordered)
+            if all(held[x] == held[y] for x, y in zip(choice, ordered, strict=True))
+        ]
 
-    def _encode(self, state: State, codes: list[int], renaming: list[int] | None) -> tuple[object, ...]:
+    def _renaming(self, labels: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...] | None:
+        """Per stream its new label, where label `order[i]` becomes the i-th."""
+        new = list(range(self.moves.streams))
+        for place, old in enumerate(order):
+            new[labels[old]] = labels[place]
+        return None if new == sorted(new) else tuple(new)
+
+    def _encode(self, state: State, codes: str, renaming: tuple[int, ...] | None) -> str | tuple[object, ...]:
         _, streams, used, hidden, _ = state
-        width = len(streams)
-        flags: list[tuple[tuple[int, int], ...]] = [()] * width
-        for s, (groups, _) in enumerate(streams):
-            if renaming is None:
-                flags[s] = tuple((g[1], g[2]) for g in groups)
-            else:
-                flags[renaming[s]] = tuple((g[1], _rename(g[2], renaming)) for g in groups)
-        if renaming is not None:
-            codes = [c if c < 0 else c - c % width + renaming[c % width] for c in codes]
+        if renaming is None:
+            flags = [g[2] << 1 | g[1] for groups, _ in streams for g in groups]
+        else:
+            codes = codes.translate(self._table(renaming))
+            old = sorted(range(len(renaming)), key=renaming.__getitem__)
+            flags = [_rename(g[2], renaming) << 1 | g[1] for s in old for g in streams[s][0]]
+        parts = [chr(used), codes[self._singles]]
+        for places in self._units:
+            parts += sorted([codes[place] for place in places])
+        text = "".join(parts)
+        if hidden == _FREE:  # nearly always
+            # How many records there are on each stream follows from the codes, so a plain list of flags will do.
+            return (text, *flags) if any(flags) else text
+        return text, tuple(flags), self._commitments(hidden, codes, renaming)
+
+    def _commitments(
+        self, hidden: Hidden, codes: str, renaming: tuple[int, ...] | None
+    ) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Those of the state after renaming streams and sorting units by their conditions."""
         image: dict[int, int] = {}
-        parts: list[tuple[object, ...]] = []
-        for orbit, conditions_of in zip(self._orbits, self._conditions_of, strict=True):
-            if hidden == ((),):  # nearly always, and it is here that counting spends its time
-                parts.append(tuple(sorted([condition(codes) for condition in conditions_of])))
-                continue
-            conditions = [(condition(codes), unit) for condition, unit in zip(conditions_of, orbit.units, strict=True)]
-            conditions.sort()
-            parts.append(tuple([c for c, _ in conditions]))
+        for orbit, places in zip(self._orbits, self._units, strict=True):
+            conditions = sorted((codes[place], unit) for place, unit in zip(places, orbit.units, strict=True))
             for (_, unit), target in zip(conditions, orbit.units, strict=True):
                 image.update(zip(unit, target, strict=True))
-        commitments: tuple[tuple[tuple[int, int], ...], ...] = ()
-        if hidden != ((),):
-            commitments = tuple(
-                sorted(
-                    tuple(
-                        sorted(
-                            (image.get(op, op), mask if renaming is None else _rename(mask, renaming)) for op, mask in c
-                        )
-                    )
-                    for c in hidden
-                )
-            )
-        return tuple([codes[v] for v in self._singles]), tuple(parts), tuple(flags), used, commitments
+
+        def moved(commitment: Commitment) -> Commitment:
+            pairs = [(op, mask if renaming is None else _rename(mask, renaming)) for op, mask in commitment]
+            return tuple(sorted((image.get(op, op), mask) for op, mask in pairs))
+
+        return tuple(sorted(moved(c) for c in hidden))
+
+    def _table(self, renaming: tuple[int, ...]) -> dict[int, int]:
+        """What renaming streams makes of each character of the codes; made when it is first needed."""
+        table = self._tables.get(renaming)
+        if table is None:
+            width = len(renaming)
+            # A record is kept for an op that it follows, so there are no more places than GPU ops, and the tail.
+            places = range(0, width * (self.moves.gpu.bit_count() + 1), width)
+            table = {_LIVE + at + s: _LIVE + at + renaming[s] for at in places for s in range(width)}
+            self._tables[renaming] = table
+        return table
 
 
-def _rename(mask: int, renaming: list[int]) -> int:
+def like(entry: Entry, alike: dict[int, int]) -> Entry:
+    """The first entry of a state that is completed in as many ways as this one (`Counter.alike`)."""
+    if isinstance(entry, Issue) and entry.op in alike:
+        return Issue(OpId(alike[entry.op]), entry.stream)
+    return entry
+
+
+def _rename(mask: int, renaming: tuple[int, ...]) -> int:
     return sum(1 << renaming[s] for s in bits(mask))

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from dagc.errors import UsageError
 from dagc.graph import Graph
-from dagc.space.count import Counter
+from dagc.space.count import Counter, like
 from dagc.space.moves import Asker, Moves, State
 from dagc.traversal import Entry, Traversal
 
@@ -100,16 +100,19 @@ class Space:
         state = self.moves.start()
         while not self.moves.finished(state):
             offers = tuple(self.moves.offers(state).items())
+            sizes: dict[Entry, int] = {}
+            alike = self.counter.alike(state) if len(offers) > 1 else {}
             for entry, askers in offers[:-1]:
-                after = self.moves.step(state, entry, askers)
-                if number < (size := self.counter.count(after)):
+                first = like(entry, alike)
+                if first not in sizes:
+                    sizes[first] = self.counter.count(self.moves.step(state, entry, askers))
+                if number < sizes[first]:
                     break
-                number -= size
+                number -= sizes[first]
             else:  # nothing before it, so the last: no need to count
                 entry, askers = offers[-1]
-                after = self.moves.step(state, entry, askers)
             entries.append(entry)
-            state = after
+            state = self.moves.step(state, entry, askers)
         return Traversal(tuple(entries))
 
     def id_of(self, traversal: Traversal) -> int:
