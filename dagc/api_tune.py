@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 class TuneOptions:
     """Options of `dagc tune`.
 
-    `top`: how many of the model's best are measured at each size (0: none). `gpu`: a descriptor's name or file (None:
-    that of the target's architecture). `budget`: cells at most; `seconds`: time for measuring.
+    `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `top`: how many of the model's best
+    are measured at each size (0: none). `gpu`: a descriptor's name or file (None: by the architecture). `budget`: cells
+    at most; `seconds`: time for measuring.
     """
 
     kernels: tuple[str, ...] = ()
-    method: str = "volume"
+    method: str = ""
     sizes: str = ""
     check_at: str = ""
     top: int = 5
@@ -99,8 +100,13 @@ def tune(
     """
     import tempfile
 
+    from dagc.api_tune_plans import tune_program
+    from dagc.api_tune_programs import wants_programs
     from dagc.rational.hardware import load_hardware
 
+    if wants_programs(path, options):
+        return tune_program(path, output, options, progress)
+    options = replace(options, method=options.method or "volume")
     if options.method not in METHODS:
         raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
     made = plan(

@@ -28,9 +28,9 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--method",
-        default="volume",
+        default="",
         metavar="NAME",
-        help="volume, exhaustive or knn (default: volume); help lists them",
+        help="volume, exhaustive or knn (default: that of the program's `select`, else volume); help lists them",
     )
     add(
         "--sizes",

@@ -1,0 +1,114 @@
+"""What is learned from measured programs: the selector, how well it does on sizes left out, and the table of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dagc.api_tune import Line, Tuning
+    from dagc.api_tune_programs import ProgramPlan
+    from dagc.select.selector import Selector
+    from dagc.tune.types import Cell, Point, Settings
+
+Cells = Mapping[tuple["Point", "Settings"], "Cell"]
+Data = Mapping["Point", tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """`selector` answers with indices of `settings`; None where too little was measured. `sizes` were trained on."""
+
+    method: str
+    selector: Selector | None
+    settings: tuple[Settings, ...]
+    sizes: tuple[tuple[int, ...], ...]
+    why: str
+    notes: tuple[str, ...]
+
+
+def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
+    """Labels by rule, within the noise of the best at each size, and the selector trained on them."""
+    from dagc.select.selector import FEWEST
+    from dagc.select.train import leave_one_out, merged, tolerance_of, train
+    from dagc.tune.plans import measured
+
+    found = measured(cells.values(), made.settings, data)
+    notes = list(found.notes)
+    sizes, times = merged(found.data, found.times)
+    if len(sizes) < (1 if method == "exhaustive" else FEWEST):
+        notes.append(f"no chooser yet: {len(sizes)} sizes are measured in full, {FEWEST} are needed; use --resume")
+        return Learned(method, None, found.settings, sizes, "", tuple(notes))
+    names = made.select.data
+    if method == "exhaustive":
+        selector = _nearest(names, sizes, times)
+        return Learned(method, selector, found.settings, sizes, "the nearest measured", tuple(notes))
+    tolerance = tolerance_of(found.intervals)
+    selector = train(method, names, sizes, times, tolerance, made.seed)
+    out = leave_one_out(method, names, sizes, times, tolerance, made.seed)
+    notes.append(out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more")
+    return Learned(method, selector, found.settings, sizes, selector.text, tuple(notes))
+
+
+def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], times: Sequence[Mapping[int, float]]) -> Selector:
+    """The best of the nearest measured size, without a rule or training."""
+    from dagc.select.knn import Knn
+    from dagc.select.labels import observed_labels
+
+    order = sorted(range(len(sizes)), key=lambda i: sizes[i])
+    best = observed_labels(times)
+    return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(best[i] for i in order), 1, "uniform")
+
+
+def kept(made: ProgramPlan, learned: Learned) -> dict[str, Any]:
+    """A selector as the tuned file keeps it."""
+    assert learned.selector is not None
+    return {
+        "method": learned.method, "names": list(made.select.names), "data": list(made.select.data),
+        "settings": [dict(s) for s in learned.settings], "selector": learned.selector.to_json(),
+    }  # fmt: skip
+
+
+def tuning(
+    made: ProgramPlan, learned: Learned, cells: Cells, data: Data, failures: Sequence[str], output: str | Path | None
+) -> Tuning:
+    """The table: a line for each size of this run that has anything measured."""
+    from dagc.api_tune import Tuning
+    from dagc.plan import Target
+
+    host = made.chosen.target is Target.HOST
+    grade = "host target: programs run on the CPU, times say nothing about a GPU" if host else "with a GPU"
+    lines = tuple(_line(made, learned, p, cells, data[p]) for p in made.points if p in data)
+    out = Path(output) if output is not None else None
+    return Tuning(
+        lines,
+        f"{grade}; {len(made.settings)} programs",
+        learned.method,
+        len(cells),
+        tuple(failures),
+        learned.notes,
+        out,
+    )
+
+
+def _line(made: ProgramPlan, learned: Learned, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
+    from dagc.api_tune import Line
+    from dagc.tune.plans import PROGRAM
+
+    chosen = made.default
+    if learned.selector is not None:
+        chosen = learned.settings[learned.selector.choose(data)]
+    timed = [c for (p, _), c in cells.items() if p == point and c.times and not c.failure]
+    best = min(timed, key=lambda c: c.seconds, default=None)
+
+    def seconds(settings: Settings) -> float:
+        cell = cells.get((point, settings))
+        return cell.seconds if cell is not None else math.nan
+
+    return Line(
+        PROGRAM, point, made.default, chosen, best.settings if best else None, seconds(made.default), seconds(chosen),
+        best.seconds if best else math.nan, learned.why or "the default",
+    )  # fmt: skip

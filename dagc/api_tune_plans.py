@@ -1,0 +1,231 @@
+"""`dagc tune` for a program-level `select`, wired: compile every setting, check and time each at every size, learn."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc import api
+from dagc.api_tune_learned import kept, learn, tuning
+from dagc.api_tune_programs import ProgramPlan, check_fixed, fixed_choices, program_plan
+from dagc.errors import DagcError, UsageError
+from dagc.tune.plans import PROGRAM
+
+if TYPE_CHECKING:
+    from dagc.api_tune import TuneOptions, Tuning
+    from dagc.run.plans import ProgramCell
+    from dagc.tune.types import Cell, Point, Settings
+
+Progress = Callable[[int, int, str], None]
+
+
+# ---- tuned ----------------------------------------------------------------------------------
+
+
+def tune_program(
+    path: str | Path, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
+) -> Tuning:
+    """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each size.
+
+    The method is that of the options, else the program's own. Raises UsageError, as `program_plan`.
+    """
+    import tempfile
+    from contextlib import nullcontext
+
+    from dagc.api_tune import _can_run, _records
+
+    made = program_plan(path, options)
+    method = _method(made, options)
+    like = _as_unit_plan(made)
+    if not _can_run(like):
+        raise UsageError(
+            f"whole programs are measured, and nothing can run here: {made.chosen.reason}",
+            "use --target host, or run it on a machine with a GPU",
+        )
+    failures: list[str] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder,
+        _records(like, output, options, 0) if output is not None else nullcontext() as records,
+    ):
+        cells, data = _before(made, records, options)
+        _enough(method, made, data)
+        for cell in _cells(made, cells, data, Path(folder), options, records, progress):
+            cells[cell.point, cell.settings] = cell
+            if cell.failure:
+                failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
+        learned = learn(made, method, cells, data)
+        if records is not None and learned.selector is not None:
+            records.set_chooser(PROGRAM, kept(made, learned))
+    return tuning(made, learned, cells, data, failures, output)
+
+
+def _text(settings: Settings) -> str:
+    from dagc.tune.types import settings_text
+
+    return settings_text(settings)
+
+
+def _method(made: ProgramPlan, options: TuneOptions) -> str:
+    from dagc.tune.plans import METHODS
+
+    method = options.method or made.select.method
+    if method not in METHODS:
+        whose = "" if options.method else f", which the program's `select ... with {method}` asks for"
+        raise UsageError(
+            f"no method {method} for whole programs{whose}", f"--method {', '.join(METHODS)}; or --kernel K"
+        )
+    return method
+
+
+def _as_unit_plan(made: ProgramPlan) -> Any:
+    """As the tuning of kernels has it: what the record of a run is made from."""
+    from dagc.api_tune_cells import Plan
+    from dagc.passes import build_graph
+
+    graph = build_graph(made.program)
+    return Plan(made.path, made.defines, made.chosen, graph, (), made.points, {}, made.points[0], made.seed)
+
+
+def _before(
+    made: ProgramPlan, records: Any, options: TuneOptions
+) -> tuple[dict[tuple[Point, Settings], Cell], dict[Point, tuple[int, ...]]]:
+    """Cells of a resumed file, and the selector's data at their points. Notes in the file what must not differ."""
+    from dagc.tune.types import Point
+
+    now = fixed_choices(made.program, made.select, [n for p in made.points for n, _ in p.params])
+    cells: dict[tuple[Point, Settings], Cell] = {}
+    data: dict[Point, tuple[int, ...]] = {}
+    if records is None:
+        return cells, data
+    if options.resume:
+        before = records.read()
+        fixed = before.facts.get(PROGRAM)
+        if fixed is not None:
+            check_fixed(records.path, fixed, now)
+        data = {Point.of(dict(p)): tuple(v) for p, v in before.facts.get("program data", [])}
+        cells = {(c.point, c.settings): c for c in before.cells if c.op == PROGRAM and c.point in data}
+    records.set_fact(PROGRAM, now)
+    records.set_fact("arch", made.chosen.arch)
+    records.set_fact("target", made.chosen.target.value)
+    return cells, data
+
+
+def _enough(method: str, made: ProgramPlan, data: Mapping[Point, Any]) -> None:
+    from dagc.select.selector import FEWEST
+
+    sizes = len({*made.points, *data})
+    if method != "exhaustive" and sizes < FEWEST:
+        raise UsageError(
+            f"method {method} learns from {FEWEST} sizes or more, not from {sizes}",
+            'name more with --sizes "size=1000,4500,20000", or use --method exhaustive',
+        )
+
+
+# ---- measured -------------------------------------------------------------------------------
+
+
+def _cells(
+    made: ProgramPlan,
+    known: Mapping[tuple[Point, Settings], Cell],
+    data: dict[Point, tuple[int, ...]],
+    folder: Path,
+    options: TuneOptions,
+    records: Any,
+    progress: Progress | None,
+) -> Iterator[Cell]:
+    """Every cell that is not known yet, kept as it comes: sizes in random order, settings in random order at each.
+
+    The data of one size lie on disk at a time.
+    """
+    import shutil
+
+    from dagc.run.plans import measure_programs
+    from dagc.run.tuning import Timing
+    from dagc.tune.types import Cell
+
+    order = random.Random(f"{made.seed} order")
+    points = list(made.points)
+    order.shuffle(points)
+    todo: list[tuple[Point, list[Settings]]] = []
+    left = options.budget if options.budget is not None else 10**9
+    for point in points:
+        wanted = [s for s in made.settings if (point, s) not in known]
+        order.shuffle(wanted)
+        if wanted[:left]:
+            todo.append((point, wanted[:left]))
+        left -= len(wanted[:left])
+    needed = [s for s in made.settings if any(s in wanted for _, wanted in todo)]
+    built, refused = build_programs(made, needed, folder, progress)
+    end = None if options.seconds is None else time.monotonic() + options.seconds
+    total, done = sum(len(wanted) for _, wanted in todo), 0
+    timing = Timing(seconds=options.cell)
+    for number, (point, wanted) in enumerate(todo):
+        place = folder / f"data-{number}"
+        data[point] = _write_data(made, point, place)
+        if records is not None:
+            records.set_fact("program data", [[list(p.params), list(v)] for p, v in data.items()])
+        good = [s for s in wanted if s in built]
+        results = [Cell(PROGRAM, point, s, (), refused[s]) for s in wanted if s in refused]
+        cells = [replace(built[s], number=i) for i, s in enumerate(good)]
+        measured = (
+            Cell(PROGRAM, point, good[d.number], d.times, d.failure) for d in measure_programs(cells, place, timing)
+        )
+        for cell in chain(results, measured):
+            if records is not None:
+                records.add(cell, 0)
+            yield cell
+            done += 1
+            if progress is not None:
+                progress(done, total, f"{point.text} {_text(cell.settings)}")
+            if end is not None and time.monotonic() > end:
+                return
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _write_data(made: ProgramPlan, point: Point, place: Path) -> tuple[int, ...]:
+    """The arrays and references of one size, and the selector's data there."""
+    from dagc.api_tune_cells import read_scalars
+    from dagc.setup import run_setup
+
+    program = api.load(made.path, {**made.defines, **dict(point.params), **dict(made.default)})
+    run_setup(program, made.path.parent, 1, made.seed, place)
+    scalars = read_scalars(program, place)
+    return tuple(int(scalars[name]) for name in made.select.data)
+
+
+def build_programs(
+    made: ProgramPlan, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
+) -> tuple[dict[Settings, ProgramCell], dict[Settings, str]]:
+    """The runner library of each setting, compiled side by side; and in one line why some have none."""
+    from dagc.emit import rows
+    from dagc.run.plans import ProgramCell
+    from dagc.space import Space
+    from dagc.tune.plans import plan_label
+
+    def make(setting: Settings) -> ProgramCell:
+        graph = api.load_graph(made.path, {**made.defines, **dict(setting)})
+        first = Space(graph).first()
+        directory = folder / plan_label(setting)
+        done = api.compile_traversal(graph, first, made.chosen, directory, build=False, force=True)
+        return ProgramCell(0, api._build(directory, done.plan, "runner"), tuple(rows(first)))
+
+    built: dict[Settings, ProgramCell] = {}
+    refused: dict[Settings, str] = {}
+    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
+        jobs = {pool.submit(make, s): s for s in settings}
+        for job in as_completed(jobs):
+            setting = jobs[job]
+            try:
+                built[setting] = job.result()
+            except DagcError as error:
+                refused[setting] = f"not compiled: {error.message.splitlines()[0]}"
+            if progress is not None:
+                progress(len(built) + len(refused), len(settings), f"compiled {plan_label(setting)}")
+    return built, refused

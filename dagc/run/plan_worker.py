@@ -1,0 +1,66 @@
+"""Checks and times whole programs: `python -m dagc.run.plan_worker JOB`, one JSON line for each event.
+
+A process of its own, since a program that does not fit its data, or faults, ends the process: `dagc.run.plans` starts
+another one behind it.
+
+    JOB: {data, timing: {relative, seconds, fewest, most}, cells: [{number, library, rows}, ...]}
+
+    events: {"begin": cell} {"cell": cell, "times": [...]} {"cell": cell, "failure": "..."} {"done": true}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from dagc.statistics import interval
+
+BATCH = 0.002  # seconds of one measurement: long beside what calling the program costs
+
+
+def say(**event: Any) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    from dagc.run.runner import Runner, world
+
+    job = json.loads(Path(sys.argv[1]).read_text())
+    comm = world()
+    for cell in job["cells"]:
+        say(begin=cell["number"])
+        with Runner(Path(cell["library"]), Path(job["data"]), comm) as runner:
+            table = runner.prepare(cell["rows"])
+            runner.reset()
+            runner.execute(table)
+            wrong = runner.verify()
+            if wrong:
+                say(cell=cell["number"], failure=" ".join(wrong.split()))
+            else:
+                say(cell=cell["number"], times=_times(runner, table, **job["timing"]))
+    say(done=True)
+    return 0
+
+
+def _times(runner: Any, table: Any, *, relative: float, seconds: float, fewest: int, most: int) -> list[float]:
+    """Seconds of one run of the program, measurement by measurement; at least `fewest` of them, whatever they take."""
+    end = time.monotonic() + seconds
+    times: list[float] = []
+    each = 0.0
+    while len(times) < most:
+        each, _ = runner.measure(table, BATCH, each)
+        times.append(each)
+        if len(times) >= fewest:
+            low, high = interval(times)
+            middle = sorted(times)[len(times) // 2]
+            if time.monotonic() > end or (high - low) / 2 <= relative * middle:
+                break
+    return times
+
+
+if __name__ == "__main__":
+    sys.exit(main())
