@@ -5,6 +5,8 @@ A chooser has a model (a rational program that gives the time of a launch), meas
   model alone     the setting that the model says is fastest; the first in the list (the default before all) wins ties
   measured bests  at a size that was measured, the best there; elsewhere the best of the nearest measured size
   both            the same, unless the model says that another setting is faster by more than MARGIN at that size
+  a selector      at a size that was measured, the best there; elsewhere what the selector has learned, or the first
+                  setting that can be launched where its choice cannot
 
 The distance of two sizes is the product over the data of the larger over the smaller value.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagc.graph import Graph
 from dagc.launching import Chooser, ChooserCall
@@ -25,6 +27,9 @@ from dagc.sym import Var
 from dagc.tune.choose_c import C_HEAD, chooser_c, function_name
 from dagc.tune.legal import block_of, op_of
 from dagc.tune.types import Settings, Unit
+
+if TYPE_CHECKING:
+    from dagc.select.selector import Selector
 
 # Found on the oracle of an H200: with the best of one size kept unless the model gains 5 %, the mean regret is least.
 MARGIN = 0.05
@@ -44,6 +49,7 @@ class UnitChooser:
     """`data` names the per-rank scalars that it asks for; `settings[0]` is the default.
 
     `model` gives the time of a launch in cycles, all but sizes and the block put in; None: measured bests only.
+    `selector` answers with indices of `settings` where nothing was measured; there is no model beside it.
     """
 
     op: str
@@ -54,6 +60,7 @@ class UnitChooser:
     launchable: RationalProgram | None
     anchors: tuple[Anchor, ...] = ()
     note: str = ""
+    selector: Selector | None = None
 
     # ---- in Python ----------------------------------------------------------------------------
 
@@ -66,17 +73,28 @@ class UnitChooser:
         times = np.broadcast_to(
             Evaluator(self.model, {**known, **self._sizes(self.model, sizes)})({}), len(self.settings)
         )
-        if self.launchable is not None:
-            known = self._known(self.launchable)
-            good = Evaluator(self.launchable, {**known, **self._sizes(self.launchable, sizes)})({})
-            times = np.where(np.broadcast_to(good, len(self.settings)) == 1, times, np.inf)
-        return [float(t) for t in times]
+        return [float(t) if good else float("inf") for t, good in zip(times, self.can_launch(sizes), strict=True)]
+
+    def can_launch(self, sizes: Mapping[str, int]) -> list[bool]:
+        """Whether each setting can be launched at the sizes; all can where nothing is known about it."""
+        import numpy as np
+
+        if self.launchable is None:
+            return [True] * len(self.settings)
+        known = self._known(self.launchable)
+        good = Evaluator(self.launchable, {**known, **self._sizes(self.launchable, sizes)})({})
+        return [bool(g == 1) for g in np.broadcast_to(good, len(self.settings))]
 
     def choose(self, sizes: Mapping[str, int]) -> int:
         """Index of the chosen setting."""
         here = tuple(int(sizes[n]) for n in self.data)
         nearest = self._nearest(here)
-        if nearest is not None and (nearest.data == here or self.model is None):
+        if nearest is not None and nearest.data == here:
+            return nearest.chosen
+        if self.selector is not None:
+            wanted, good = self.selector.choose([int(sizes[n]) for n in self.selector.data]), self.can_launch(sizes)
+            return next((i for i in (wanted, *range(len(self.settings))) if good[i]), wanted)
+        if nearest is not None and self.model is None:
             return nearest.chosen
         if self.model is None:
             return 0
@@ -94,7 +112,9 @@ class UnitChooser:
         return sorted((i for i in range(len(times)) if times[i] < float("inf")), key=lambda i: times[i])
 
     def why(self, sizes: Mapping[str, int], chosen: int) -> str:
-        """The largest term of the model's time: what limits the launch."""
+        """The largest term of the model's time: what limits the launch; what a selector has learned."""
+        if self.selector is not None:
+            return self.selector.text
         if self.model is None:
             return "measured"
         values = {n: v[chosen] for n, v in self._known(self.model).items()}
@@ -152,8 +172,10 @@ def unit_chooser(
     anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
     calibration: Mapping[str, float] | None = None,
     use_model: bool = True,
+    selector: Selector | None = None,
 ) -> UnitChooser:
     """The chooser of a unit. `anchors`: scalars at a measured size, and the setting that was the best there.
+    `selector`: its data are per-rank scalars, its labels indices of `settings`.
 
     Where the kernel's text cannot be read, the chooser has no model and its `note` says why.
     """
@@ -184,6 +206,7 @@ def unit_chooser(
         note = f"no model: {error.message}"
     data = sorted(
         {p.name for made in (model, launchable) if made is not None for p in made.parameters if p.kind is Kind.DATA}
+        | set(selector.data if selector is not None else ())
         or {n for sizes, _ in anchors for n in sizes}
     )
     used = {p.name for made in (model, launchable) if made is not None for p in made.parameters}
@@ -191,4 +214,5 @@ def unit_chooser(
     return UnitChooser(
         unit.op, tuple(settings), tuple(data), tuple((n, tuple(v)) for n, v in columns.items() if n in used), model,
         launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(found)), note,
+        selector,
     )  # fmt: skip

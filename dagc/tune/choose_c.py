@@ -8,6 +8,7 @@ from dagc.rational.cprint import HELPERS, to_c
 from dagc.rational.program import RationalProgram
 
 if TYPE_CHECKING:
+    from dagc.select.selector import Selector
     from dagc.tune.choose import UnitChooser
 
 C_HEAD = (
@@ -44,6 +45,8 @@ def chooser_c(chooser: UnitChooser, margin: float) -> str:
         out.append(to_c(chooser.model, f"dagc_time_{name}"))
     if chooser.launchable is not None:
         out.append(to_c(chooser.launchable, f"dagc_launchable_{name}"))
+    if chooser.selector is not None:
+        out.append(chooser.selector.c_text(f"dagc_select_{name}"))
     rows = ", ".join("{" + ", ".join(str(v) for _, v in s) + "}" for s in chooser.settings)
     out.append(f"static const int32_t dagc_settings_{name}[{n}][{len(tunables)}] = {{{rows}}};\n")
     for column, values in chooser.columns:
@@ -83,7 +86,10 @@ def _body(chooser: UnitChooser, name: str, margin: float) -> str:
         ]
     else:
         lines.append("    chosen = 0;")
-    if chooser.model is not None:
+    if chooser.selector is not None:
+        lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
+        lines += [*_selected(chooser, chooser.selector, name), "    }"]
+    elif chooser.model is not None:
         lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
         lines += [
             "      int best = -1;",
@@ -107,6 +113,21 @@ def _body(chooser: UnitChooser, name: str, margin: float) -> str:
         ]
     lines += [*(f"    last[{i}] = {d};" for i, d in enumerate(data)), "    known = 1;", "  }"]
     return "\n".join(lines) + "\n"
+
+
+def _selected(chooser: UnitChooser, selector: Selector, name: str) -> list[str]:
+    """The selector's choice; the first that can be launched where it cannot."""
+    lines = [f"      chosen = dagc_select_{name}({', '.join(_identifier(d) for d in selector.data)});"]
+    if chooser.launchable is not None:
+        lines += [
+            f"      for (int k = -1, wanted = chosen; k < {len(chooser.settings)}; ++k) {{",
+            "        const int i = k < 0 ? wanted : k;",
+            f"        if (!{_call(chooser, 'launchable', chooser.launchable, name)}) continue;",
+            "        chosen = i;",
+            "        break;",
+            "      }",
+        ]
+    return lines
 
 
 def _call(chooser: UnitChooser, what: str, program: RationalProgram, name: str) -> str:
