@@ -192,12 +192,22 @@ def compile(
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
     sync ops that prove nothing. `seconds` is the length of one
     measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
-    are compiled in. The set-up runs the user's Python code; nothing else here does.
+    are compiled in, or choose among plans (docs/plans.md). The set-up runs the user's Python code; nothing else here
+    does.
     """
     from dagc.run.mpi_env import joined
     from dagc.run.target import choose_target
 
     chosen = choose_target(target, arch)
+    if launch != "fixed":
+        from dagc.api_compile_plans import compile_plans, has_plans
+
+        if has_plans(launch):
+            made = compile_plans(
+                path, out, launch, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
+                build=build or run, force=force,
+            )  # fmt: skip
+            return made.run(path, ranks, seed, seconds, repeats, mpi_takes_device_pointers) if run else made.compiled
 
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph

@@ -20,54 +20,56 @@ Data = Mapping["Point", tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """`selector` answers with indices of `settings`; None where too little was measured. `sizes` were trained on."""
+    """`selector` answers with indices of `settings`, all of which it may answer; None: too little was measured."""
 
     method: str
     selector: Selector | None
     settings: tuple[Settings, ...]
-    sizes: tuple[tuple[int, ...], ...]
     why: str
     notes: tuple[str, ...]
 
 
 def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them."""
+    from dagc.select.labels import corrected_labels, observed_labels
+    from dagc.select.methods import fit
     from dagc.select.selector import FEWEST
-    from dagc.select.train import leave_one_out, merged, tolerance_of, train
+    from dagc.select.train import leave_one_out, merged, tolerance_of
     from dagc.tune.plans import measured
 
     found = measured(cells.values(), made.settings, data)
-    notes = list(found.notes)
+    notes, names = list(found.notes), made.select.data
     sizes, times = merged(found.data, found.times)
-    if len(sizes) < (1 if method == "exhaustive" else FEWEST):
-        notes.append(f"no chooser yet: {len(sizes)} sizes are measured in full, {FEWEST} are needed; use --resume")
-        return Learned(method, None, found.settings, sizes, "", tuple(notes))
-    names = made.select.data
-    if method == "exhaustive":
-        selector = _nearest(names, sizes, times)
-        return Learned(method, selector, found.settings, sizes, "the nearest measured", tuple(notes))
+    fewest = 1 if method == "exhaustive" else FEWEST
+    if len(sizes) < fewest:
+        notes.append(f"no chooser yet: {len(sizes)} sizes are measured in full, {fewest} are needed; use --resume")
+        return Learned(method, None, (), "", tuple(notes))
     tolerance = tolerance_of(found.intervals)
-    selector = train(method, names, sizes, times, tolerance, made.seed)
+    labels = observed_labels(times) if method == "exhaustive" else corrected_labels(sizes, times, tolerance)
+    answers = sorted(set(labels))
+    numbers = [answers.index(label) for label in labels]
+    settings = tuple(found.settings[i] for i in answers)
+    if method == "exhaustive":
+        return Learned(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
+    selector = fit(method, names, sizes, numbers, made.seed)
     out = leave_one_out(method, names, sizes, times, tolerance, made.seed)
     notes.append(out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more")
-    return Learned(method, selector, found.settings, sizes, selector.text, tuple(notes))
+    return Learned(method, selector, settings, selector.text, tuple(notes))
 
 
-def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], times: Sequence[Mapping[int, float]]) -> Selector:
-    """The best of the nearest measured size, without a rule or training."""
+def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Sequence[int]) -> Selector:
+    """The label of the nearest size, without training."""
     from dagc.select.knn import Knn
-    from dagc.select.labels import observed_labels
 
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
-    best = observed_labels(times)
-    return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(best[i] for i in order), 1, "uniform")
+    return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(labels[i] for i in order), 1, "uniform")
 
 
 def kept(made: ProgramPlan, learned: Learned) -> dict[str, Any]:
     """A selector as the tuned file keeps it."""
     assert learned.selector is not None
     return {
-        "method": learned.method, "names": list(made.select.names), "data": list(made.select.data),
+        "method": learned.method, "why": learned.why, "names": list(made.select.names), "data": list(made.select.data),
         "settings": [dict(s) for s in learned.settings], "selector": learned.selector.to_json(),
     }  # fmt: skip
 

@@ -1,0 +1,176 @@
+"""`dagc compile --launch` with a tuned program: its plans, side by side, and the program that chooses among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc import api
+from dagc.errors import UsageError
+from dagc.tune.plans import PROGRAM
+
+if TYPE_CHECKING:
+    from dagc.compiled import Compiled
+    from dagc.plan import Plan
+    from dagc.run.target import Choice
+    from dagc.select.selector import Selector
+    from dagc.tune.records import Tuned
+    from dagc.tune.types import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A selector and what it chooses among, by its answers; `defines` lead to the first."""
+
+    compiled: Compiled
+    selector: Selector
+    labels: tuple[str, ...]
+    defines: Mapping[str, Any]
+
+    def run(
+        self, path: str | Path, ranks: int, seed: int, seconds: float, repeats: int, device_pointers: bool
+    ) -> Compiled:
+        """Set up, check and time it. Runs the set-up's Python code."""
+        from dagc.api_tune_cells import read_scalars
+        from dagc.run.bench import run_bench
+
+        done = self.compiled
+        assert done.binary is not None
+        assert done.launcher is not None
+        data = done.directory / f"data-{ranks}"
+        api.run_setup(path, ranks, data, seed, self.defines)
+        scalars = read_scalars(done.plan.program, data)
+        sizes = {name: int(scalars[name]) for name in self.selector.data}
+        at = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+        taken = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
+        result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers)
+        return replace(done, result=result, launcher=replace(done.launcher, taken=taken))
+
+
+def has_plans(launch: str | Path) -> bool:
+    """Does a tuned file choose among programs? Raises UsageError where it is none."""
+    from dagc.tune.records import load_tuned
+
+    tuned = load_tuned(launch)
+    return PROGRAM in tuned.choosers or (not tuned.choosers and PROGRAM in tuned.facts)
+
+
+def compile_plans(
+    path: str | Path,
+    out: str | Path | None,
+    launch: str,
+    chosen: Choice,
+    *,
+    defines: Mapping[str, Any],
+    traversal: str = "first",
+    prune_syncs: bool = False,
+    build: bool = True,
+    force: bool = False,
+) -> Chosen:
+    """Write (and build) a plan for each answer of the selector of `launch`, and the program that chooses.
+
+    Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
+    selected is fixed, and under mpiexec.
+    """
+    from dagc.api_tune_use import check_tuned
+    from dagc.compiled import Compiled, Launcher
+    from dagc.plan import Target
+    from dagc.run.mpi_env import joined
+    from dagc.select.methods import from_json
+    from dagc.tune.plans import plan_label
+    from dagc.tune.records import load_tuned
+
+    tuned = load_tuned(launch)
+    program = api.load(path, defines)
+    check_tuned(tuned, launch, program, chosen.arch if chosen.target is Target.CUDA else None)
+    kept = tuned.choosers[PROGRAM]
+    _check_request(tuned, launch, kept["names"], defines, traversal)
+    if joined() is not None:
+        raise UsageError(
+            "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
+        )
+    _check_fixed(tuned, launch, program, kept)
+    settings: list[Settings] = [tuple(s.items()) for s in kept["settings"]]
+    labels = tuple(plan_label(s) for s in settings)
+    plans = {
+        label: _plan(path, {**defines, **dict(s)}, launch, tuned, chosen, prune_syncs)
+        for label, s in zip(labels, settings, strict=True)
+    }
+    selector = from_json(kept["selector"])
+    first = plans[labels[0]]
+    directory = Path(out) if out is not None else Path("dagc-out") / program.name
+    why = f"{kept['why']}, from {', '.join(selector.data)}"
+    files = _write(plans, selector, tuple(kept["names"]), why, directory, force)
+    binary = _build(plans, directory) if build else None
+    made = Compiled(
+        directory, first, None, chosen.reason, files, binary, None, api._left_out(first), Launcher(labels, why)
+    )
+    return Chosen(made, selector, labels, {**defines, **dict(settings[0])})
+
+
+def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, Any], traversal: str) -> None:
+    for name in names:
+        if name in defines:
+            raise UsageError(f"{launch} chooses {name} when the program starts", f"drop -D {name} or --launch")
+    if traversal != "first":
+        raise UsageError(f"--traversal {traversal}: every plan of {launch} has orders of its own", "drop --traversal")
+
+
+def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: Mapping[str, Any]) -> None:
+    from dagc.api_tune_programs import check_fixed, fixed_choices
+    from dagc.tune.plans import ProgramSelect
+
+    select = ProgramSelect(tuple(kept["names"]), kept["method"], tuple(kept["data"]))
+    sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
+    check_fixed(launch, tuned.facts[PROGRAM], fixed_choices(program, select, tuple(sizes)))
+
+
+def _plan(
+    path: str | Path, defines: Mapping[str, Any], launch: str, tuned: Tuned, chosen: Choice, prune_syncs: bool
+) -> Plan:
+    """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
+    from dagc.space import Space
+
+    graph = api.load_graph(path, defines)
+    plan = api._plan(graph, Space(graph).first(), chosen, prune_syncs)
+    if set(tuned.choosers) == {PROGRAM}:
+        return plan
+    opened, chooser = api._launch(graph, launch, chosen)
+    return replace(plan, open=opened, chooser=chooser)
+
+
+def _write(
+    plans: Mapping[str, Plan], selector: Selector, names: tuple[str, ...], why: str, directory: Path, force: bool
+) -> tuple[str, ...]:
+    """All sources, whole or not at all; the names of those at the top."""
+    from dagc.emit import emit, runtime_headers
+    from dagc.emit.launcher import FUNCTION, emit_launcher
+    from dagc.files import output_directory
+
+    headers = {f"include/{name}": header.read_text(encoding="utf-8") for name, header in runtime_headers().items()}
+    program = next(iter(plans.values())).program
+    top = emit_launcher(program, selector.data, tuple(plans), names, selector.c_text(FUNCTION), why)
+    files = {**top, **headers}
+    for label, plan in plans.items():
+        files |= {f"plans/{label}/{name}": text for name, text in {**emit(plan), **headers}.items()}
+    with output_directory(directory, force=force) as scratch:
+        for name, text in files.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_text(text, encoding="utf-8")
+    return (*sorted(top), "plans/")
+
+
+def _build(plans: Mapping[str, Plan], directory: Path) -> Path:
+    """All plans side by side, and what chooses among them."""
+    from dagc.build import build
+
+    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
+        jobs = [pool.submit(api._build, directory / "plans" / label, plan, "bench") for label, plan in plans.items()]
+        launcher = build([directory / "bench.cpp"], directory / "bench")
+        for job in jobs:
+            job.result()
+    return launcher
