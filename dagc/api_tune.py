@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,11 @@ from dagc.api_tune_cells import (
     plan,
     prepare,
 )
+from dagc.api_tune_selectors import Asked, asked_of, learn
 from dagc.errors import UsageError
 
 if TYPE_CHECKING:
+    from dagc.select.selector import Selector
     from dagc.tune.types import Cell, Point, Settings, Unit
 
 
@@ -55,7 +57,9 @@ class TuneOptions:
 METHODS = {
     "volume": "model of the data volumes; its best few are measured where there is a GPU",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
-    "knn": "every legal setting is measured; elsewhere the best of the nearest measured size",
+    "knn": "every legal setting is measured; elsewhere nearest neighbours, trained on the measured sizes",
+    "tree": "every legal setting is measured; elsewhere a decision tree, trained on the measured sizes",
+    "forest": "every legal setting is measured; elsewhere a random forest, trained on the measured sizes",
 }
 
 
@@ -106,8 +110,7 @@ def tune(
 
     if wants_programs(path, options):
         return tune_program(path, output, options, progress)
-    options = replace(options, method=options.method or "volume")
-    if options.method not in METHODS:
+    if options.method and options.method not in METHODS:
         raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
     made = plan(
         path, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at, defines=options.defines,
@@ -116,20 +119,16 @@ def tune(
     hardware = load_hardware(options.gpu or made.chosen.arch)
     runs = _can_run(made)
     top = options.top if runs else 0
-    if options.method != "volume" and not runs:
-        raise UsageError(
-            f"method {options.method} measures, and nothing can run here: {made.chosen.reason}",
-            "use --method volume, or run it on a machine with a GPU",
-        )
+    asked = asked_of(made, options.method, runs)
     with tempfile.TemporaryDirectory(prefix="dagc-tune-") as temporary:
-        if top or options.method != "volume":
+        if top or any(a.method != "volume" for a in asked.values()):
             ready = prepare(made, Path(temporary))
         else:
             ready = Prepared(made, Path(), {p: at_point(made, p, Path(temporary)) for p in made.points})
         registers = _registers(ready.library) if made.chosen.target.value == "cuda" and top else {}
         choosers = {u.op: _chooser(ready, u, hardware, registers, (), True) for u in made.units}
-        wanted = _wanted(ready, choosers, options, top)
-        return _measured(ready, choosers, wanted, hardware, registers, options, output, progress)
+        wanted = _wanted(ready, choosers, asked, options, top)
+        return _measured(ready, asked, wanted, hardware, registers, options, output, progress)
 
 
 def _can_run(made: Plan) -> bool:
@@ -171,13 +170,14 @@ def _chooser(
     registers: Mapping[str, int],
     anchors: Sequence[tuple[Mapping[str, int], Settings]],
     use_model: bool,
+    selector: Selector | None = None,
 ) -> Any:
     from dagc.tune.choose import DEFAULT_REGISTERS, unit_chooser
 
     made = ready.plan
     return unit_chooser(
         made.graph, unit, made.settings[unit.op], hardware, registers=registers.get(unit.kernel, DEFAULT_REGISTERS),
-        anchors=anchors, use_model=use_model,
+        anchors=anchors, use_model=use_model, selector=selector,
     )  # fmt: skip
 
 
@@ -185,7 +185,9 @@ def _integers(at: AtPoint) -> dict[str, int]:
     return {n: int(v) for n, v in at.scalars.items() if isinstance(v, int)}
 
 
-def _wanted(ready: Prepared, choosers: Mapping[str, Any], options: TuneOptions, top: int) -> list[Wanted]:
+def _wanted(
+    ready: Prepared, choosers: Mapping[str, Any], asked: Mapping[str, Asked], options: TuneOptions, top: int
+) -> list[Wanted]:
     """The cells that are worth a measurement: the default and the model's best, or all."""
     out = []
     left = options.budget if options.budget is not None else 10**9
@@ -193,7 +195,7 @@ def _wanted(ready: Prepared, choosers: Mapping[str, Any], options: TuneOptions, 
         at = ready.at[point]
         for unit in ready.plan.units:
             fits = at.fits[unit.op]
-            if options.method == "volume":
+            if asked[unit.op].method == "volume":
                 chooser = choosers[unit.op]
                 ranked = [chooser.settings[i] for i in chooser.ranked(_integers(at))]
                 fits = tuple(dict.fromkeys(s for s in (*ranked[:top], unit.default) if s in fits)) if top else ()
@@ -206,7 +208,7 @@ def _wanted(ready: Prepared, choosers: Mapping[str, Any], options: TuneOptions, 
 
 def _measured(
     ready: Prepared,
-    choosers: Mapping[str, Any],
+    asked: Mapping[str, Asked],
     wanted: Sequence[Wanted],
     hardware: Any,
     registers: Mapping[str, int],
@@ -251,18 +253,24 @@ def _measured(
                     records.add(result, flush)
                 if progress is not None:
                     progress(done, total, f"{result.op} {settings_text(result.settings)}")
-        final = {u.op: _final(ready, u, hardware, registers, cells, options) for u in made.units}
+        learned = {u.op: learn(ready, u, asked[u.op], cells, options.seed) for u in made.units}
+        final = {
+            u.op: _final(ready, u, hardware, registers, cells, asked[u.op], learned[u.op].selector) for u in made.units
+        }
         if records is not None:
             records.set_fact("arch", made.chosen.arch)
             records.set_fact("gpu", hardware.name)
             records.set_fact("target", made.chosen.target.value)
             for unit in made.units:
-                records.set_chooser(unit.op, _kept(final[unit.op], options, registers.get(unit.kernel), hardware))
+                records.set_chooser(
+                    unit.op, _kept(final[unit.op], asked[unit.op], options, registers.get(unit.kernel), hardware)
+                )
     lines = tuple(_line(ready, u, p, final[u.op], cells) for u in made.units for p in made.points)
     notes = list(ready.notes) + [f"{c.op}: {c.note}" for c in final.values() if c.note]
+    notes += [f"{op}: {note}" for op, a in asked.items() for note in (a.note, *learned[op].notes) if note]
     measured = len(cells)
     out = Path(output) if output is not None else None
-    return Tuning(lines, _grade(made, measured), options.method, measured, tuple(failures), tuple(notes), out)
+    return Tuning(lines, _grade(made, measured), _methods(asked), measured, tuple(failures), tuple(notes), out)
 
 
 def _records(made: Plan, output: str | Path, options: TuneOptions, flush: int) -> Any:
@@ -277,12 +285,20 @@ def _records(made: Plan, output: str | Path, options: TuneOptions, flush: int) -
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine_facts(made.chosen.target.value, made.chosen.arch), ranks=1, seed=options.seed,
-        strategy=f"tune {options.method}", seconds=options.cell, revision=revision(made.path.parent),
+        strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(made.path.parent),
         version=__version__, options={"flush": flush, "top": options.top, "sizes": [p.text for p in made.points]},
     )  # fmt: skip
     return TuneRecords.open(
         output, program_record(made.program), run, resume=options.resume, other_machine=options.other_machine
     )
+
+
+def _methods(asked: Mapping[str, Asked]) -> str:
+    """`volume`, or `knn (fill), volume (gemm)` where kernels differ."""
+    ops: dict[str, list[str]] = {}
+    for op, a in asked.items():
+        ops.setdefault(a.method, []).append(op)
+    return next(iter(ops)) if len(ops) == 1 else ", ".join(f"{m} ({' '.join(o)})" for m, o in ops.items())
 
 
 def _best(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
@@ -292,15 +308,17 @@ def _best(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
 
 def _final(
     ready: Prepared, unit: Unit, hardware: Any, registers: Mapping[str, int], cells: Mapping[Any, Cell],
-    options: TuneOptions,
+    asked: Asked, selector: Selector | None,
 ) -> Any:  # fmt: skip
-    """The chooser with what was measured."""
+    """The chooser with what was measured and learned."""
+    from dagc.select.methods import LEARNED
+
     anchors = []
     for point in ready.plan.points:
         best = _best(cells, unit.op, point)
         if best is not None:
             anchors.append((_integers(ready.at[point]), best.settings))
-    return _chooser(ready, unit, hardware, registers, anchors, options.method != "knn")
+    return _chooser(ready, unit, hardware, registers, anchors, asked.method not in LEARNED, selector)
 
 
 def _line(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell]) -> Line:
@@ -320,12 +338,13 @@ def _line(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mappin
     )  # fmt: skip
 
 
-def _kept(chooser: Any, options: TuneOptions, registers: int | None, hardware: Any) -> dict[str, Any]:
+def _kept(chooser: Any, asked: Asked, options: TuneOptions, registers: int | None, hardware: Any) -> dict[str, Any]:
     """A chooser as the file keeps it: what it takes to make it again from the program's text."""
     from dagc.tune.choose import DEFAULT_REGISTERS
 
     return {
-        "method": options.method, "gpu": options.gpu or hardware.arch, "registers": registers or DEFAULT_REGISTERS,
+        "method": asked.method, "gpu": options.gpu or hardware.arch, "registers": registers or DEFAULT_REGISTERS,
         "settings": [dict(s) for s in chooser.settings], "data": list(chooser.data),
         "anchors": [{"data": list(a.data), "chosen": a.chosen} for a in chooser.anchors],
+        "selector": chooser.selector.to_json() if chooser.selector is not None else None,
     }  # fmt: skip

@@ -11,6 +11,8 @@ from dagc.errors import UsageError
 
 if TYPE_CHECKING:
     from dagc.graph import Graph
+    from dagc.ir import Program
+    from dagc.tune.records import Tuned
 
 
 def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -> tuple[Any, ...]:
@@ -18,25 +20,17 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
-    from dagc.api_runs import program_record
     from dagc.rational.hardware import load_hardware
+    from dagc.select.methods import LEARNED, from_json
     from dagc.tune.choose import unit_chooser
     from dagc.tune.legal import units
+    from dagc.tune.plans import PROGRAM
     from dagc.tune.records import load_tuned
 
     tuned = load_tuned(tuned_path)
-    now = program_record(graph.program)
-    if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
-        raise UsageError(f"{tuned_path}: tuned for another text of {tuned.program.name}", "tune the program again")
-    if arch is not None and tuned.facts.get("target") == "cuda" and tuned.facts.get("arch") != arch:
-        raise UsageError(
-            f"{tuned_path}: tuned for {tuned.facts.get('arch')}, this is compiled for {arch}",
-            "tune on this GPU, or compile with --arch " + str(tuned.facts.get("arch")),
-        )
-    if not tuned.choosers:
-        raise UsageError(f"{tuned_path}: no chooser in it: tuning did not end", "tune again with --resume")
+    check_tuned(tuned, tuned_path, graph.program, arch)
     out = []
-    for unit in units(graph, tuple(tuned.choosers)):
+    for unit in units(graph, tuple(op for op in tuned.choosers if op != PROGRAM)):
         kept = tuned.choosers[unit.op]
         settings = [tuple(s.items()) for s in kept["settings"]]
         anchors = [(dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]]
@@ -48,10 +42,27 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
                 load_hardware(kept["gpu"]),
                 registers=kept["registers"],
                 anchors=anchors,
-                use_model=kept["method"] != "knn",
+                use_model=kept["method"] not in LEARNED,
+                selector=from_json(selector) if (selector := kept.get("selector")) else None,
             )
         )
     return tuple(out)
+
+
+def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
+    """Raises UsageError where a tuned file is of another text or GPU, or has no chooser."""
+    from dagc.api_runs import program_record
+
+    now = program_record(program)
+    if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
+        raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
+    if arch is not None and tuned.facts.get("target") == "cuda" and tuned.facts.get("arch") != arch:
+        raise UsageError(
+            f"{path}: tuned for {tuned.facts.get('arch')}, this is compiled for {arch}",
+            "tune on this GPU, or compile with --arch " + str(tuned.facts.get("arch")),
+        )
+    if not tuned.choosers:
+        raise UsageError(f"{path}: no chooser in it: tuning did not end", "tune again with --resume")
 
 
 def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:

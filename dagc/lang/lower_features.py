@@ -1,4 +1,4 @@
-"""Features and selectors: checked in full, carried in the program, not acted on yet."""
+"""Features and selectors: checked in full, carried in the program; `dagc tune` acts on some of the selectors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from dagc.lang.lower_values import Kind
 from dagc.sym import Sym, Var
 
 _NUMBERS = (Kind.INT, Kind.REAL)
+# Methods that `dagc tune` acts on: those of a kernel about its tunables, and those at program level.
+_IN_KERNEL = ("rational", "knn", "tree", "forest")
+_IN_PROGRAM = ("knn", "tree", "forest", "exhaustive")
 
 
 def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
@@ -47,7 +50,14 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
                     did_you_mean(name, names, f"choose from {listing(sorted(names))}"),
                 )
         args = tuple(ev.settled(a) for a in item.args)
-        ev.ctx.not_used_yet("`select`", item.span, "the default is taken; choose with -D until selectors are built")
+        if not _used(item, owner):
+            ev.ctx.not_used_yet("`select`", item.span, "the default is taken; choose with -D until selectors are built")
         return ir.Select(owner, item.names, item.method, args, span=item.span)
     except Skip:
         return None
+
+
+def _used(item: ast.Select, owner: str) -> bool:
+    if owner == "":
+        return item.method in _IN_PROGRAM
+    return owner != "dag" and item.method in _IN_KERNEL and not {"variant", "device"} & set(item.names)

@@ -1,0 +1,127 @@
+"""`dagc tune` with learned methods on the host target: measured, trained, compiled into the program, run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagc import api, api_tune
+from dagc.api_tune import TuneOptions
+from dagc.cli import main
+from dagc.errors import UsageError
+from dagc.tune.records import load_tuned
+
+pytestmark = pytest.mark.mpi
+
+PROGRAM = '''program filled
+param N : i64 = 100 over {100, 300, 1000, 3000, 9000}
+param K : i64 = 2
+setup "filled.py" init(N, K)
+scalar n, k : i32
+array y : f32[n] out
+kernel fill(y: out f32[size], size: i32, k: i32) {
+  tune bx in {32, 64, 128}
+  SELECT
+  gpu {
+    launch grid(ceil(size / bx)) block(bx)
+    cuda """
+      int i = blockIdx.x * bx + threadIdx.x;
+      if (i < size) y[i] = k * i;
+    """
+  }
+}
+dag { fill : gpu fill(y, n, k) }
+verify y ~ reference() rtol 0
+'''
+SETUP = """import numpy as np
+
+def init(rank, size, seed, N, K):
+    return {"n": N, "k": K}
+
+def reference(data, **_):
+    return {"y": (data["k"] * np.arange(data["n"])).astype(np.float32)}
+"""
+
+
+def written(folder: Path, select: str = "") -> Path:
+    (folder / "filled.py").write_text(SETUP)
+    path = folder / "filled.dag"
+    path.write_text(PROGRAM.replace("SELECT", select))
+    return path
+
+
+@pytest.mark.parametrize("method", ["knn", "tree", "forest"])
+def test_tune_with_a_learned_method_and_compile(method: str, tmp_path: Path) -> None:
+    path, tuned = written(tmp_path), tmp_path / "tuned.db"
+    done = api_tune.tune(path, tuned, TuneOptions(method=method, target="host", cell=0.005))
+    assert not done.failures
+    assert (done.method, done.cells) == (method, 15)
+    assert all(line.chosen == line.best for line in done.lines), "at a measured size the best there"
+    assert all(line.why.startswith(method) for line in done.lines)
+    (note,) = [n for n in done.notes if "leave one out" in n]
+    assert note.startswith(f"fill: {method}")
+    assert ", by n; leave one out: " in note, "of the scalars that differ, those that the kernel uses"
+    assert " of 5 sizes within " in note
+    kept = load_tuned(tuned).choosers["fill"]
+    assert kept["selector"]["method"] == kept["method"] == method
+    assert kept["selector"]["data"] == ["n"]
+    compiled = api.compile(
+        path, tmp_path / "out", target="host", defines={"N": "777"}, launch=str(tuned), run=True, ranks=1, repeats=2
+    )
+    assert compiled.result is not None
+    assert "static inline int dagc_select_fill(int64_t n)" in (tmp_path / "out" / "chooser.h").read_text()
+
+
+def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
+    path, tuned = written(tmp_path, "select bx with tree(size * k)"), tmp_path / "tuned.db"
+    assert not [d for d in api.check(path).diagnostics if d.code == "not-used-yet"]
+    done = api_tune.tune(path, tuned, TuneOptions(target="host", cell=0.005))
+    assert (done.method, done.cells) == ("tree", 15)
+    assert load_tuned(tuned).choosers["fill"]["selector"]["data"] == ["k", "n"]
+    (tmp_path / "b").mkdir()
+    given = api_tune.tune(path, tmp_path / "b.db", TuneOptions(method="volume", target="host", cell=0.005, top=1))
+    assert (given.method, load_tuned(tmp_path / "b.db").choosers["fill"]["selector"]) == ("volume", None)
+
+
+def test_rational_is_the_model_and_measures_its_best(tmp_path: Path) -> None:
+    path = written(tmp_path, "select bx with rational(size)")
+    done = api_tune.tune(path, tmp_path / "t.db", TuneOptions(target="cuda", top=0))
+    assert (done.method, done.cells) == ("volume", 0)
+
+
+def test_too_few_sizes_are_a_note(tmp_path: Path) -> None:
+    path, tuned = written(tmp_path), tmp_path / "tuned.db"
+    options = TuneOptions(method="knn", sizes="N=100,900", target="host", cell=0.005)
+    done = api_tune.tune(path, tuned, options)
+    assert "fill: no knn: 2 different sizes measured in full, 3 are needed" in "\n".join(done.notes)
+    assert all(line.why == "measured" for line in done.lines)
+    assert load_tuned(tuned).choosers["fill"]["selector"] is None
+    api.compile(path, tmp_path / "out", target="host", launch=str(tuned), build=False)
+    text = (tmp_path / "out" / "chooser.h").read_text()
+    assert "dagc_measured_fill[2][2]" in text
+    assert "dagc_time_fill" not in text
+
+
+def test_where_nothing_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("nvidia-smi"):
+        pytest.skip("a GPU is here")
+    asked = written(tmp_path, "select bx with knn(size)")
+    done = api_tune.tune(asked, tmp_path / "t.db", TuneOptions(target="cuda", sizes="N=1000"))
+    assert done.method == "volume"
+    assert any("the program asks for knn, which measures" in note for note in done.notes)
+    with pytest.raises(UsageError, match="method forest measures"):
+        api_tune.tune(asked, tmp_path / "u.db", TuneOptions(target="cuda", method="forest"))
+
+
+def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path)
+    arguments = ["--method", "tree", "--target", "host", "--cell", "0.005", "-o", str(tmp_path / "t.db")]
+    assert main(["tune", str(path), *arguments]) == 0
+    said = capsys.readouterr().out
+    assert "method tree, 15 settings measured" in said
+    assert "leave one out: " in said
+    assert main(["tune", str(path), "--method", "svm", "--target", "host"]) == 2
+    assert main(["tune", str(path), "--method", "help"]) == 0
+    assert {"knn", "tree", "forest"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
