@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class Evaluator:
         self.values: dict[str, Any] = {}
         for parameter in program.parameters:
             if parameter.name in known:
-                self.values[parameter.name] = _typed(known[parameter.name], parameter.number)
+                self.values[parameter.name] = typed(known[parameter.name], parameter.number)
         self.left: list[Instruction] = []
         for instruction in instructions(program):
             if all(not isinstance(a, str) or a in self.values for a in instruction.args):
@@ -50,7 +50,7 @@ class Evaluator:
         """The result for the values of the other parameters. Raises UsageError where one is missing."""
         for parameter in self.program.parameters:
             if parameter.name in values:
-                self.values[parameter.name] = _typed(values[parameter.name], parameter.number)
+                self.values[parameter.name] = typed(values[parameter.name], parameter.number)
             elif parameter.name not in self.values:
                 raise UsageError(f"{self.program.name}: no value for `{parameter.name}`", f"give {parameter.name}=...")
         for instruction in self.left:
@@ -67,11 +67,16 @@ class Evaluator:
 
     @staticmethod
     def _run(i: Instruction, values: dict[str, Any]) -> None:
-        args = [values[a] if isinstance(a, str) else a for a in i.args]
-        values[i.name] = _OPERATIONS[i.operation](*args)
+        values[i.name] = operate(i.operation, [values[a] if isinstance(a, str) else a for a in i.args])
 
 
-def _typed(value: Any, number: Number) -> Any:
+def operate(operation: str, args: Sequence[Any]) -> Any:
+    """One operation of `lower.Instruction` on numbers or arrays."""
+    return _OPERATIONS[operation](*args)
+
+
+def typed(value: Any, number: Number) -> Any:
+    """A value of a parameter: Python's number, or an array of int64 or float64."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return int(value) if number is Number.INTEGER else float(value)
     return np.asarray(value, np.int64 if number is Number.INTEGER else np.float64)

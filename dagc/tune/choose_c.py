@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagc.rational.cprint import HELPERS, to_c
+from dagc.rational.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, to_c
+from dagc.rational.partial import split
 from dagc.rational.program import RationalProgram
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 C_HEAD = (
     "/* Launch configurations, chosen for the sizes at hand. Written by dagc tune. */\n"
     + HELPERS
+    + BATCH_HELPERS
     + """\
 #ifndef DAGC_THREAD
 #define DAGC_THREAD __thread
@@ -56,6 +58,8 @@ def chooser_c(chooser: UnitChooser, margin: float) -> str:
         rows = ", ".join("{" + ", ".join(f"INT64_C({v})" for v in (*a.data, a.chosen)) + "}" for a in chooser.anchors)
         shape = f"[{len(chooser.anchors)}][{len(chooser.data) + 1}]"
         out.append(f"static const int64_t dagc_measured_{name}{shape} = {{{rows}}};\n")
+    if chooser.model is not None:
+        out.append(_times(chooser, chooser.model, name))
     args = ", ".join([f"int64_t {_identifier(d)}" for d in chooser.data] + [f"int64_t* {t}_" for t in tunables])
     out.append(f"static inline void {function_name(chooser.op)}({args or 'void'}) {{\n{_body(chooser, name, margin)}")
     out += [f"  *{t}_ = dagc_settings_{name}[chosen][{i}];\n" for i, t in enumerate(tunables)]
@@ -91,24 +95,18 @@ def _body(chooser: UnitChooser, name: str, margin: float) -> str:
         lines += [*_selected(chooser, chooser.selector, name), "    }"]
     elif chooser.model is not None:
         lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
+        arguments = "".join(f"{d}, " for d in data)
+        better = "times[best] < INFINITY"
+        if nearest:
+            better += f" && !(times[chosen] <= {1 + margin!r} * times[best])"
         lines += [
-            "      int best = -1;",
-            "      double least_time = 0, kept = 0;",
-            f"      for (int i = 0; i < {len(chooser.settings)}; ++i) {{",
-            *(
-                [f"        if (!{_call(chooser, 'launchable', chooser.launchable, name)}) continue;"]
-                if chooser.launchable
-                else []
-            ),
-            f"        const double time = {_call(chooser, 'time', chooser.model, name)};",
-            "        if (i == chosen) kept = time;",
-            "        if (best < 0 || time < least_time) best = i, least_time = time;",
+            f"      double times[{padded_count(len(chooser.settings))}];",
+            "      int best = 0;",
+            f"      dagc_times_{name}({arguments}times);",
+            f"      for (int i = 1; i < {len(chooser.settings)}; ++i) {{",
+            "        if (times[i] < times[best]) best = i;",
             "      }",
-            (
-                f"      if (best >= 0 && !(kept > 0 && kept <= {1 + margin!r} * least_time)) chosen = best;"
-                if nearest
-                else "      (void)kept;\n      if (best >= 0) chosen = best;"
-            ),
+            f"      if ({better}) chosen = best;",
             "    }",
         ]
     lines += [*(f"    last[{i}] = {d};" for i, d in enumerate(data)), "    known = 1;", "  }"]
@@ -128,6 +126,30 @@ def _selected(chooser: UnitChooser, selector: Selector, name: str) -> list[str]:
             "      }",
         ]
     return lines
+
+
+def _times(chooser: UnitChooser, model: RationalProgram, name: str) -> str:
+    """The model's time of each setting, infinite where it cannot be launched."""
+    data = [_identifier(d) for d in chooser.data]
+    out = []
+    lines = [f"static inline void dagc_times_{name}({''.join(f'int64_t {d}, ' for d in data)}double* times) {{"]
+    programs = [model] if chooser.launchable is None else [model, chooser.launchable]
+    batch = split(programs, dict(chooser.columns))
+    if batch is not None:
+        out.append("/* The same for all settings at once. What hangs on them alone is in tables. */\n")
+        out.append(batch_to_c(batch, f"dagc_batch_{name}", data, len(chooser.settings)))
+        known = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
+        lines += [
+            f"  if ({known}) {{",
+            f"    dagc_batch_{name}({''.join(f'{d}, ' for d in data)}times);",
+            "    return;",
+            "  }",
+        ]
+    time = _call(chooser, "time", model, name)
+    if chooser.launchable is not None:
+        time = f"{_call(chooser, 'launchable', chooser.launchable, name)} ? {time} : INFINITY"
+    lines.append(f"  for (int i = 0; i < {len(chooser.settings)}; ++i) times[i] = {time};")
+    return "".join(out) + "\n".join([*lines, "}"]) + "\n"
 
 
 def _call(chooser: UnitChooser, what: str, program: RationalProgram, name: str) -> str:
