@@ -1,9 +1,8 @@
-"""Fits the costs of the simulation to measurements, and models what is left over."""
+"""Fits the costs of the simulation to measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,36 +34,3 @@ def fit_costs(
         # Half a step: the paths belong to the costs that they were found with.
         costs = 0.5 * costs + 0.5 * np.maximum(found, 0.02 * before)
     return costs
-
-
-@dataclass(frozen=True, slots=True)
-class Residuals:
-    """What the simulation does not explain: a Gaussian process over the bits of a candidate (order, streams)."""
-
-    mean: Array
-    deviation: Array
-
-
-def residuals(pool: Array, seen: Array, left: Array, *, signal: float, noise: Array, length: float) -> Residuals:
-    """Posterior of the residual of every row of `pool`, from `left` at the rows `seen`.
-
-    Rows are vectors of bits; the covariance of two is signal^2 exp(-d / length), d the share of bits that differ.
-    `noise`: standard deviation of each entry of `left`.
-    """
-    import numpy as np
-    from scipy.linalg import cho_factor, cho_solve
-
-    inner = signal**2 * np.exp(-_distance(seen, seen) / length) + np.diag(noise**2)
-    cross = signal**2 * np.exp(-_distance(pool, seen) / length)
-    factor = cho_factor(inner, lower=True)
-    mean = cross @ cho_solve(factor, left)
-    variance = signal**2 - np.einsum("ij,ij->i", cross, cho_solve(factor, cross.T).T)
-    return Residuals(mean, np.sqrt(np.maximum(variance, 1e-12)))
-
-
-def _distance(a: Array, b: Array) -> Array:
-    """Share of bits that differ, shape (len(a), len(b)), of 0/1 rows."""
-    import numpy as np
-
-    ones = a.sum(axis=1)[:, None] + b.sum(axis=1)[None, :]
-    return np.asarray((ones - 2 * (a @ b.T)) / a.shape[1])

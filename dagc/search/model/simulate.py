@@ -1,21 +1,18 @@
 """A simulation of one iteration: the CPU issues entry by entry, streams are queues, messages take a while.
 
-Every time is a sum of costs along the path that it waited for, so it comes with the number of times that each cost lies
-on that path. That makes fitting the costs to measurements a sequence of linear problems (`dagc.search.model.fit`).
+A traversal becomes a list of instructions `moment[target] = max(moment[a], moment[b]) + cost`, the moments being those
+of the CPU, of each stream, of each event and of the last post. All traversals are then simulated at once, instruction
+by instruction, as arrays (`dagc.search.model.batch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from dagc.graph import Action, Graph
 from dagc.results import Configuration
-from dagc.traversal import Issue, Record, Sync, Traversal, Wait
-
-if TYPE_CHECKING:
-    import numpy as np
+from dagc.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 
 # Microseconds, before anything is measured: a current GPU and a current CPU (launch 4 us, record 0.3 us).
 PRIOR = {
@@ -24,12 +21,26 @@ PRIOR = {
 }  # fmt: skip
 
 
+# Moments: the beginning, the CPU, the last post, a passing one; then streams, then events.
+_BEGIN, _NOW, _POSTED, _PASSING, _STREAMS = range(5)
+# Target, a, b, sum of costs (number in `Costs.sums`).
+Instruction: TypeAlias = tuple[int, int, int, int]
+
+
 @dataclass(slots=True)
 class Costs:
-    """The costs that can occur, by name; `prior` in microseconds. One table for all configurations of a domain."""
+    """The costs that can occur, by name; `prior` in microseconds. One table for all configurations of a domain.
 
+    sums           what instructions add: each a number of costs (numbers in `prior`), the first none at all
+    instructions   those that occur, by number; the first does nothing
+    streams        labels of all configurations
+    """
+
+    streams: int
     numbers: dict[str, int] = field(default_factory=dict)
     prior: list[float] = field(default_factory=list)
+    sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
+    instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "") -> int:
         """The number of a cost; `what` tells equal kinds apart (the name of an op)."""
@@ -39,16 +50,19 @@ class Costs:
             self.prior.append(PRIOR[kind])
         return self.numbers[name]
 
+    def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
+        """The number of an instruction that adds these costs."""
+        total = self.sums.setdefault(costs, len(self.sums))
+        return self.instructions.setdefault((target, a, b, total), len(self.instructions))
 
-# The costs (by number, repeated) that a time is the sum of, as a linked list: lists share their tails. Plain tuples: a
-# search makes millions of them.
-Path: TypeAlias = "tuple[int, Path] | None"
-# Microseconds, and their path.
-Moment: TypeAlias = tuple[float, Path]
+    @property
+    def moments(self) -> int:
+        """Moments that the instructions speak of."""
+        return 1 + max(target for target, *_ in self.instructions)
 
 
 class Simulator:
-    """Simulates traversals of one configuration under given costs."""
+    """Turns traversals of one configuration into instructions."""
 
     def __init__(self, graph: Graph, configuration: Configuration, costs: Costs) -> None:
         self.graph = graph
@@ -60,7 +74,9 @@ class Simulator:
         self._record, self._sync = costs.number("record"), costs.number("sync")
         self._graph, self._node = costs.number("graph"), costs.number("node")
         self._ops = [self._cost_of(op, transport, configuration) for op in graph.ops]
-        self._posts = [i for i, op in enumerate(graph.ops) if op.action in _POSTS]
+        self._start = costs.instruction(_NOW, _BEGIN, _BEGIN, self._iteration)
+        self._capture = costs.instruction(_NOW, _NOW, _NOW, self._graph)
+        self._known: dict[Entry, tuple[int, ...]] = {}
 
     def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
         """Costs of an op: of a GPU op its duration; of a wait the call, and the time that the message takes."""
@@ -84,71 +100,55 @@ class Simulator:
             return number("wait", transport), number("message", f"{transport} {base}")
         return () if op.action is Action.END else (number("cpu", base),)
 
-    def run(self, traversal: Traversal, costs: Sequence[float]) -> Moment:
-        """When the iteration ends, in microseconds."""
-        now = _add((0.0, None), costs, self._iteration)
-        streams: dict[int, Moment] = {}
-        events: dict[int, Moment] = {}
-        posted: Moment = (0.0, None)
-        stretch = False
+    def program(self, traversal: Traversal) -> list[int]:
+        """Numbers of its instructions; when all are done, moment `END` is when the iteration ends."""
+        out = [self._start]
+        known, stretch = self._known, False
         for entry in traversal.entries:
-            on_gpu = not isinstance(entry, Sync) and entry.stream is not None
-            if on_gpu and self.captured and not stretch:
-                now = _add(now, costs, self._graph)
-            stretch = on_gpu
-            match entry:
-                case Issue(op, None):
-                    numbers = self._ops[op]
-                    action = self.graph.ops[op].action
-                    if action in _POSTS:
-                        now = posted = _add(now, costs, *numbers)
-                    elif action in _WAITS:
-                        now = _add(_later(now, _add(posted, costs, numbers[1])), costs, numbers[0])
-                    else:
-                        now = _add(now, costs, *numbers)
-                case Issue(op, stream) if stream is not None:
-                    if self.captured:
-                        ready = _add(now, costs, self._node)
-                    else:
-                        now = _add(now, costs, self._launch)
-                        ready = _add(now, costs, self._latency)
-                    start = _later(streams.get(stream, now), ready)
-                    streams[stream] = _add(start, costs, *self._ops[op])
-                case Record(event, stream):
-                    now = now if self.captured else _add(now, costs, self._record)
-                    events[event] = _later(streams.get(stream, now), now)
-                case Wait(event, stream):
-                    now = now if self.captured else _add(now, costs, self._record)
-                    streams[stream] = _later(streams.get(stream, now), events[event])
-                case Sync(event):
-                    now = _add(_later(now, events[event]), costs, self._sync)
-        return now
+            instructions = known.get(entry)
+            if instructions is None:
+                instructions = known[entry] = self._instructions(entry)
+            if self.captured:
+                on_gpu = not isinstance(entry, Sync) and entry.stream is not None
+                if on_gpu and not stretch:
+                    out.append(self._capture)
+                stretch = on_gpu
+            out += instructions
+        return out
+
+    def _instructions(self, entry: Entry) -> tuple[int, ...]:
+        make = self.costs.instruction
+        issue = () if self.captured else (make(_NOW, _NOW, _NOW, self._record),)
+        match entry:
+            case Issue(op, None):
+                return self._of_cpu(op)
+            case Issue(op, stream) if stream is not None:
+                queue = _STREAMS + stream
+                if self.captured:
+                    ready: tuple[int, ...] = (make(_PASSING, _NOW, _NOW, self._node),)
+                else:
+                    ready = make(_NOW, _NOW, _NOW, self._launch), make(_PASSING, _NOW, _NOW, self._latency)
+                return (*ready, make(queue, queue, _PASSING, *self._ops[op]))
+            case Record(event, stream):
+                return (*issue, make(self._event(event), _STREAMS + stream, _NOW))
+            case Wait(event, stream):
+                return (*issue, make(_STREAMS + stream, _STREAMS + stream, self._event(event)))
+            case Sync(event):
+                return (make(_NOW, _NOW, self._event(event), self._sync),)
+        raise AssertionError(entry)
+
+    def _of_cpu(self, op: int) -> tuple[int, ...]:
+        make, numbers, action = self.costs.instruction, self._ops[op], self.graph.ops[op].action
+        if action in _WAITS:
+            call, message = numbers
+            return make(_PASSING, _POSTED, _POSTED, message), make(_NOW, _NOW, _PASSING, call)
+        done = make(_NOW, _NOW, _NOW, *numbers)
+        return (done, make(_POSTED, _NOW, _NOW)) if action in _POSTS else (done,)
+
+    def _event(self, event: int) -> int:
+        return _STREAMS + self.costs.streams + event
 
 
+END = _NOW
 _POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
 _WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
-
-
-def _add(moment: Moment, costs: Sequence[float], *numbers: int) -> Moment:
-    at, path = moment
-    for number in numbers:
-        at += costs[number]
-        path = (number, path)
-    return at, path
-
-
-def _later(a: Moment, b: Moment) -> Moment:
-    return b if b[0] > a[0] else a
-
-
-def counts(paths: Iterable[Path], width: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """How often each cost lies on each path; shape (paths, width)."""
-    import numpy as np
-
-    listed = list(paths)
-    out = np.zeros((len(listed), width))
-    for row, path in enumerate(listed):
-        while path is not None:
-            number, path = path
-            out[row, number] += 1
-    return out

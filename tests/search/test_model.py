@@ -1,0 +1,184 @@
+"""The model of the strategy `model`: simulation, fit, process and pool, each against something simpler."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.api import load_graph
+from dagc.configurations import configuration_of
+from dagc.graph import Action, Graph
+from dagc.results import Configuration, Outcome
+from dagc.search.domain import Arm, Domain
+from dagc.search.model.estimate import Model
+from dagc.search.model.fit import fit_costs
+from dagc.search.model.pool import Pool
+from dagc.search.model.process import Process
+from dagc.search.strategy import Chooser, find
+from dagc.space import Space
+from dagc.traversal import Issue, Record, Sync, Traversal, Wait
+from tests.data.h200 import SPMV
+
+POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
+WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
+CAPTURED = Configuration((("capture", True),))
+
+
+def spmv_graph(transport: str = "mpi_cuda") -> Graph:
+    return load_graph(SPMV, {"transport": transport})
+
+
+def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], configuration: Configuration) -> float:
+    """One traversal, entry by entry, as docs/explore.md says it."""
+    transport, captured = graph.transport.value, configuration.get("capture") is True
+    now, posted, stretch = cost[f"iteration {configuration.text}".strip()], 0.0, False
+    streams: dict[int, float] = {}
+    events: dict[int, float] = {}
+    for entry in traversal.entries:
+        on_gpu = not isinstance(entry, Sync) and entry.stream is not None
+        now += cost["graph"] if captured and on_gpu and not stretch else 0
+        stretch = on_gpu
+        if isinstance(entry, Issue):
+            op = graph.ops[entry.op]
+            if entry.stream is not None:
+                now += 0 if captured else cost["launch"]
+                ready = now + cost["node" if captured else "latency"]
+                kind = "group" if op.action is Action.GROUP else "kernel"
+                duration = cost[f"{kind} {op.name}  {transport if kind == 'group' else ''}".strip()]
+                duration += sum(cost[f"stage {array}"] for array in (*op.copy_in, *op.copy_out))
+                streams[entry.stream] = max(streams.get(entry.stream, now), ready) + duration
+            elif op.action in POSTS:
+                now = posted = now + cost[f"post {transport}"]
+            elif op.action in WAITS:
+                now = max(now, posted + cost[f"message {transport} {op.name}"]) + cost[f"wait {transport}"]
+        elif isinstance(entry, Record):
+            now += 0 if captured else cost["record"]
+            events[entry.event] = max(streams.get(entry.stream, now), now)
+        elif isinstance(entry, Wait):
+            now += 0 if captured else cost["record"]
+            streams[entry.stream] = max(streams.get(entry.stream, now), events[entry.event])
+        else:
+            now = max(now, events[entry.event]) + cost["sync"]
+    return now
+
+
+@pytest.mark.parametrize("transport", ["mpi_host", "mpi_cuda", "nccl"])
+@pytest.mark.parametrize("configuration", [Configuration(()), CAPTURED])
+def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configuration) -> None:
+    graph, random = spmv_graph(transport), Random(1)
+    domain = Domain([Arm(configuration, Space(graph))])
+    pool = Pool(domain)
+    pool.extend(domain)
+    for _ in range(3):
+        costs = np.array([c * random.uniform(0.2, 3) for c in pool.costs.prior])
+        by_name = {name: float(costs[number]) for name, number in pool.costs.numbers.items()}
+        found = pool.batch.times(costs)
+        for row in random.sample(range(len(pool)), min(60, len(pool))):
+            expected = simulated(graph, pool.candidates[row].traversal, by_name, configuration)
+            assert found[row] == pytest.approx(expected)
+        columns = np.array(random.sample(range(len(pool)), min(60, len(pool))))
+        times, paths = pool.batch.paths(costs, columns)
+        assert times == pytest.approx(found[columns])
+        assert paths @ costs == pytest.approx(times)
+        assert (paths == np.round(paths)).all()
+        assert (paths >= 0).all()
+
+
+def test_a_pool_grows() -> None:
+    """Two programs of different length and two configurations; the features of a row do not depend on when it came."""
+    arms = [Arm(Configuration((("transport", t),)), Space(spmv_graph(t))) for t in ("mpi_host", "nccl")]
+    domain = Domain(arms)
+    everything = list(domain)
+    Random(2).shuffle(everything)
+    whole, parts = Pool(domain), Pool(domain)
+    bits = whole.extend(everything[:300])
+    first, second = parts.extend(everything[:120]), parts.extend(everything[100:300])
+    assert (np.concatenate([first, second]) == bits).all()
+    assert bits.shape == (300, whole.bits)
+    costs = np.array(whole.costs.prior)
+    assert (whole.batch.times(costs) == parts.batch.times(np.array(parts.costs.prior))).all()
+    assert not len(parts.extend(everything[:300]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 10_000))
+def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None:
+    """Observations in blocks, rows that come late, rows observed twice: as the formula with everything at once."""
+    random = np.random.default_rng(seed)
+    bits = (random.random((30, 12)) < 0.5).astype(np.float32)
+    process = Process(12, signal=0.3, noise=0.1, length=0.2)
+    known = 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        more = data.draw(st.integers(0, 30 - known)) if known else 10
+        process.extend(bits[known : known + more])
+        known += more
+        process.observe(data.draw(st.lists(st.integers(0, known - 1), max_size=40)))
+    if not process.observed:
+        return
+    values = random.standard_normal(len(process.observed))
+    rows, at = bits[:known], bits[process.observed]
+
+    def covariance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.asarray(0.09 * np.exp(-(a[:, None, :] != b[None, :, :]).mean(axis=2) / 0.2))
+
+    inner = covariance(at, at) + 0.01 * np.eye(len(at))
+    cross = covariance(rows, at)
+    mean, deviation = process.posterior(values)
+    assert mean == pytest.approx(cross @ np.linalg.solve(inner, values), abs=1e-4)
+    variance = 0.09 - np.diag(cross @ np.linalg.solve(inner, cross.T))
+    assert deviation**2 == pytest.approx(variance, abs=1e-5)
+
+
+def test_the_fit_finds_the_costs() -> None:
+    """Times simulated with other costs, without noise: the fitted costs give these times again."""
+    domain = Domain([Arm(Configuration(()), Space(spmv_graph()))])
+    pool, random = Pool(domain), Random(4)
+    pool.extend(domain)
+    prior = np.array(pool.costs.prior)
+    true = np.array([c * random.uniform(0.5, 2) for c in prior])
+    times = pool.batch.times(true)
+    rows = np.array(random.sample(range(len(pool)), 100))
+    fitted = prior
+    for _ in range(5):
+        fitted = fit_costs(lambda costs: pool.batch.paths(costs, rows), prior, fitted, times[rows], 0.1)
+    error = np.abs(pool.batch.times(fitted) / times - 1)
+    before = np.abs(pool.batch.times(prior) / times - 1)
+    assert error.mean() < 0.01 < before.mean()
+
+
+def test_the_estimate_learns() -> None:
+    """Of 300 measured with 2 % noise, the others are known to 2 %; the deviation says how well."""
+    domain = Domain([Arm(Configuration(()), Space(spmv_graph()))])
+    model, random = Model(domain), Random(5)
+    model.extend(domain)
+    assert math.isinf(model.incumbent())
+    costs = np.array([c * random.uniform(0.5, 2) for c in model.pool.costs.prior])
+    true = model.pool.batch.times(costs)
+    measured = random.sample(range(len(true)), 300)
+    for row in measured:
+        model.observe(model.pool.candidates[row], float(true[row]) * random.gauss(1, 0.02))
+    mean, deviation = model.estimate()
+    others = np.setdiff1d(np.arange(len(true)), measured)
+    assert np.abs(mean / true - 1)[others].mean() < 0.02
+    assert deviation[measured].mean() < deviation[others].mean()
+    assert model.incumbent() == mean[measured].min()
+
+
+def test_a_large_space_is_sampled_and_the_sample_grows() -> None:
+    domain = Domain([Arm(configuration_of(spmv_graph()), Space(spmv_graph(), limit=10))])
+    assert domain.size() is None
+    strategy, found = find("model")(domain, 1), []
+    assert isinstance(strategy, Chooser)
+    assert strategy.best() is None
+    for number in range(60):
+        candidate = strategy.propose()
+        assert candidate is not None
+        found.append(candidate)
+        strategy.observe(candidate, Outcome(1e-6 * (50 + number % 7)))
+    assert len(set(found)) == 60
+    assert strategy.best() in found
