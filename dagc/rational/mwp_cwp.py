@@ -18,10 +18,11 @@ import sympy as sp
 
 from dagc.ir import KernelOp, Program
 from dagc.rational.access import Accesses, symbol
+from dagc.rational.geometry import Geometry
 from dagc.rational.hardware import Hardware
 from dagc.rational.model_input import read_accesses
 from dagc.rational.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement
-from dagc.rational.volume import _MEANINGS, HARDWARE, LINE, SECTOR, _Placed, _Volume
+from dagc.rational.traffic import LINE, SECTOR, Placed, Traffic
 
 SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
 
@@ -129,7 +130,10 @@ def op_program(program: Program, op: KernelOp, accesses: Accesses | None = None)
     of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
     """
     found = accesses if accesses is not None else read_accesses(program, op)
-    return _Counted(program, op, found).build()
+    geometry = Geometry(program, op, one_thread=found.one_thread)
+    geometry.place()
+    _counts(geometry, Traffic(geometry, found), found)
+    return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)
 
 
 def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) -> dict[str, int | float]:
@@ -137,59 +141,51 @@ def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) 
     return {**hardware.parameters(), **(H200 if machine is None else machine)}
 
 
-class _Counted(_Volume):
-    """Counts where the volume model sums up its terms; grid, warps and resident blocks are worked out alike."""
+def _counts(g: Geometry, t: Traffic, accesses: Accesses) -> None:
+    """Assign COUNTS and CONFIGURATION from the kernel's text."""
+    zero = sp.Float(0)
+    lines = [_pieces(t, p, LINE) for p in t.placed]
+    whole = [_coalesced(g, p, n) for p, n in zip(t.placed, lines, strict=True)]
+    coal = sum((p.times * w for p, w in zip(t.placed, whole, strict=True)), zero)
+    uncoal = sum((p.times * (1 - w) for p, w in zip(t.placed, whole, strict=True)), zero)
+    apart = sum((p.times * (1 - w) * n for p, w, n in zip(t.placed, whole, lines, strict=True)), zero)
+    moved = sum((p.times * _pieces(t, p, SECTOR) * SECTOR for p in t.placed), zero)
+    count(g, "coal_mem_insts", coal)
+    count(g, "uncoal_mem_insts", uncoal)
+    transactions = g.b.let("transactions", apart, "", "of a warp's uncoalesced instructions")
+    bytes_ = g.b.let("warp_bytes", moved, "bytes", "that a warp moves")
+    count(g, "uncoal_per_mw", transactions / _s("uncoal_mem_insts"))
+    count(g, "load_bytes_per_warp", bytes_ / (_s("coal_mem_insts") + _s("uncoal_mem_insts")))
+    count(g, "comp_insts", t.operations())
+    count(g, "synch_insts", sp.Float(accesses.barriers))
 
-    def _time(
-        self, threads: sp.Expr, warps: sp.Expr, blocks: sp.Expr, active: sp.Expr, resident: sp.Expr, busiest: sp.Expr,
-        together: sp.Expr, on_sm: sp.Expr,
-    ) -> RationalProgram:  # fmt: skip
-        zero = sp.Float(0)
-        placed = [self._placed(a) for a in self.accesses.accesses if not a.shared]
-        lines = [self._pieces(p, LINE) for p in placed]
-        whole = [self._coalesced(p, n) for p, n in zip(placed, lines, strict=True)]
-        coal = sum((p.times * w for p, w in zip(placed, whole, strict=True)), zero)
-        uncoal = sum((p.times * (1 - w) for p, w in zip(placed, whole, strict=True)), zero)
-        apart = sum((p.times * (1 - w) * n for p, w, n in zip(placed, whole, lines, strict=True)), zero)
-        moved = sum((p.times * self._pieces(p, SECTOR) * SECTOR for p in placed), zero)
-        self._count("coal_mem_insts", coal)
-        self._count("uncoal_mem_insts", uncoal)
-        transactions = self.b.let("transactions", apart, "", "of a warp's uncoalesced instructions")
-        bytes_ = self.b.let("warp_bytes", moved, "bytes", "that a warp moves")
-        self._count("uncoal_per_mw", transactions / _s("uncoal_mem_insts"))
-        self._count("load_bytes_per_warp", bytes_ / (_s("coal_mem_insts") + _s("uncoal_mem_insts")))
-        self._count("comp_insts", self._operations())
-        self._count("synch_insts", sp.Float(self.accesses.barriers))
-        self._count("grid_blocks", blocks)
-        self._count("threads_per_block", threads)
-        self._count("resident_blocks", resident)
-        body = (*self.b.body, *_model())
-        return RationalProgram(f"{self.kernel.name}_mwp_cwp", self._used(), body, "time", "cycles", SOURCE)
 
-    def _count(self, name: str, value: sp.Expr) -> None:
-        parameter = next(p for p in (*COUNTS, *CONFIGURATION) if p.name == name)
-        self.b.body.append(Assign(name, sp.sympify(value), parameter.number, parameter.unit, parameter.meaning))
+def count(g: Geometry, name: str, value: sp.Expr) -> None:
+    """Assign one of COUNTS or CONFIGURATION."""
+    parameter = next(p for p in (*COUNTS, *CONFIGURATION) if p.name == name)
+    g.b.body.append(Assign(name, sp.sympify(value), parameter.number, parameter.unit, parameter.meaning))
 
-    def _pieces(self, p: _Placed, size: int) -> sp.Expr:
-        """Aligned pieces that a request touches. A block of one working thread touches one."""
-        return sp.Float(1) if self.accesses.one_thread else self._touched(p, size)
 
-    def _coalesced(self, p: _Placed, lines: sp.Expr) -> sp.Expr:
-        """1 where a request touches less than one line more than its lanes' data fill, so that it may be misaligned."""
-        lanes = sp.Integer(1) if self.accesses.one_thread else self.lx * self.ly
-        filled = sp.Float(p.access.size) / LINE * lanes
-        near = sp.Piecewise((sp.Integer(1), lines < 1 + sp.Max(sp.Float(1), filled)), (sp.Integer(0), True))
-        return self.b.let("coalesced", near, "", "1 where the request is coalesced, else 0", integer=True)
+def time_of(g: Geometry, name: str, source: str) -> RationalProgram:
+    """The model over a placed geometry to which the counts of a warp were assigned."""
+    count(g, "grid_blocks", g.blocks)
+    count(g, "threads_per_block", g.threads)
+    count(g, "resident_blocks", g.resident)
+    counted = g.parameters({p.name: p for p in MACHINE})
+    of_machine = {p.name for p in MACHINE}
+    g.b.body += _model()
+    parameters = (*(p for p in counted if p.name not in of_machine), *MACHINE)
+    return RationalProgram(name, parameters, tuple(g.b.body), "time", "cycles", source)
 
-    def _used(self) -> tuple[Parameter, ...]:
-        """Parameters of the counts, then those of the model."""
-        names = {s.name for a in self.b.body for s in a.value.free_symbols} - {a.name for a in self.b.body}
-        out = []
-        for name in sorted(names - {p.name for p in MACHINE}):
-            if name in HARDWARE:
-                out.append(Parameter(name, Kind.HARDWARE, _INT, *HARDWARE[name]))
-            elif name in _MEANINGS:
-                out.append(Parameter(name, Kind.PROGRAM, _INT, "", _MEANINGS[name]))
-            else:
-                out.append(Parameter(name, Kind.DATA, _INT, "", "size"))
-        return (*out, *MACHINE)
+
+def _pieces(t: Traffic, p: Placed, size: int) -> sp.Expr:
+    """Aligned pieces that a request touches. A block of one working thread touches one."""
+    return sp.Float(1) if t.accesses.one_thread else t.touched(p, size)
+
+
+def _coalesced(g: Geometry, p: Placed, lines: sp.Expr) -> sp.Expr:
+    """1 where a request touches less than one line more than its lanes' data fill, so that it may be misaligned."""
+    lanes = sp.Integer(1) if g.one_thread else g.lx * g.ly
+    filled = sp.Float(p.access.size) / LINE * lanes
+    near = sp.Piecewise((sp.Integer(1), lines < 1 + sp.Max(sp.Float(1), filled)), (sp.Integer(0), True))
+    return g.b.let("coalesced", near, "", "1 where the request is coalesced, else 0", integer=True)

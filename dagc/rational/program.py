@@ -152,7 +152,7 @@ def specialise(program: RationalProgram, known: Mapping[str, int | float]) -> Ra
 
     try:
         body = _put_body(program.body, values)
-        infinite = any(value.has(sp.nan, sp.zoo) for value in _expressions(body))
+        infinite = any(value.has(sp.nan, sp.zoo) for value in expressions(body))
     except (TypeError, ValueError):  # SymPy compares no infinity
         infinite = True
     if infinite:
@@ -186,12 +186,13 @@ def _put(value: sp.Basic, values: Mapping[str, sp.Expr]) -> sp.Basic:
     return value.subs({s: values[s.name] for s in value.free_symbols if s.name in values})
 
 
-def _expressions(body: tuple[Statement, ...]) -> Iterator[sp.Basic]:
+def expressions(body: tuple[Statement, ...]) -> Iterator[sp.Basic]:
+    """All values and conditions, those in branches too."""
     for statement in body:
         if isinstance(statement, Assign):
             yield statement.value
         else:
             for condition, inner in statement.cases:
                 yield condition
-                yield from _expressions(inner)
-            yield from _expressions(statement.otherwise)
+                yield from expressions(inner)
+            yield from expressions(statement.otherwise)

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from dagc.graph import Graph
 from dagc.launching import Chooser, ChooserCall
 from dagc.rational.evaluate import Evaluator, evaluate_all
+from dagc.rational.geometry import launchable_program
 from dagc.rational.hardware import Hardware
 from dagc.rational.program import Kind, RationalProgram, specialise
-from dagc.rational.volume import CALIBRATION, explain_terms, launchable_program, volume_program
+from dagc.rational.volume import CALIBRATION, explain_terms, volume_program
 from dagc.sym import Var
 from dagc.tune.choose_c import C_HEAD, chooser_c, function_name
 from dagc.tune.legal import block_of, op_of

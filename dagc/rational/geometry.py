@@ -1,0 +1,213 @@
+"""The geometry of a launch as rational expressions: grid, warps with work, blocks that are resident at a time.
+
+In the program's scalars, the block (`blockDim_x`, ...), the registers of a thread and the limits of the GPU. Models
+(`volume`, `mwp_cwp`, `counted`) add their terms to its assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy as sp
+
+from dagc.ir import KernelOp, Program, Region
+from dagc.launching import kernel_of
+from dagc.rational.access import symbol
+from dagc.rational.model_input import to_sympy
+from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram, Statement, assignments, expressions
+from dagc.sym import Const, Var, substitute
+
+WARP = 32
+HARDWARE = {
+    "multiprocessors": ("", "SMs of the GPU"),
+    "max_threads_per_multiprocessor": ("threads", "resident on an SM"),
+    "max_blocks_per_multiprocessor": ("blocks", "resident on an SM"),
+    "registers_per_multiprocessor": ("registers", "of 32 bits"),
+    "l1_bytes": ("bytes", "of the L1 cache that loads can use"),
+}
+MEANINGS = {
+    "blockDim_x": "threads of a block along x", "blockDim_y": "threads of a block along y",
+    "blockDim_z": "threads of a block along z", "registers": "of a thread", "log2_threads": "of a block",
+}  # fmt: skip
+
+
+class Builder:
+    """Collects assignments; equal expressions are assigned once."""
+
+    def __init__(self) -> None:
+        self.body: list[Statement] = []
+        self._names: dict[sp.Expr, sp.Symbol] = {}
+
+    def let(self, name: str, value: sp.Expr, unit: str = "", meaning: str = "", *, integer: bool = False) -> sp.Expr:
+        value = sp.sympify(value)
+        if value.is_Atom:
+            return value
+        if value not in self._names:
+            made = symbol(name) if integer else sp.Symbol(name, real=True)
+            known = {a.name for a in assignments(tuple(self.body))}
+            number = 1
+            while made.name in known:
+                number += 1
+                made = symbol(f"{name}_{number}") if integer else sp.Symbol(f"{name}_{number}", real=True)
+            kind = Number.INTEGER if integer else Number.REAL
+            self.body.append(Assign(made.name, value, kind, unit, meaning))
+            self._names[value] = made
+        return self._names[value]
+
+
+def int_div(a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    return sp.floor(a / b)
+
+
+def ceil_div(a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    return sp.ceiling(a / b)
+
+
+def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
+    """By-value formals -> expressions in per-rank scalars."""
+    kernel, _ = kernel_of(program, op)
+    out: dict[sp.Symbol, sp.Expr] = {}
+    for formal, arg in zip(kernel.formals, op.args, strict=True):
+        if not isinstance(arg, Region):
+            found = to_sympy(arg)
+            if found is not None:
+                out[symbol(formal.name)] = found
+    return out
+
+
+class Geometry:
+    """Of one op. `place` writes the assignments and makes the attributes that hang on the block."""
+
+    def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False) -> None:
+        """`one_thread`: one thread of each block works."""
+        self.b = Builder()
+        self.one_thread = one_thread
+        self.kernel, self.impl = kernel_of(program, op)
+        self.sizes = sizes_of(program, op)
+        self.bx, self.by = symbol("blockDim_x"), symbol("blockDim_y")
+        self.extent, self.grid = self._grid(program, op)
+
+    def _grid(self, program: Program, op: KernelOp) -> tuple[list[sp.Expr], list[sp.Expr]]:
+        """Threads that have work in each dimension (the grid for blocks of one thread), and blocks."""
+        assert self.impl.launch is not None
+        axes = dict(zip((s.name for s in self.impl.launch.block if isinstance(s, Var)), ("x", "y", "z"), strict=False))
+        for position, size in enumerate(self.impl.launch.block):
+            if isinstance(size, Var):
+                axes[size.name] = "xyz"[position]
+        extent, grid = [], []
+        names = {n: symbol(f"blockDim_{a}") for n, a in axes.items()}
+        for expr in self.impl.launch.grid:
+            ones = to_sympy(substitute(expr, {n: Const(1) for n, _ in op.tunables}))
+            full = to_sympy(expr)
+            extent.append(sp.Integer(1) if ones is None else ones.subs(self.sizes))
+            free = {symbol(n): s for n, s in names.items()} | {
+                symbol(n): sp.sympify(v) for n, v in op.tunables if n not in names
+            }
+            grid.append(sp.Integer(1) if full is None else full.subs(free).subs(self.sizes))
+        while len(extent) < 3:
+            extent.append(sp.Integer(1))
+            grid.append(sp.Integer(1))
+        return extent, grid
+
+    def place(self) -> None:
+        """Assign everything, in an order in which it can be computed."""
+        b, one = self.b, self.one_thread
+        bx = self.bx
+        by = self.by if self.impl.launch is not None and len(self.impl.launch.block) > 1 else sp.Integer(1)
+        self.by = by
+        ex, ey, ez = (
+            b.let(f"extent_{a}", e, "threads", f"with work along {a}", integer=True)
+            for a, e in zip("xyz", self.extent, strict=True)
+        )
+        self.extent = [ex, ey, ez]
+        threads = b.let("threads", bx * by, "threads", "of a block", integer=True)
+        warps = b.let("warps", ceil_div(threads, WARP), "warps", "of a block", integer=True)
+        blocks = b.let("blocks", self.grid[0] * self.grid[1] * self.grid[2], "blocks", "of the grid", integer=True)
+        self.lx = b.let("lanes_x", sp.Min(bx, WARP), "threads", "of a warp along x", integer=True)
+        self.ly = (
+            b.let(
+                "lanes_y", sp.Min(by, int_div(sp.Integer(WARP), self.lx)), "threads", "of a warp along y", integer=True
+            )
+            if by != 1
+            else sp.Integer(1)
+        )
+        active = blocks if one else self._active_warps(ex, ey, ez, threads)
+        active = b.let("active_warps", active, "warps", "that have work", integer=True)
+        sms = symbol("multiprocessors")
+        resident = self._resident(threads, warps)
+        busiest = b.let("busiest", ceil_div(blocks, sms), "blocks", "on the busiest SM", integer=True)
+        together = b.let("together", sp.Min(resident, busiest) * warps, "warps", "resident on it", integer=True)
+        on_sm = b.let(
+            "warps_sm", sp.Float(1) * busiest * active / blocks, "warps", "with work, on the busiest SM, in all"
+        )
+        self.threads, self.warps, self.blocks, self.active = threads, warps, blocks, active
+        self.resident, self.busiest, self.together, self.on_sm = resident, busiest, together, on_sm
+
+    def _active_warps(self, ex: sp.Expr, ey: sp.Expr, ez: sp.Expr, threads: sp.Expr) -> sp.Expr:
+        bx, by, b = self.bx, self.by, self.b
+        whole = b.let("whole_x", int_div(ex, bx), integer=True)
+        wide = (whole * int_div(bx, sp.Integer(WARP)) + ceil_div(ex - whole * bx, sp.Integer(WARP))) * ey * ez
+        if by == 1:
+            narrow = ceil_div(ex, bx) * ey * ez
+        else:
+            rows = b.let("whole_y", int_div(ey, by), integer=True)
+            narrow = (
+                ceil_div(ex, bx)
+                * (
+                    rows * sp.Max(1, int_div(threads, sp.Integer(WARP)))
+                    + ceil_div((ey - rows * by) * bx, sp.Integer(WARP))
+                )
+                * ez
+            )
+        return sp.Piecewise((wide, bx >= WARP), (narrow, True))
+
+    def _resident(self, threads: sp.Expr, warps: sp.Expr) -> sp.Expr:
+        """Blocks on an SM at a time, by threads, blocks and registers."""
+        registers = symbol("registers")
+        allocated = self.b.let(
+            "warp_registers",
+            256 * ceil_div(registers * WARP, sp.Integer(256)),
+            "registers",
+            "a warp is given",
+            integer=True,
+        )
+        by_threads = int_div(symbol("max_threads_per_multiprocessor"), WARP * warps)
+        by_registers = int_div(symbol("registers_per_multiprocessor"), allocated * warps)
+        most = sp.Min(symbol("max_blocks_per_multiprocessor"), by_threads, by_registers)
+        return self.b.let("resident", sp.Max(1, most), "blocks", "an SM holds at a time", integer=True)
+
+    def parameters(self, known: Mapping[str, Parameter] | None = None) -> tuple[Parameter, ...]:
+        """Of everything that is used and not assigned, by name; `known` are those that the model declares."""
+        body = tuple(self.b.body)
+        used = {s.name for value in expressions(body) for s in value.free_symbols} - {a.name for a in assignments(body)}
+        out = []
+        for name in sorted(used):
+            if known is not None and name in known:
+                out.append(known[name])
+            elif name in HARDWARE:
+                out.append(Parameter(name, Kind.HARDWARE, Number.INTEGER, *HARDWARE[name]))
+            elif name in MEANINGS:
+                number = Number.REAL if name == "log2_threads" else Number.INTEGER
+                out.append(Parameter(name, Kind.PROGRAM, number, "", MEANINGS[name]))
+            else:
+                out.append(Parameter(name, Kind.DATA, Number.INTEGER, "", "size"))
+        return tuple(out)
+
+
+def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
+    """1 where the grid has blocks and is within CUDA's limits, else 0. Parameters as in `volume_program`."""
+    geometry = Geometry(program, op)
+    conditions = []
+    for size, limit in zip(geometry.grid, (2**31 - 1, 65535, 65535), strict=True):
+        if size != 1:
+            conditions += [size >= 1, size <= limit]
+    good = sp.Piecewise((1, sp.And(*conditions)), (0, True)) if conditions else sp.Integer(1)
+    names = sorted(s.name for s in good.free_symbols)
+    parameters = tuple(
+        Parameter(n, Kind.PROGRAM if n in MEANINGS else Kind.DATA, Number.INTEGER, "", MEANINGS.get(n, "size"))
+        for n in names
+    )
+    return RationalProgram(
+        f"{geometry.kernel.name}_launchable", parameters, (Assign("good", good, Number.INTEGER),), "good", "",
+        "CUDA C++ Programming Guide, technical specifications",
+    )  # fmt: skip
