@@ -150,6 +150,10 @@ class Runner:
         """
         return self._said(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
 
+    def restore(self, op: int) -> None:
+        """The data that the op of `keep` found."""
+        self._library.dagc_runner_restore(ctypes.c_int64(op))
+
     def time(
         self, op: int, *, relative: float, seconds: float, fewest: int, most: int, flush: int
     ) -> np.ndarray[Any, np.dtype[np.float64]]:

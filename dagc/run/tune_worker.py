@@ -3,17 +3,19 @@
 A process of its own, since a configuration that faults takes the CUDA context with it: `dagc.run.tuning` starts
 another one behind the cell that failed.
 
-    JOB: {library, rtol, tunables, timing: {relative, seconds, fewest, most, flush}, points: [...]}
+    JOB: {library, rtol, tunables, timing: {relative, seconds, fewest, most, flush}, count, points: [...]}
     a point: {number, data, rows, iterations, check: [...], time: [...]}
       check: {op, cells: [[number, settings], ...]}    the whole program under these settings, against the reference
       time:  {op, base, cells: [...]}                  ops in the order of the program
     settings: [[decision, value], ...]
+    count: each cell is one launch that a profiler sees, and is not timed (dagc.run.profile)
 
     events: {"point": n} {"begin": cell} {"cell": cell, "times": [...]} {"cell": cell, "failure": "..."} {"done": true}
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from pathlib import Path
@@ -67,15 +69,28 @@ def _point(runner: Any, job: dict[str, Any], point: dict[str, Any]) -> None:
             for number, settings in wanted[op]["cells"]:
                 say(begin=number)
                 use(settings)
-                failure = wrong or runner.again(op, job["rtol"])
+                failure = wrong or (_counted(runner, op) if job["count"] else runner.again(op, job["rtol"]))
                 if failure:
                     say(cell=number, failure=_line(failure))
-                    continue
-                say(cell=number, times=[float(t) for t in runner.time(op, **timing)])
+                elif job["count"]:
+                    say(cell=number, times=[])
+                else:
+                    say(cell=number, times=[float(t) for t in runner.time(op, **timing)])
             use([])
             runner.again(op, job["rtol"])  # as the program leaves it, for the ops that follow
         else:
             runner.issue(op)
+
+
+def _counted(runner: Any, op: int) -> str:
+    """One launch that a profiler sees, from the data that the op finds in its program. "" or why it does not run."""
+    runner.restore(op)
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuProfilerStart()
+    try:
+        return str(runner.issue(op))
+    finally:
+        driver.cuProfilerStop()
 
 
 def _line(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from dagc.errors import RunFailed
 
 MOST_DEATHS_BEFORE_A_CELL = 2
+_WORKER = (sys.executable, "-m", "dagc.run.tune_worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,13 @@ def measure(
     timing: Timing,
     rtol: float,
     patience: float = 120.0,
+    profiler: Sequence[str] = (),
 ) -> Iterator[CellDone]:
     """Every cell's result as it comes. `tunables` are all open ones with their defaults.
 
     A cell at which the process dies (a fault on the GPU) is a failure, and so is one that takes more than `patience`
-    seconds. Raises RunFailed where the worker dies outside of any cell, twice at the same place.
+    seconds. `profiler`: a command that the worker is run by, for cells that it counts and does not time. Raises
+    RunFailed where the worker dies outside of any cell, twice at the same place.
     """
     left, deaths = list(points), 0
     while left:
@@ -85,10 +88,10 @@ def measure(
         begun: int | None = None
         with tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder:
             job = Path(folder) / "job.json"
-            job.write_text(json.dumps(_job(library, left, tunables, timing, rtol)))
+            job.write_text(json.dumps({**_job(library, left, tunables, timing, rtol), "count": bool(profiler)}))
             errors = Path(folder) / "errors"
             finished = False
-            for event in _events(job, errors, patience):
+            for event in _events([*profiler, *_WORKER, str(job)], errors, patience):
                 if "begin" in event:
                     begun = event["begin"]
                 elif "cell" in event:
@@ -138,11 +141,10 @@ def _job(
     }  # fmt: skip
 
 
-def _events(job: Path, errors: Path, patience: float) -> Iterator[dict[str, Any]]:
+def _events(command: Sequence[str], errors: Path, patience: float) -> Iterator[dict[str, Any]]:
     """The worker's events, until it ends. It is killed when it says nothing for `patience` seconds."""
     import threading
 
-    command = [sys.executable, "-m", "dagc.run.tune_worker", str(job)]
     with errors.open("w") as log:
         worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         hung = threading.Timer(patience, lambda: None)

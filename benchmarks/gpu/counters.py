@@ -1,0 +1,74 @@
+"""Hardware counters of every PolyBench kernel at sample points: what `dagc tune --method rational` fits to.
+
+    python -m benchmarks.gpu.counters -o counters.csv [--only gemm,atax] [--sizes 12] [--settings 12] [--time 500]
+
+A line for each launch: program, op, parameters of the program, scalars, settings, counts of the GPU (dagc.run.profile).
+Sizes are drawn from the ranges of the oracle's (benchmarks/gpu/oracle.py), settings from the legal ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.gpu.oracle import PROGRAMS, SAMPLES
+from dagc import api_tune_cells, api_tune_counts
+from dagc.run.profile import METRICS
+
+
+def text(pairs: object) -> str:
+    return " ".join(f"{n}={v}" for n, v in pairs)  # type: ignore[attr-defined]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", dest="output", type=Path, required=True)
+    parser.add_argument("--only", default="", metavar="NAMES", help="programs, comma separated (default: all)")
+    parser.add_argument("--sizes", type=int, default=12)
+    parser.add_argument("--settings", type=int, default=12)
+    parser.add_argument("--time", type=float, default=1e9, metavar="S", help="begin no program after so many seconds")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    end = time.monotonic() + args.time
+    names = list(args.only.split(",") if args.only else PROGRAMS)
+    columns = list(METRICS.values())
+    with tempfile.TemporaryDirectory() as work, args.output.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["program", "op", "point", "scalars", "settings", *columns, "failure"])
+
+        def prepare(name: str) -> api_tune_cells.Prepared:
+            check, sizes = PROGRAMS[name]
+            made = api_tune_cells.plan(
+                SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target="cuda", seed=args.seed
+            )
+            folder = Path(work) / name
+            return api_tune_cells.Prepared(made, api_tune_cells.build(made, folder), {})
+
+        with ThreadPoolExecutor(max_workers=6) as pool:
+            ready = {name: pool.submit(prepare, name) for name in names}
+            for name in names:
+                if time.monotonic() > end:
+                    break
+                prepared = ready[name].result()
+                began, rows = time.monotonic(), 0
+                for s in api_tune_counts.collect(prepared, Path(work) / name, args.sizes, args.settings):
+                    rows += 1
+                    writer.writerow(
+                        [name, s.op, s.point.text, text(sorted(s.scalars.items())), text(s.settings)]
+                        + [f"{s.counts[c]:g}" if c in s.counts else "" for c in columns]
+                        + [s.failure]
+                    )
+                out.flush()
+                for note in prepared.notes:
+                    print(f"{name}: {note}", flush=True)
+                print(f"{name}: {rows} launches, {time.monotonic() - began:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Hardware counters for tuning, wired: sample points, their data, launches under ncu."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc import api_tune_cells
+from dagc.api_tune_cells import Plan, Prepared, Wanted
+
+if TYPE_CHECKING:
+    from dagc.sym import Number
+    from dagc.tune.types import Point, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What ncu counted in one launch; `scalars` are the per-rank values that the kernel's sizes are made of."""
+
+    op: str
+    point: Point
+    settings: Settings
+    scalars: dict[str, Number]
+    counts: dict[str, float]
+    failure: str = ""
+
+
+def sample_plan(made: Plan, sizes: int, per_size: int) -> tuple[tuple[Point, ...], list[Wanted]]:
+    """The sizes at which counters are read, and the settings at each (of those that are legal at all)."""
+    from dagc.tune.collect import settings_to_count, sizes_to_count
+
+    points = sizes_to_count(made.points, made.seed, sizes)
+    draw = random.Random(f"{made.seed} count")
+    wanted = [
+        Wanted(u.op, p, settings_to_count(u, made.settings[u.op], draw, per_size)) for p in points for u in made.units
+    ]
+    return points, wanted
+
+
+def collect(ready: Prepared, folder: Path, sizes: int, per_size: int) -> Iterator[Sample]:
+    """Count launches at sample points. A size that the program does not take is left out, with a note in `ready`.
+
+    Raises MissingTool where counters cannot be read.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from dagc.errors import DagcError
+
+    made = ready.plan
+    points, wanted = sample_plan(made, sizes, per_size)
+
+    def written(point: Point) -> tuple[Point, api_tune_cells.AtPoint | str]:
+        try:
+            return point, api_tune_cells.at_point(made, point, folder)
+        except DagcError as error:
+            return point, str(error)
+
+    at: dict[Point, api_tune_cells.AtPoint] = {}
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        for point, found in pool.map(written, points):
+            if isinstance(found, str):
+                ready.notes.append(f"no counters at {point.text}: {' '.join(found.split())}")
+            else:
+                at[point] = found
+    here = Prepared(replace(made, points=tuple(at)), ready.library, at)
+    yield from _counted(here, [w for w in wanted if w.point in at])
+
+
+def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
+    from dagc.run.profile import count
+    from dagc.run.tuning import PlannedCell, PlannedUnit
+
+    made = ready.plan
+    units = {u.op: u for u in made.units}
+    keys: list[Wanted] = []
+    points = []
+    for point, at in ready.at.items():
+        planned = []
+        for item in (w for w in wanted if w.point == point):
+            cells = []
+            for settings in item.settings:
+                if settings in at.fits[item.op]:
+                    cells.append(PlannedCell(len(keys), api_tune_cells._decisions(units[item.op], settings)))
+                    keys.append(replace(item, settings=(settings,)))
+            if cells:
+                planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
+        middle = (at.repeats - 1) // 2
+        points.append(replace(api_tune_cells._planned(ready, point, middle), time=tuple(planned)))
+    for done in count(ready.library, points, api_tune_cells._all_defaults(made)):
+        key = keys[done.number]
+        yield Sample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), done.counts, done.failure)
