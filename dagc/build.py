@@ -37,7 +37,7 @@ CUDA_FLAGS = (
     "all-warnings",
     "-Xcompiler=-Wall,-Wextra,-Werror,-pthread",
 )
-HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl"})
+HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
 

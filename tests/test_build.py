@@ -54,6 +54,18 @@ def test_a_program_is_built_once_for_equal_content(tmp_path: Path, cache: Path) 
     assert not list(tmp_path.rglob(".dagc-build-*"))
 
 
+def test_an_included_kernels_file_is_content(tmp_path: Path) -> None:
+    """Two programs that differ in `kernels.cu` alone, as those of `-D m=4` and `-D m=8` may."""
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "main.cpp").write_text(
+        '#include <cstdio>\n#include "kernels.cu"\nint main() { std::printf("%d\\n", k); }\n'
+    )
+    for k in (4, 8):
+        (folder / "kernels.cu").write_text(f"constexpr int k = {k};\n")
+        assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == f"{k}\n"
+
+
 def test_a_header_and_a_flag_are_content(tmp_path: Path, cache: Path) -> None:
     folder = _project(tmp_path / "p")
     build(["main.cpp"], tmp_path / "a", directory=folder)
