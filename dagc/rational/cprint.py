@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dagc.rational.lower import Instruction, Operand, instructions
+from dagc.rational.lower import Instruction, Operand, instructions, live
 from dagc.rational.partial import Batch
 from dagc.rational.program import Number, RationalProgram
 from dagc.rational.ranges import ANY, of_constant
@@ -69,15 +69,6 @@ def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] |
     lines += [f"  const {C_TYPES[i.number]} {i.name} = {_expression(i)};" for i in code[:-1]]
     lines += [f"  return {_expression(result)};", "}"]
     return "\n".join(lines) + "\n"
-
-
-def live(code: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Without the instructions that the last one does not hang on."""
-    needed = {code[-1].name}
-    for instruction in reversed(code):
-        if instruction.name in needed:
-            needed |= {a for a in instruction.args if isinstance(a, str)}
-    return tuple(i for i in code if i.name in needed)
 
 
 def _expression(i: Instruction) -> str:

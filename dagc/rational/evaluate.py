@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dagc.errors import UsageError
-from dagc.rational.lower import Instruction, instructions
+from dagc.rational.lower import Instruction, instructions, live
 from dagc.rational.program import Number, RationalProgram
+from dagc.rational.pyprint import compiled
 
 
 def evaluate(program: RationalProgram, values: Mapping[str, Any]) -> Any:
@@ -31,31 +32,43 @@ def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[st
 
 
 class Evaluator:
-    """A program with some values known: what hangs on them alone is computed once, when the object is made."""
+    """A program with some values known: what hangs on them alone is computed once, when the object is made.
+
+    What is left becomes one function when it is first called, and again where other values are arrays than before.
+    """
 
     def __init__(self, program: RationalProgram, known: Mapping[str, Any]) -> None:
         self.program = program
         self.values: dict[str, Any] = {}
+        self.asked = [p for p in program.parameters if p.name not in known]
         for parameter in program.parameters:
             if parameter.name in known:
                 self.values[parameter.name] = typed(known[parameter.name], parameter.number)
         self.left: list[Instruction] = []
-        for instruction in instructions(program):
+        code = instructions(program)
+        for instruction in code:
             if all(not isinstance(a, str) or a in self.values for a in instruction.args):
                 self._run(instruction, self.values)
             else:
                 self.left.append(instruction)
+        self.result = code[-1].name
+        self._functions: dict[tuple[bool, ...], Callable[..., Any]] = {}
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """The result for the values of the other parameters. Raises UsageError where one is missing."""
-        for parameter in self.program.parameters:
-            if parameter.name in values:
-                self.values[parameter.name] = typed(values[parameter.name], parameter.number)
-            elif parameter.name not in self.values:
+        given = []
+        for parameter in self.asked:
+            if parameter.name not in values:
                 raise UsageError(f"{self.program.name}: no value for `{parameter.name}`", f"give {parameter.name}=...")
-        for instruction in self.left:
-            self._run(instruction, self.values)
-        return self.values[instructions(self.program)[-1].name]
+            given.append(typed(values[parameter.name], parameter.number))
+        if self.result in self.values:
+            return self.values[self.result]
+        arrays = tuple(map(_array, given))
+        if arrays not in self._functions:
+            names = {p.name: array for p, array in zip(self.asked, arrays, strict=True)}
+            divisions = {name: _OPERATIONS[name] for name in ("floordiv", "ceildiv", "div")}
+            self._functions[arrays] = compiled(live(self.left), self.values, names, divisions)
+        return self._functions[arrays](*given)
 
     def names(self) -> dict[str, str]:
         """Names of the program -> names of the instructions that hold them."""
@@ -79,7 +92,8 @@ def typed(value: Any, number: Number) -> Any:
     """A value of a parameter: Python's number, or an array of int64 or float64."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return int(value) if number is Number.INTEGER else float(value)
-    return np.asarray(value, np.int64 if number is Number.INTEGER else np.float64)
+    array = np.asarray(value, np.int64 if number is Number.INTEGER else np.float64)
+    return array if array.ndim else array.item()
 
 
 def _array(value: Any) -> bool:
@@ -89,8 +103,9 @@ def _array(value: Any) -> bool:
 def _floordiv(a: Any, b: Any) -> Any:
     if not _array(b):
         return a // b if b else a * 0
-    zero = b == 0
-    return np.where(zero, 0, a // np.where(zero, 1, b)) if zero.any() else a // b
+    if np.count_nonzero(b) == b.size:
+        return a // b
+    return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
 
 
 def _ceildiv(a: Any, b: Any) -> Any:
@@ -100,8 +115,9 @@ def _ceildiv(a: Any, b: Any) -> Any:
 def _div(a: Any, b: Any) -> Any:
     if not _array(b):
         return a / b if b else a * 0.0
-    zero = b == 0
-    return np.where(zero, 0.0, a / np.where(zero, 1.0, b)) if zero.any() else a / b
+    if np.count_nonzero(b) == b.size:
+        return a / b
+    return np.where(b == 0, 0.0, a / np.where(b == 0, 1.0, b))
 
 
 def _select(test: Any, then: Any, other: Any) -> Any:

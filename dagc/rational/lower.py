@@ -3,6 +3,7 @@ they give the same numbers to the last bit."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -43,6 +44,15 @@ def instructions(program: RationalProgram) -> tuple[Instruction, ...]:
     lowering = _Lowering(program)
     lowering.statements(program.body)
     return tuple(lowering.out)
+
+
+def live(code: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """Without the instructions that the last one does not hang on."""
+    needed = {code[-1].name}
+    for instruction in reversed(code):
+        if instruction.name in needed:
+            needed |= {a for a in instruction.args if isinstance(a, str)}
+    return tuple(i for i in code if i.name in needed)
 
 
 class _Lowering:
