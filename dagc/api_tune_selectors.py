@@ -10,6 +10,7 @@ from dagc.errors import UsageError
 
 if TYPE_CHECKING:
     from dagc.api_tune_cells import AtPoint, Plan, Prepared
+    from dagc.graph import Graph
     from dagc.select.selector import Selector
     from dagc.tune.types import Cell, Point, Settings, Unit
 
@@ -39,7 +40,7 @@ def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
     """
     out = {}
     for unit in made.units:
-        wanted, data = _selected(made, unit)
+        wanted, data = select_of(made.graph, unit)
         chosen, note = method or wanted, ""
         if chosen != "volume" and not runs:
             if method:
@@ -52,16 +53,16 @@ def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
     return out
 
 
-def _selected(made: Plan, unit: Unit) -> tuple[str, tuple[str, ...]]:
+def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     """(method, data) of the kernel's `select` about tunables of the unit; the method is `volume` without one."""
     from dagc import sym
     from dagc.select.methods import LEARNED
     from dagc.tune.legal import bindings, op_of
 
-    program = made.program
+    program = graph.program
     kernel = next(k for k in program.kernels if k.name == unit.kernel)
     tunables, scalars = {t.name for t in unit.tunables}, {s.name for s in program.scalars}
-    env = bindings(program, op_of(made.graph, unit), unit.default)
+    env = bindings(program, op_of(graph, unit), unit.default)
     for item in kernel.selects:
         if not tunables & set(item.names) or item.method not in ("rational", *LEARNED):
             continue

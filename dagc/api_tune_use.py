@@ -76,10 +76,18 @@ def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
     return open_tunables(graph.program, [c.op for c in choosers]), compiled_chooser(choosers)
 
 
-def show(path: str | Path, kernel: str, format: str = "text", gpu: str = "h200", defines: Any = None) -> str:
+def show(
+    path: str | Path,
+    kernel: str,
+    format: str = "text",
+    gpu: str = "h200",
+    defines: Any = None,
+    tuned: str | Path | None = None,
+) -> str:
     """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
 
-    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. Raises UsageError, NotUnderstood.
+    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file where one
+    is given, with what was measured and learned. Raises UsageError, NotUnderstood.
     """
     from dagc.rational.cprint import HELPERS, to_c
     from dagc.rational.flow import to_flow, to_flow_svg
@@ -103,6 +111,11 @@ def show(path: str | Path, kernel: str, format: str = "text", gpu: str = "h200",
         from dagc.tune.choose import compiled_chooser, unit_chooser
         from dagc.tune.legal import legal_settings
 
+        if tuned is not None:
+            found = [c for c in choosers_of(graph, tuned) if c.op == unit.op]
+            if not found:
+                raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
+            return compiled_chooser(found).source
         settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
         return compiled_chooser([unit_chooser(graph, unit, settings, load_hardware(gpu))]).source
     return printers[format](volume_program(graph.program, op_of(graph, unit)))

@@ -30,7 +30,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         "--method",
         default="",
         metavar="NAME",
-        help="volume, exhaustive or knn (default: that of the program's `select`, else volume); help lists them",
+        help="volume, exhaustive, knn, tree, forest (default: as the program's `select` says, else volume); or help",
     )
     add(
         "--sizes",
@@ -81,7 +81,9 @@ def run_tune(args: argparse.Namespace) -> int:
             print(f"{name:11} {summary}")
         return 0
     if args.show:
-        print(api_tune_use.show(args.file, args.show, args.format, args.gpu or "h200", given(args)), end="")
+        print(
+            api_tune_use.show(args.file, args.show, args.format, args.gpu or "h200", given(args), args.output), end=""
+        )
         return 0
     options = api_tune.TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,

@@ -52,7 +52,7 @@ def written(folder: Path, select: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", ["knn", "tree", "forest"])
+@pytest.mark.parametrize("method", ["knn", "tree"])
 def test_tune_with_a_learned_method_and_compile(method: str, tmp_path: Path) -> None:
     path, tuned = written(tmp_path), tmp_path / "tuned.db"
     done = api_tune.tune(path, tuned, TuneOptions(method=method, target="host", cell=0.005))
@@ -122,6 +122,9 @@ def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     assert "method tree, 15 settings measured" in said
     assert "leave one out: " in said
+    assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "t.db")]) == 0
+    assert "static inline int dagc_select_fill(int64_t n) {" in capsys.readouterr().out
+    assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "absent.db")]) == 2
     assert main(["tune", str(path), "--method", "svm", "--target", "host"]) == 2
     assert main(["tune", str(path), "--method", "help"]) == 0
     assert {"knn", "tree", "forest"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
