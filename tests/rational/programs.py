@@ -172,7 +172,7 @@ def _real_terms(draw: st.DrawFn, names: dict[str, Number], depth: int = 3) -> sp
         case "*":
             return a * b
         case "/":
-            return a / b if b != 0 else a
+            return a / b if not b.is_zero else a  # SymPy: Float(0) != 0
         case "square":
             return a**2
         case "min":

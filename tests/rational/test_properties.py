@@ -1,18 +1,23 @@
-"""Random programs: NumPy, compiled C and plain Python agree exactly."""
+"""Random programs: NumPy, compiled C (at one point, and over a table of settings) and plain Python agree exactly."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.rational.evaluate import evaluate
+from dagc.rational.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count
+from dagc.rational.evaluate import Evaluator, evaluate, operate
+from dagc.rational.lower import instructions
+from dagc.rational.partial import Batch, split
 from dagc.rational.program import RationalProgram, specialise
+from dagc.rational.ranges import Range, of_instruction
 from tests.rational.programs import (
     INTEGERS,
     PARAMETERS,
@@ -96,3 +101,89 @@ def test_a_specialised_program_is_the_program(drawn: Drawn, point: Values, names
 @SINGLE
 def test_specialised_on_everything_it_is_a_number(drawn: Drawn, point: Values) -> None:
     assert np.ndim(evaluate(specialise(drawn.program, point), {})) == 0
+
+
+# ---- some values known -----------------------------------------------------------------
+
+KINDS = st.fixed_dictionaries(
+    {p.name: st.sampled_from(["known", "known array", "given", "given array"]) for p in PARAMETERS}
+)
+
+
+@given(
+    program=st.one_of(real_programs(), integer_programs(wild=True).map(lambda d: d.program)), points=POINTS, kinds=KINDS
+)
+@SINGLE
+def test_what_is_known_before_changes_nothing(program: RationalProgram, points: list[Values], kinds: Values) -> None:
+    """Asked twice: the function that the first call makes serves both, and nothing is left over from the first."""
+    table = arrays(points)
+    first = {p.name: table[p.name] if "array" in kinds[p.name] else points[0][p.name] for p in program.parameters}
+    again = {n: v[::-1] if isinstance(v, np.ndarray) else points[-1][n] for n, v in first.items()}
+    made = Evaluator(program, {n: v for n, v in first.items() if "known" in kinds[n]})
+    for values in (first, {n: first[n] if "known" in kinds[n] else again[n] for n in first}):
+        found = made({n: v for n, v in values.items() if "given" in kinds[n]})
+        at_each = [
+            evaluate(program, {n: v[i] if isinstance(v, np.ndarray) else v for n, v in values.items()})
+            for i in range(len(points))
+        ]
+        assert np.broadcast_to(found, len(points)).tolist() == at_each
+
+
+@given(program=st.one_of(real_programs(), integer_programs(wild=True).map(lambda d: d.program)), points=POINTS)
+@SINGLE
+def test_every_value_is_in_its_range(program: RationalProgram, points: list[Values]) -> None:
+    table = {name: values.tolist() for name, values in arrays(points).items()}
+    ranges = {name: Range(min(values), max(values)) for name, values in table.items()}
+    for i in instructions(program):
+        args = [ranges[a] if isinstance(a, str) else Range(a, a) for a in i.args]
+        found = ranges[i.name] = of_instruction(i.operation, args)
+        rows = zip(*(table[a] if isinstance(a, str) else [a] * len(points) for a in i.args), strict=True)
+        table[i.name] = [operate(i.operation, row) for row in rows]
+        assert all(found.low <= value <= found.high for value in table[i.name]), i
+
+
+# ---- over a table of settings ----------------------------------------------------------
+
+
+class BatchLibrary:
+    """Batches as C functions b0, b1, ... of one shared library; their only size is n."""
+
+    def __init__(self, batches: list[Batch], count: int, folder: Path) -> None:
+        text = [HELPERS, BATCH_HELPERS]
+        for i, batch in enumerate(batches):
+            text += [batch_to_c(batch, f"f{i}", ["n"], count), f"void b{i}(int64_t n, double* out) {{ f{i}(n, out); }}"]
+        number = next(_counter)
+        source, library = folder / f"batches{number}.c", folder / f"batches{number}.so"
+        source.write_text("\n".join(text))
+        flags = ["-std=c99", "-O3", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-shared", "-fPIC"]
+        subprocess.run(["gcc", *flags, str(source), "-o", str(library)], check=True, capture_output=True, text=True)
+        self._library, self.count = ctypes.CDLL(str(library)), count
+
+    def call(self, i: int, n: int) -> list[float]:
+        out = (ctypes.c_double * padded_count(self.count))()
+        getattr(self._library, f"b{i}")(ctypes.c_int64(n), out)
+        return list(out)[: self.count]
+
+
+@given(
+    programs=st.lists(
+        st.one_of(real_programs(), integer_programs().map(lambda d: d.program)), min_size=10, max_size=14
+    ),
+    points=POINTS,
+    draw=st.data(),
+)
+@BATCHES
+def test_c_over_a_table_is_numpy(
+    programs: list[RationalProgram], points: list[Values], draw: st.DataObject, folder: Path
+) -> None:
+    """For small sizes and the largest that is promised to be exact. Zero and negative settings are among them."""
+    columns = {name: values for name, values in arrays(points).items() if name != "n"}
+    made = [(program, split([program], columns)) for program in programs]
+    exact = [(program, batch) for program, batch in made if batch is not None]
+    assume(exact)
+    library = BatchLibrary([batch for _, batch in exact], len(points), folder)
+    for i, (program, batch) in enumerate(exact):
+        for n in [1, batch.limit, *draw.draw(st.lists(st.integers(1, batch.limit), min_size=3, max_size=3))]:
+            known = {p.name: columns[p.name] for p in program.parameters if p.name != "n"}
+            expected = np.broadcast_to(evaluate(program, {"n": n, **known}), len(points)).tolist()
+            assert library.call(i, n) == expected, n
