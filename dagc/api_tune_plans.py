@@ -43,12 +43,15 @@ def tune_program(
 
     made = program_plan(path, options)
     method = _method(made, options)
+    options = replace(options, method=method)
     like = _as_unit_plan(made)
     if not _can_run(like):
         raise UsageError(
             f"whole programs are measured, and nothing can run here: {made.chosen.reason}",
             "use --target host, or run it on a machine with a GPU",
         )
+    if not options.resume:
+        _enough(method, made, {})  # before a file is begun
     failures: list[str] = []
     with (
         tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder,
@@ -79,7 +82,8 @@ def _method(made: ProgramPlan, options: TuneOptions) -> str:
     if method not in METHODS:
         whose = "" if options.method else f", which the program's `select ... with {method}` asks for"
         raise UsageError(
-            f"no method {method} for whole programs{whose}", f"--method {', '.join(METHODS)}; or --kernel K"
+            f"no method {method} for whole programs{whose}",
+            f"one of: {', '.join(METHODS)}; or tune a kernel with --kernel",
         )
     return method
 

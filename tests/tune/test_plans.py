@@ -1,0 +1,331 @@
+"""`dagc tune` and `dagc compile --launch` for a program-level `select`, on the host target: real builds, real runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dagc import api, api_tune
+from dagc.api_tune import TuneOptions
+from dagc.cli import main
+from dagc.errors import UsageError
+from dagc.run.bench import run_bench
+from dagc.run.launch import launch
+from dagc.select.methods import from_json
+from dagc.tune.plans import PROGRAM, measured, plan_label, program_select
+from dagc.tune.records import load_tuned
+from dagc.tune.types import Cell, Point
+from tests.run.conftest import can_run
+from tests.tune.oracle import ROOT
+
+TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
+SIZES = "size=100,400,1600,6400"
+FOUR = {"m": "4,64", "chunks": "1,2", "streams": "1"}
+runs = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+
+# k = 2 is wrong from 50 elements on, k = 3 refuses to run there, k = 4 does not compile.
+FAULTY = '''program faulty
+param N : i64 = 10
+tune k in {1, 2, 3, 4}
+setup "faulty.py" init(N)
+scalar n : i32
+select k with knn(n)
+require k != 3 || n < 50
+array y : f32[n] on host out
+kernel fill(y: out f32[n], n: i32) {
+  cpu {
+    cpp """
+      static_assert(k != 4, "four is not allowed");
+      for (int i = 0; i < n; ++i) y[i] = k == 2 && i == 49 ? -1 : i;
+    """
+  }
+}
+dag { fill : cpu fill(y, n) }
+verify y ~ reference() rtol 0
+'''
+FAULTY_PY = """import numpy as np
+
+def init(rank, size, seed, N):
+    return {"n": N}
+
+def reference(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32)}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_builds() -> Iterator[None]:
+    """What is compiled here is not measured for its speed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGC_CXXFLAGS", f"{os.environ.get('DAGC_CXXFLAGS', '')} -O0")
+        yield
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tridiagonal sample, tuned: four programs at four sizes."""
+    path = tmp_path_factory.mktemp("tuned") / "t.db"
+    told: list[str] = []
+    options = TuneOptions(sizes=SIZES, target="host", cell=0.01, defines=FOUR)
+    done = api_tune.tune(TRIDIAG, path, options, lambda n, total, what: told.append(f"{n} of {total} {what}"))
+    assert not done.failures
+    assert done.method == "knn", "as the program says"
+    assert done.cells == 16
+    assert [line.point.text for line in done.lines] == ["size=100", "size=400", "size=1600", "size=6400"]
+    for line in done.lines:
+        assert line.op == PROGRAM
+        assert line.default == (("m", 4), ("chunks", 1), ("streams", 1))
+        assert line.best_seconds <= line.chosen_seconds
+        assert line.why.startswith("knn, k = ")
+    assert any(note.startswith("leave one out: ") for note in done.notes)
+    assert sum("compiled" in words for words in told) == 4
+    assert told[-1].startswith("16 of 16 size=")
+    return path
+
+
+def with_times(tuned: Path, path: Path) -> Path:
+    """The same cells with times that make m = 4 best up to 400 rows, m = 64 above; a selector learned from them."""
+    shutil.copy(tuned, path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE tune_cell SET times = '[3e-5, 3e-5, 3e-5]'")
+        for where, m in (("<= 400", 4), ("> 400", 64)):
+            connection.execute(
+                f"UPDATE tune_cell SET times = '[1e-5, 1e-5, 1e-5]' WHERE json_extract(point, '$.size') {where}"
+                " AND json_extract(settings, '$.m') = ? AND json_extract(settings, '$.chunks') = 1",
+                (m,),
+            )
+    connection.close()
+    done = api_tune.tune(
+        TRIDIAG, path, TuneOptions(sizes=SIZES, target="host", cell=0.01, defines=FOUR, resume=True)
+    )  # fmt: skip
+    assert done.cells == 16, "nothing is measured again"
+    assert [dict(line.chosen)["m"] for line in done.lines] == [4, 4, 64, 64]
+    return path
+
+
+@pytest.fixture(scope="module")
+def compiled(tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two plans and the program that chooses, with data of 900 rows for one rank."""
+    folder = tmp_path_factory.mktemp("compiled")
+    file = with_times(tuned, folder / "t.db")
+    done = api.compile(
+        TRIDIAG, folder / "out", target="host", launch=str(file), run=True, ranks=1, repeats=2,
+        defines={"size": "900"},
+    )  # fmt: skip
+    assert done.result is not None
+    assert done.launcher is not None
+    assert done.launcher.plans == ("m4-chunks1-streams1", "m64-chunks1-streams1")
+    assert done.launcher.taken == "m64-chunks1-streams1 for n = 900"
+    assert sorted(p.name for p in (folder / "out" / "plans").iterdir()) == sorted(done.launcher.plans)
+    assert "m64-chunks1-streams1 for n = 900" in done.render()
+    return folder / "out"
+
+
+def bench(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([out / "bench", *words], capture_output=True, text=True, check=False)
+
+
+def taken(out: Path, n: int, data: Path) -> str:
+    """The plan that is taken for n rows. There are no other data: the plan's program then says so, and ends."""
+    (data / "rank-0000").mkdir(parents=True, exist_ok=True)
+    np.save(data / "rank-0000" / "n.npy", np.array(n, np.int64))
+    said = bench(out, "--data", str(data), "--check-only", "--verbose").stderr
+    return said.split()[1]
+
+
+# ---- tuned, compiled, run ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+@runs
+def test_every_cell_is_kept(tuned: Path) -> None:
+    found = load_tuned(tuned)
+    assert {(c.op, len(c.settings)) for c in found.cells} == {(PROGRAM, 3)}
+    assert all(c.times and not c.failure for c in found.cells)
+    assert found.choosers[PROGRAM]["names"] == ["m", "chunks", "streams"]
+    assert found.facts[PROGRAM]["params"] == {"real": "f64"}
+
+
+@pytest.mark.mpi
+@runs
+def test_the_program_chooses_as_python_does(compiled: Path, tmp_path: Path) -> None:
+    kept = load_tuned(compiled.parent / "t.db").choosers[PROGRAM]
+    selector, labels = from_json(kept["selector"]), [plan_label(tuple(s.items())) for s in kept["settings"]]
+    sizes = (1, 2, 99, 100, 399, 600, 799, 800, 801, 1600, 10**6, 2**40)
+    chosen = {n: taken(compiled, n, tmp_path / f"d{n}") for n in sizes}
+    assert chosen == {n: labels[selector.choose((n,))] for n in sizes}
+    assert set(chosen.values()) == set(labels)
+
+
+@pytest.mark.mpi
+@runs
+def test_the_plan_gets_the_arguments(compiled: Path) -> None:
+    data = str(compiled / "data-1")
+    done = bench(compiled, f"--data={data}", "--repeats", "3", "--seconds", "0.0001", "--json", "-", "--verbose")
+    assert done.returncode == 0
+    assert done.stderr.startswith("plan m64-chunks1-streams1 (knn, k = 1, from n) for n = 900")
+    assert '"program": "tridiag"' in done.stdout
+    assert "--verbose" in bench(compiled, "--help").stdout
+    assert bench(compiled).returncode == bench(compiled, "--data", data, "--repeats", "no").returncode == 2
+
+
+@pytest.mark.mpi
+@runs
+def test_two_ranks(compiled: Path, tmp_path: Path) -> None:
+    """Each chooses by the size of rank 0."""
+    api.run_setup(TRIDIAG, 2, tmp_path / "data", 1, {"size": 130})
+    other = tmp_path / "data" / "rank-0001" / "n.npy"
+    assert np.load(other) == 130
+    assert run_bench(compiled / "bench", tmp_path / "data", 2, 1e-4, 2).ranks == 2
+    said = launch([compiled / "bench", "--data", tmp_path / "data", "--check-only", "--verbose"], 2)
+    assert said.returncode == 0
+    assert said.stderr.count("plan m4-chunks1-streams1") == 1, "the first rank speaks"
+
+
+@pytest.mark.mpi
+@runs
+def test_what_the_program_refuses(compiled: Path, tmp_path: Path) -> None:
+    nowhere = bench(compiled, "--data", str(tmp_path / "nowhere"))
+    assert nowhere.returncode == 2
+    assert "nowhere/rank-0000/n.npy: cannot open" in nowhere.stderr
+    (tmp_path / "rank-0000").mkdir()
+    for wrong in (np.array(5, np.int32), np.array([5, 6]), np.array(5.0)):
+        np.save(tmp_path / "rank-0000" / "n.npy", wrong)
+        assert bench(compiled, "--data", str(tmp_path)).returncode == 2
+    for text in (b"", b"\x93NUMPY\x01\x00v\x00", b"no array"):
+        (tmp_path / "rank-0000" / "n.npy").write_bytes(text)
+        done = bench(compiled, "--data", str(tmp_path))
+        assert done.returncode == 2
+        assert "not a single number of type <i8" in done.stderr
+    moved = shutil.copytree(compiled, tmp_path / "moved")
+    shutil.rmtree(moved / "plans" / "m64-chunks1-streams1")
+    done = bench(moved, "--data", str(compiled / "data-1"))
+    assert done.returncode == 2
+    assert "plans/m64-chunks1-streams1/bench: the plan's program cannot be started" in done.stderr
+
+
+@pytest.mark.mpi
+@runs
+def test_what_compiling_refuses(tuned: Path, tmp_path: Path) -> None:
+    def refused(words: str, path: Path = TRIDIAG, **given: object) -> None:
+        with pytest.raises(UsageError, match=words):
+            api.compile(path, tmp_path / "out", launch=str(tuned), build=False, **{"target": "host", **given})  # type: ignore[arg-type]
+
+    refused("chooses m when the program starts", defines={"m": "8"})
+    refused("tuned with real=f64, this is real=f32", defines={"real": "f32"})
+    refused("tuned with block=128, this is block=64", defines={"block": "64"})
+    refused("every plan .* has orders of its own", traversal="3")
+    other = tmp_path / "tridiag.dag"
+    other.write_text(TRIDIAG.read_text().replace("1 / row.b", "1.0 / row.b"))
+    refused("tuned for another text", path=other)
+    elsewhere = shutil.copy(tuned, tmp_path / "cuda.db")
+    with sqlite3.connect(elsewhere) as connection:
+        connection.execute("UPDATE tune_fact SET value = '\"cuda\"' WHERE key = 'target'")
+        connection.execute("UPDATE tune_fact SET value = '\"sm_80\"' WHERE key = 'arch'")
+    connection.close()
+    with pytest.raises(UsageError, match="tuned for sm_80, this is compiled for sm_90"):
+        api.compile(TRIDIAG, tmp_path / "out", target="cuda", arch="sm_90", launch=str(elsewhere), build=False)
+
+
+@pytest.mark.mpi
+@runs
+def test_sources_for_a_gpu(tuned: Path, tmp_path: Path) -> None:
+    done = api.compile(TRIDIAG, tmp_path / "out", target="cuda", arch="sm_90", launch=str(tuned), build=False)
+    assert done.launcher is not None
+    assert done.files == ("CMakeLists.txt", "bench.cpp", "chooser.h", "plans/")
+    assert {p.name for p in (tmp_path / "out").glob("plans/*/bench.cu")} == {"bench.cu"}
+
+
+# ---- settings that fail ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Path:
+    (tmp_path / "faulty.dag").write_text(FAULTY)
+    (tmp_path / "faulty.py").write_text(FAULTY_PY)
+    return tmp_path / "faulty.dag"
+
+
+@pytest.mark.mpi
+@runs
+def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path) -> None:
+    """In two steps: a budget, and the rest with `resume`."""
+    options = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, budget=5)
+    part = api_tune.tune(faulty, tmp_path / "t.db", options)
+    assert part.cells == 5
+    assert any("no chooser yet: 1 sizes are measured in full" in note for note in part.notes)
+    with pytest.raises(UsageError, match="tuning did not end"):
+        api.compile(faulty, tmp_path / "out", target="host", launch=str(tmp_path / "t.db"))
+    rest = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, resume=True)
+    done = api_tune.tune(faulty, tmp_path / "t.db", rest)
+    assert done.cells == 12
+    failures = {(c.settings[0][1], c.point.params[0][1]): c.failure for c in load_tuned(tmp_path / "t.db").cells}
+    assert {key for key, failure in failures.items() if failure} == {(2, 60), (3, 60), (4, 10), (4, 40), (4, 60)}
+    assert "is wrong" in failures[2, 60]
+    assert "not compiled" in failures[4, 10]
+    assert len(part.failures) + len(done.failures) == 5
+    assert all(dict(line.chosen)["k"] == 1 for line in done.lines)
+    assert "leave one out: takes 4 sizes or more" in done.notes
+
+
+def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*words: str) -> str:
+        assert main(["tune", str(faulty), "--target", "host", "-o", str(tmp_path / "t.db"), *words]) == 2
+        assert not (tmp_path / "t.db").exists()
+        return capsys.readouterr().err
+
+    assert "knn learns from 3 sizes or more, not from 2" in refused("--sizes", "N=10,20")
+    assert "no method volume for whole programs" in refused("--sizes", "N=10,20,30", "--method", "volume")
+    assert "`k` cannot be 7" in refused("-D", "k=1,7")
+    assert "-D N=1,7: one value" in refused("-D", "N=1,7")
+    text = faulty.read_text()
+    faulty.write_text(text.replace("kernel fill", "let twice = 2 * N\nkernel fill"))
+    assert "compiled differently, so that no plan serves all sizes" in refused("--sizes", "N=20,30,40")
+    faulty.write_text(text.replace("knn(n)", "knn(2 * n)"))
+    assert "asks for what is no per-rank whole number" in refused()
+    faulty.write_text(text.replace("knn(n)", "svm(n)"))
+    assert "which the program's `select ... with svm` asks for" in refused("--sizes", "N=20,30,40")
+    faulty.write_text(text.replace("knn(n)", "knn()"))
+    assert "has no data" in refused()
+    faulty.write_text(text.replace("with knn(n)", "with knn(n)\ntune b in {1, 2}\nselect b with knn(n)"))
+    assert "more than one `select`" in refused()
+
+
+# ---- what is learned from --------------------------------------------------------------------------------------
+
+
+def test_program_select() -> None:
+    found = program_select(api.load(TRIDIAG))
+    assert found is not None
+    assert (found.names, found.method, found.data) == (("m", "chunks", "streams"), "knn", ("n",))
+    assert program_select(api.load(ROOT / "samples" / "polybench" / "syrk.dag")) is None
+
+
+def test_labels_of_plans() -> None:
+    assert plan_label((("m", 8), ("threads[x]", 4), ("transport", "mpi_host"))) == "m8-threads_x_4-transportmpi_host"  # type: ignore[arg-type]
+
+
+def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
+    a, b, c = ((("k", 1),), (("k", 2),), (("k", 3),))
+    points = [Point.of({"N": n}) for n in (30, 10, 20, 40)]
+    data = {p: (p.params[0][1],) for p in points}
+    cells = [Cell(PROGRAM, p, s, (1.0, 1.1, 1.2)) for p in points[:2] for s in (a, b)]
+    cells += [Cell(PROGRAM, p, c, (), "wrong") for p in points[:1]] + [Cell(PROGRAM, points[1], c, (0.5,))]
+    cells += [Cell(PROGRAM, points[2], a, (1.0,))]
+    cells += [Cell(PROGRAM, points[3], s, (), "run failed: no memory") for s in (a, b, c)]
+    found = measured(cells, (a, b, c), data)
+    assert found.settings == (a, b), "3 is wrong somewhere"
+    assert found.data == ((10,), (30,))
+    assert found.times == ({0: 1.1, 1: 1.1}, {0: 1.1, 1: 1.1})
+    assert len(found.intervals) == 4
+    assert found.notes == (
+        "N=20: 1 of 3 settings tried, left out until --resume ends it",
+        "N=40: no setting runs, left out",
+    )
