@@ -1,0 +1,151 @@
+"""Learned selectors on an oracle, one size left out at a time: t_chosen / t_best beside the model and the default.
+
+    python -m benchmarks.tune.selectors ORACLE.csv.xz [--markdown FILE]
+
+For each kernel and size, everything else of that kernel is what was measured: the tolerance (noise floor), the labels
+and the selector come from the other sizes, and what is chosen at the size left out is set against the best there. Sizes
+are those that the kernel's `select` names. "nearest" takes the best of the nearest measured size, without a rule. The
+model may overrule where it says that its own choice gains more than 5 %, as with `--method exhaustive`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.tune.oracle_csv import OracleCell, read_oracle
+from benchmarks.tune.table import Kernel, best, kernels, scalars
+from dagc import api
+from dagc.api_tune_selectors import select_of
+from dagc.select.labels import observed_labels
+from dagc.select.methods import LEARNED, fit
+from dagc.select.train import merged, tolerance_of, train
+from dagc.tune.choose import MARGIN
+from dagc.tune.legal import units
+from dagc.tune.types import Point
+
+ROOT = Path(__file__).parents[2]
+OVERRULED, OBSERVED = ", or the model where it gains 5 %", ", the fastest as labels"
+ROWS = (
+    "default block", "the model, nothing measured", "nearest", *LEARNED, *(m + OBSERVED for m in LEARNED),
+    "nearest" + OVERRULED, *(m + OVERRULED for m in LEARNED),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel at one size left out: t_chosen / t_best of each way to choose, by name."""
+
+    two: bool
+    skewed: bool
+    ratios: dict[str, float]
+
+
+def data_of(kernel: Kernel) -> tuple[str, ...]:
+    """The sizes that the kernel's `select` names."""
+    graph = api.load_graph(ROOT / "samples" / "polybench" / f"{kernel.program}.dag")
+    (unit,) = units(graph, [kernel.op])
+    return select_of(graph, unit)[1]
+
+
+def rows_of(kernel: Kernel, cells: list[OracleCell]) -> list[Row]:
+    """A row for each size of the kernel. `cells` are the kernel's."""
+    data, settings, out = data_of(kernel), kernel.chooser.settings, []
+    index = {s: i for i, s in enumerate(settings)}
+
+    def sizes_of(point: Point) -> tuple[int, ...]:
+        return tuple(scalars(point)[n] for n in data)
+
+    for here, at in kernel.times.items():
+        seen = [p for p in kernel.times if p != here]
+        labelled = [{index[s]: t for s, t in kernel.times[p].items()} for p in seen]
+        sizes, times = merged([sizes_of(p) for p in seen], labelled)
+        noise = tolerance_of((c.low, c.seconds, c.high) for c in cells if c.point in seen)
+        nearest = kernel.remade([(scalars(p), best(kernel.times[p], kernel.times[p])) for p in seen])
+        chosen = {
+            "default block": 0,
+            "the model, nothing measured": kernel.chooser.choose(scalars(here)),
+            "nearest": replace(nearest, model=None).choose(scalars(here)),
+            "nearest" + OVERRULED: nearest.choose(scalars(here)),
+        }
+        for method in LEARNED:
+            found = train(method, data, sizes, times, noise).choose(sizes_of(here))
+            chosen[method] = found
+            chosen[method + OVERRULED] = _overruled(kernel, here, found)
+            chosen[method + OBSERVED] = fit(method, data, sizes, observed_labels(times)).choose(sizes_of(here))
+        least = min(at.values())
+        ratios = {name: at[settings[i]] / least for name, i in chosen.items()}
+        out.append(Row(kernel.two, len({v for n, v in here.params if n != "TMAX"}) > 1, ratios))
+    return out
+
+
+def _overruled(kernel: Kernel, here: Point, chosen: int) -> int:
+    """The model's choice where it says that this gains more than the margin of choosers."""
+    times = kernel.chooser.times(scalars(here))
+    fastest = min(range(len(times)), key=lambda i: times[i])
+    return chosen if times[chosen] <= (1 + MARGIN) * times[fastest] else fastest
+
+
+def mean(values: list[float]) -> str:
+    return f"{math.exp(statistics.fmean(math.log(v) for v in values)):.4f}"
+
+
+def summary(rows: list[Row]) -> list[str]:
+    lines = [
+        "| | 2-D blocks | worst | 1-D blocks | worst | all | skewed | within 2 % | over 2 % slower than the default |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in ROWS:
+        wide, narrow = [r.ratios[name] for r in rows if r.two], [r.ratios[name] for r in rows if not r.two]
+        both = wide + narrow
+        slower = sum(r.ratios[name] > 1.02 * r.ratios["default block"] for r in rows)
+        lines.append(
+            f"| {name} | {mean(wide)} | {max(wide):.2f} | {mean(narrow)} | {max(narrow):.2f} | {mean(both)} |"
+            f" {mean([r.ratios[name] for r in rows if r.skewed])} | {sum(v <= 1.02 for v in both)} of {len(both)} |"
+            f" {slower} of {len(both)} |"
+        )
+    return lines
+
+
+def by_kernel(found: list[tuple[Kernel, list[Row]]]) -> list[str]:
+    names = [name for name in ROWS if not name.endswith((OVERRULED, OBSERVED))]
+    lines = ["| kernel | sizes | " + " | ".join(names) + " |", "|---" * (2 + len(names)) + "|"]
+    for kernel, rows in found:
+        cells = [f"{mean([r.ratios[name] for r in rows])}" for name in names]
+        lines.append(f"| {kernel.program} {kernel.op} | {len(rows)} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("oracle", type=Path)
+    parser.add_argument("--markdown", type=Path, help="write everything; without it only the summary is printed")
+    args = parser.parse_args()
+    cells = [c for c in read_oracle(args.oracle) if c.flush and not c.failure]
+    found = []
+    for kernel in kernels(args.oracle):
+        own = [c for c in cells if (c.program, c.op) == (kernel.program, kernel.op)]
+        found.append((kernel, rows_of(kernel, own)))
+    lines = summary([row for _, rows in found for row in rows])
+    noise = tolerance_of((c.low, c.seconds, c.high) for c in cells)
+    print("\n".join(lines))
+    if args.markdown is not None:
+        head = [
+            "# Learned selectors on an H200, one size left out at a time",
+            "",
+            f"`python -m benchmarks.tune.selectors {args.oracle}`.",
+            "",
+            "t_chosen / t_best at the size left out, geometric means; a selector is trained on the kernel's other",
+            f"sizes, where everything was measured. The tolerance of labels, over all cells: {noise:.2%}.",
+            "`nearest`: the best of the nearest measured size. `skewed`: shapes that are no squares or cubes.",
+            "",
+        ]
+        args.markdown.write_text("\n".join([*head, *lines, "", *by_kernel(found)]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
