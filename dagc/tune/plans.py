@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dagc.errors import UsageError
 from dagc.ir import ElementType, Program
-from dagc.sym import Var
+from dagc.sym import free
 from dagc.tune.types import Cell, Point, Settings
 
 PROGRAM = "program"  # in place of an op's name: a word of the language, so that no op is called like this
@@ -22,7 +22,7 @@ _WHOLE = {t for t in ElementType if t.value[0] in "iu"}
 
 @dataclass(frozen=True, slots=True)
 class ProgramSelect:
-    """`select NAMES with METHOD(DATA)` of a program; `data` are per-rank scalars, whole numbers."""
+    """`select NAMES with METHOD(DATA)` of a program; `data` are the scalars, whole numbers, that stand in DATA."""
 
     names: tuple[str, ...]
     method: str
@@ -38,15 +38,14 @@ def program_select(program: Program) -> ProgramSelect | None:
         raise UsageError("the program has more than one `select` at its top", "name all decisions in one")
     (item,) = found
     whole = {s.name for s in program.scalars if s.type in _WHOLE}
-    data = []
-    for argument in item.args:
-        if not isinstance(argument, Var) or argument.name not in whole:
+    data = dict.fromkeys(name for argument in item.args for name in sorted(free(argument)))
+    for name in data:
+        if name not in whole:
             names = ", ".join(sorted(whole)) or "the program has none: declare `scalar n : i64`"
             raise UsageError(
-                f"`select {', '.join(item.names)} with {item.method}(...)` asks for what is no per-rank whole number",
+                f"`select ... with {item.method}(...)` asks for `{name}`, which is no scalar of whole numbers",
                 f"name scalars of the program ({names})",
             )
-        data.append(argument.name)
     if not data:
         raise UsageError(f"`select ... with {item.method}()` has no data", "name the scalars it hangs on: knn(n)")
     return ProgramSelect(item.names, item.method, tuple(data))

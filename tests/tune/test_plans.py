@@ -275,6 +275,43 @@ def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path
     assert "leave one out: takes 4 sizes or more" in done.notes
 
 
+BOTH = """program both
+param N : i64 = 100
+tune k in {1, 2}
+setup "faulty.py" init(N)
+scalar n : i32
+select k with exhaustive(n + 1)
+array y : f32[n] out
+kernel fill(y: out f32[n], n: i32) {
+  tune bx in {32, 64}
+  gpu {
+    launch grid(ceil(n / (bx * k))) block(bx)
+    cuda \"\"\"
+      for (int i = k * (blockIdx.x * bx + threadIdx.x), j = 0; j < k && i + j < n; ++j) y[i + j] = i + j;
+    \"\"\"
+  }
+}
+dag { fill : gpu fill(y, n) }
+verify y ~ reference() rtol 0
+"""
+
+
+@pytest.mark.mpi
+@runs
+def test_kernels_tuned_into_the_same_file(faulty: Path, tmp_path: Path) -> None:
+    faulty.write_text(BOTH)
+    options = TuneOptions(sizes="N=70", target="host", cell=0.01)
+    assert api_tune.tune(faulty, tmp_path / "t.db", options).method == "exhaustive"
+    kernel = TuneOptions(sizes="N=70", target="host", cell=0.01, kernels=("fill",), top=2, resume=True)
+    assert {line.op for line in api_tune.tune(faulty, tmp_path / "t.db", kernel).lines} == {"fill"}
+    assert set(load_tuned(tmp_path / "t.db").choosers) == {PROGRAM, "fill"}
+    done = api.compile(faulty, tmp_path / "out", target="host", launch=str(tmp_path / "t.db"), build=False)
+    assert done.launcher is not None
+    (label,) = done.launcher.plans
+    assert "dagc_choose_plan(int64_t n)" in (tmp_path / "out" / "chooser.h").read_text()
+    assert "dagc_choose_fill(" in (tmp_path / "out" / "plans" / label / "chooser.h").read_text()
+
+
 def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*words: str) -> str:
         assert main(["tune", str(faulty), "--target", "host", "-o", str(tmp_path / "t.db"), *words]) == 2
@@ -288,8 +325,8 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
     text = faulty.read_text()
     faulty.write_text(text.replace("kernel fill", "let twice = 2 * N\nkernel fill"))
     assert "compiled differently, so that no plan serves all sizes" in refused("--sizes", "N=20,30,40")
-    faulty.write_text(text.replace("knn(n)", "knn(2 * n)"))
-    assert "asks for what is no per-rank whole number" in refused()
+    faulty.write_text(text.replace("knn(n)", "knn(n + rank)"))
+    assert "asks for `rank`, which is no scalar of whole numbers" in refused()
     faulty.write_text(text.replace("knn(n)", "svm(n)"))
     assert "which the program's `select ... with svm` asks for" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn()"))
