@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from dagc.rational.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_coun
 from dagc.rational.evaluate import Evaluator, evaluate, operate
 from dagc.rational.lower import instructions
 from dagc.rational.partial import Batch, split
-from dagc.rational.program import RationalProgram, specialise
+from dagc.rational.program import Assign, Number, RationalProgram, specialise
 from dagc.rational.ranges import Range, of_instruction
 from tests.rational.programs import (
     INTEGERS,
@@ -25,6 +26,7 @@ from tests.rational.programs import (
     Drawn,
     Values,
     integer_programs,
+    made_symbol,
     real_programs,
     values_of,
 )
@@ -187,3 +189,36 @@ def test_c_over_a_table_is_numpy(
             known = {p.name: columns[p.name] for p in program.parameters if p.name != "n"}
             expected = np.broadcast_to(evaluate(program, {"n": n, **known}), len(points)).tolist()
             assert library.call(i, n) == expected, n
+
+
+@given(
+    factors=st.lists(st.integers(1, 2**18), min_size=6, max_size=6),
+    settings_=st.lists(st.integers(1, 2**20), min_size=7, max_size=7),
+    draw=st.data(),
+)
+@BATCHES
+def test_whole_quotients_are_exact_next_to_multiples(
+    factors: list[int], settings_: list[int], draw: st.DataObject, folder: Path
+) -> None:
+    """Where rounding could go wrong: large quotients and divisors, one off a multiple, as far as a batch goes."""
+    n, k = made_symbol("n", Number.INTEGER), made_symbol("k", Number.INTEGER)
+    exprs = [
+        rounded(quotient)
+        for c in factors
+        for rounded in (sp.floor, sp.ceiling)
+        for quotient in (c * n / k, (c * n - 1) / k, c * k / (n + k), (c * k - c) / n, (1 - c * n) / 12)
+    ]
+    asked = tuple(p for p in INTEGERS if p.name in ("n", "k"))
+    programs = [
+        RationalProgram("quotient", asked, (Assign("y", expr + k, Number.INTEGER),), "y", "", "drawn") for expr in exprs
+    ]
+    batches = [split([program], {"k": settings_}) for program in programs]
+    exact = [batch for batch in batches if batch is not None]
+    assert len(exact) == len(programs)
+    library = BatchLibrary(exact, len(settings_), folder)
+    for i, (program, batch) in enumerate(zip(programs, exact, strict=True)):
+        near = draw.draw(st.sampled_from(settings_))
+        sizes = {near - 1, near, near + 1, batch.limit - 1, batch.limit, draw.draw(st.integers(1, batch.limit))}
+        for size in (s for s in sizes if 1 <= s <= batch.limit):
+            expected = [evaluate(program, {"n": size, "k": k}) for k in settings_]
+            assert library.call(i, size) == expected, (program.body, size)
