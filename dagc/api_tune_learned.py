@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.errors import UsageError
+
 if TYPE_CHECKING:
     from dagc.api_tune import Line, Tuning
     from dagc.api_tune_programs import ProgramPlan
@@ -51,9 +53,13 @@ def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
     settings = tuple(found.settings[i] for i in answers)
     if method == "exhaustive":
         return Learned(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
-    selector = fit(method, names, sizes, numbers, made.seed)
+    try:
+        selector = fit(method, names, sizes, numbers, made.seed)
+    except UsageError as error:
+        return Learned(method, None, (), "", (*notes, f"no chooser: {error.message}"))
     out = leave_one_out(method, names, sizes, times, tolerance, made.seed)
-    notes.append(out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more")
+    line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
+    notes.append(f"{selector.text}, by {', '.join(names)}; {line}")
     return Learned(method, selector, settings, selector.text, tuple(notes))
 
 
