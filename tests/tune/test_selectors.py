@@ -85,6 +85,16 @@ def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
     assert (given.method, load_tuned(tmp_path / "b.db").choosers["fill"]["selector"]) == ("volume", None)
 
 
+@pytest.mark.parametrize(
+    ("select", "noted"),
+    [("bx with rational(size)", False), ("bx with forest(size)", False), ("bx with svm(size)", True),
+     ("variant with tree(size)", True)],
+)  # fmt: skip
+def test_a_note_where_nothing_acts_on_it(select: str, noted: bool, tmp_path: Path) -> None:
+    found = api.check(written(tmp_path, f"select {select}")).diagnostics
+    assert [d.code for d in found] == ["not-used-yet"] * noted
+
+
 def test_rational_is_the_model_and_measures_its_best(tmp_path: Path) -> None:
     path = written(tmp_path, "select bx with rational(size)")
     done = api_tune.tune(path, tmp_path / "t.db", TuneOptions(target="cuda", top=0))
