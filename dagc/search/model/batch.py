@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
+    Counts = np.ndarray[Any, np.dtype[np.uint16]]
 
 
 class Batch:
@@ -49,10 +50,11 @@ class Batch:
         import numpy as np
 
         programs = self.programs[:, columns]
-        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)))
-        return self._run(costs, programs, counts)
+        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)), dtype=np.uint16)  # small: copied often
+        times, paths = self._run(costs, programs, counts)
+        return times, paths.astype(np.float64)
 
-    def _run(self, costs: Array, programs: Numbers, counts: Array | None) -> tuple[Array, Array]:
+    def _run(self, costs: Array, programs: Numbers, counts: Counts | None) -> tuple[Array, Array | Counts]:
         import numpy as np
 
         made = np.zeros((len(self.costs.sums), len(costs)))
@@ -60,7 +62,7 @@ class Batch:
             for number in numbers:
                 made[row, number] += 1
         target, a, b, total = np.array(list(self.costs.instructions)).T
-        added = (made @ costs)[total]
+        added, made = (made @ costs)[total], made.astype(np.uint16)
         width = programs.shape[1]
         column = np.arange(width)
         moments = np.zeros((self.costs.moments, width))

@@ -1,4 +1,9 @@
-"""What the model expects of every candidate of a pool: the fitted simulation, corrected by a Gaussian process."""
+"""What the model expects of every candidate of a pool.
+
+A time is a sum of costs along a path through the simulation. Which path, the costs fitted last say; with paths given
+it is linear in the costs, so what is known of the costs and what the simulation misses are one Gaussian process
+(`dagc.search.model.process`): it tells what a candidate would teach about costs from what it would about itself alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from dagc.search.domain import Candidate, Domain
-from dagc.search.model.fit import fit_costs
+from dagc.search.model.fit import SPREAD, fit_costs
 from dagc.search.model.pool import Pool
 from dagc.search.model.process import Process
 
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 NOISE = 0.02  # relative standard deviation of a measurement
 SIGNAL = 0.06  # relative standard deviation of what the simulation misses
 LENGTH = 0.15  # share of bits over which that is alike
-UNKNOWN = 0.3  # relative standard deviation of a simulated time before anything is measured
+BLOCK = 512  # rows whose paths are found at once: they take (moments, rows, costs) numbers
 
 
 class Model:
@@ -37,7 +42,7 @@ class Model:
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[float] = []  # every observation of the process
         self._fresh: list[tuple[Candidate, float]] = []  # what it has not been told yet
-        self._simulated: Array | None = None  # per row of the pool, with the costs fitted last
+        self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted ones
         self._estimate: tuple[Array, Array] | None = None
         # The arrays are small. Threads of BLAS would gain little on an idle machine, and on one whose cores are taken,
         # as by ranks that poll, they wait for each other a hundred times longer than they work.
@@ -68,26 +73,35 @@ class Model:
         return float(self.estimate()[0][rows].min()) if rows else math.inf
 
     def _make_estimate(self) -> tuple[Array, Array]:
-        process = self._process
-        process.observe([self.pool.row[c] for c, _ in self._fresh])
+        process, rows = self._process, [self.pool.row[c] for c, _ in self._fresh]
         self._observed += [time for _, time in self._fresh]
         self._fresh.clear()
         if self._due():
             self._fit()
         if self._simulated is None:
-            self._simulated = self.pool.batch.times(self._costs)
-        expected = self._simulated
-        if not self.times:
-            return expected, UNKNOWN * expected
+            process.observed += rows
+            expected = self._simulated = self._rebuild()
+        else:
+            expected = self._simulated
+            process.observe(rows)
         left = (np.array(self._observed) - expected[process.observed]) / self._level
         missing, deviation = process.posterior(left)
         return expected + self._level * missing, self._level * deviation
 
+    def _rebuild(self) -> Array:
+        """The paths of all, with the costs fitted last; times along them with the prior costs."""
+        blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
+        paths = np.concatenate([self.pool.batch.paths(self._costs, block)[1] for block in blocks])
+        simulated = paths @ self._prior
+        if not self.times:
+            self._level = float(np.median(simulated))
+        self._process.rebuild((paths * (SPREAD * self._prior / self._level)).astype(np.float32))
+        return simulated
+
     def _due(self) -> bool:
-        """Fitting costs more than the rest: at first every time, then each time that a quarter more is known."""
-        return len(self.times) > self._fitted_with and (
-            len(self.times) <= 4 or len(self.times) >= 1.25 * self._fitted_with
-        )
+        """Fitting costs more than the rest: at first every time, then each time that half as much again is known."""
+        measured = len(self.times)
+        return measured > self._fitted_with and (measured <= 6 or measured >= 1.5 * self._fitted_with)
 
     def _fit(self) -> None:
         rows = np.array([self.pool.row[c] for c in self.times])
