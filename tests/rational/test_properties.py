@@ -192,7 +192,7 @@ def test_c_over_a_table_is_numpy(
 
 
 @given(
-    factors=st.lists(st.integers(1, 2**18), min_size=6, max_size=6),
+    factors=st.lists(st.integers(2**20, 2**28), min_size=6, max_size=6),
     settings_=st.lists(st.integers(1, 2**20), min_size=7, max_size=7),
     draw=st.data(),
 )
