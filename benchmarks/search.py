@@ -9,8 +9,8 @@ current choice is one ("chosen": the smallest time, or what the strategy itself 
 best are measured until each has five measurements, as `dagc explore` does, and the choice is judged again.
 Without --results: the 2036 implementations of the SpMV recorded on four H200s by an independent program (tests/data).
 
-Overhead: proposals and observations a second, with times from a hash, after the first proposal (which counts the space
-and builds the pool, and is given apart); distinct ones among them.
+Overhead: proposals and observations a second, with times from a hash; the first proposal, for which a strategy may
+build what it works with, is given apart. Distinct ones among all of them.
 """
 
 from __future__ import annotations
