@@ -23,6 +23,7 @@ from dagc.rational.hardware import load_hardware
 from dagc.tune.choose import UnitChooser, compiled_chooser, unit_chooser
 from dagc.tune.legal import legal_settings, units
 
+FLAGS = ("-std=c99", "-O3", "-ffp-contract=off")
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
 PROBE = """
 #include <time.h>
@@ -56,7 +57,16 @@ def numpy_us(chooser: UnitChooser) -> float:
     return best * 1e6
 
 
+def machine() -> str:
+    """Processor, compiler and flags, NumPy: what the figures hang on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    version = subprocess.run(["gcc", "-dumpfullversion"], check=True, capture_output=True, text=True).stdout.strip()
+    return f"{cpu}, one core; gcc {version} {' '.join(FLAGS)}; NumPy {np.__version__}"
+
+
 def main() -> int:
+    print(machine())
     print(f"{'kernel':20} {'settings':>8} {'same sizes ns':>14} {'new sizes ns':>13} {'NumPy us':>9}")
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(SAMPLES.glob("*.dag")):
@@ -69,17 +79,7 @@ def main() -> int:
                 text += PROBE.format(function=c.function, arguments=", ".join(arguments))
             source, library = Path(folder) / "probe.c", Path(folder) / f"{path.stem}.so"
             source.write_text(text)
-            command = [
-                "gcc",
-                "-std=c99",
-                "-O3",
-                "-ffp-contract=off",
-                "-shared",
-                "-fPIC",
-                str(source),
-                "-o",
-                str(library),
-            ]
+            command = ["gcc", *FLAGS, "-shared", "-fPIC", str(source), "-o", str(library)]
             subprocess.run(command, check=True)
             loaded = ctypes.CDLL(str(library))
             for c in choosers:
