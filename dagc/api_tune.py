@@ -19,6 +19,7 @@ from dagc.api_tune_cells import (
     plan,
     prepare,
 )
+from dagc.api_tune_gpu import NOT_COUNTED, Counted, fitted_counts, hardware_at_hand
 from dagc.api_tune_selectors import Asked, asked_of, learn
 from dagc.errors import UsageError
 
@@ -55,6 +56,7 @@ class TuneOptions:
 
 
 METHODS = {
+    "rational": "MWP-CWP over counts fitted to hardware counters (ncu), or read from the text; its best are measured",
     "volume": "model of the data volumes; its best few are measured where there is a GPU",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
     "knn": "every legal setting is measured; elsewhere nearest neighbours, trained on the measured sizes",
@@ -106,7 +108,7 @@ def tune(
 
     from dagc.api_tune_plans import tune_program
     from dagc.api_tune_programs import wants_programs
-    from dagc.rational.hardware import load_hardware
+    from dagc.tune.models import MODELS
 
     if wants_programs(path, options):
         return tune_program(path, output, options, progress)
@@ -116,19 +118,22 @@ def tune(
         path, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at, defines=options.defines,
         target=options.target, arch=options.arch, seed=options.seed,
     )  # fmt: skip
-    hardware = load_hardware(options.gpu or made.chosen.arch)
     runs = _can_run(made)
+    hardware, notes = hardware_at_hand(made, options.gpu)
     top = options.top if runs else 0
     asked = asked_of(made, options.method, runs)
     with tempfile.TemporaryDirectory(prefix="dagc-tune-") as temporary:
-        if top or any(a.method != "volume" for a in asked.values()):
+        if top or any(a.method not in MODELS for a in asked.values()):
             ready = prepare(made, Path(temporary))
         else:
             ready = Prepared(made, Path(), {p: at_point(made, p, Path(temporary)) for p in made.points})
         registers = _registers(ready.library) if made.chosen.target.value == "cuda" and top else {}
-        choosers = {u.op: _chooser(ready, u, hardware, registers, (), True) for u in made.units}
+        counting = tuple(op for op, a in asked.items() if a.method == "rational")
+        counted = fitted_counts(ready, counting, Path(temporary), options.seed) if counting and top else NOT_COUNTED
+        ready.notes += [*notes, *counted.notes]
+        choosers = {u.op: _chooser(ready, u, hardware, registers, (), asked[u.op].method, counted) for u in made.units}
         wanted = _wanted(ready, choosers, asked, options, top)
-        return _measured(ready, asked, wanted, hardware, registers, options, output, progress)
+        return _measured(ready, asked, counted, wanted, hardware, registers, options, output, progress)
 
 
 def _can_run(made: Plan) -> bool:
@@ -138,11 +143,13 @@ def _can_run(made: Plan) -> bool:
     return made.chosen.target is Target.HOST or bool(gpus())
 
 
-def _grade(made: Plan, cells: int) -> str:
+def _grade(made: Plan, cells: int, counted: Counted) -> str:
     from dagc.plan import Target
 
     if made.chosen.target is Target.HOST:
         return "host target: kernels run on the CPU, times say nothing about a GPU"
+    if counted.text:
+        return f"with ncu: {counted.text}"
     return "with a GPU: the model's best were measured" if cells else "without measurement: by the model alone"
 
 
@@ -169,7 +176,8 @@ def _chooser(
     hardware: Any,
     registers: Mapping[str, int],
     anchors: Sequence[tuple[Mapping[str, int], Settings]],
-    use_model: bool,
+    method: str,
+    counted: Counted | None = None,
     selector: Selector | None = None,
 ) -> Any:
     from dagc.tune.choose import DEFAULT_REGISTERS, unit_chooser
@@ -177,7 +185,8 @@ def _chooser(
     made = ready.plan
     return unit_chooser(
         made.graph, unit, made.settings[unit.op], hardware, registers=registers.get(unit.kernel, DEFAULT_REGISTERS),
-        anchors=anchors, use_model=use_model, selector=selector,
+        anchors=anchors, method=method, fits=counted.fits.get(unit.op) if counted is not None else None,
+        selector=selector,
     )  # fmt: skip
 
 
@@ -189,13 +198,15 @@ def _wanted(
     ready: Prepared, choosers: Mapping[str, Any], asked: Mapping[str, Asked], options: TuneOptions, top: int
 ) -> list[Wanted]:
     """The cells that are worth a measurement: the default and the model's best, or all."""
+    from dagc.tune.models import MODELS
+
     out = []
     left = options.budget if options.budget is not None else 10**9
     for point in ready.plan.points:
         at = ready.at[point]
         for unit in ready.plan.units:
             fits = at.fits[unit.op]
-            if asked[unit.op].method == "volume":
+            if asked[unit.op].method in MODELS:
                 chooser = choosers[unit.op]
                 ranked = [chooser.settings[i] for i in chooser.ranked(_integers(at))]
                 fits = tuple(dict.fromkeys(s for s in (*ranked[:top], unit.default) if s in fits)) if top else ()
@@ -209,6 +220,7 @@ def _wanted(
 def _measured(
     ready: Prepared,
     asked: Mapping[str, Asked],
+    counted: Counted,
     wanted: Sequence[Wanted],
     hardware: Any,
     registers: Mapping[str, int],
@@ -255,22 +267,25 @@ def _measured(
                     progress(done, total, f"{result.op} {settings_text(result.settings)}")
         learned = {u.op: learn(ready, u, asked[u.op], cells, options.seed) for u in made.units}
         final = {
-            u.op: _final(ready, u, hardware, registers, cells, asked[u.op], learned[u.op].selector) for u in made.units
+            u.op: _final(ready, u, hardware, registers, cells, asked[u.op], counted, learned[u.op].selector)
+            for u in made.units
         }
         if records is not None:
             records.set_fact("arch", made.chosen.arch)
             records.set_fact("gpu", hardware.name)
             records.set_fact("target", made.chosen.target.value)
+            for op, samples in counted.samples.items():
+                records.set_fact(f"counts {op}", samples)
             for unit in made.units:
                 records.set_chooser(
-                    unit.op, _kept(final[unit.op], asked[unit.op], options, registers.get(unit.kernel), hardware)
+                    unit.op, _kept(final[unit.op], asked[unit.op], counted, registers.get(unit.kernel), hardware)
                 )
     lines = tuple(_line(ready, u, p, final[u.op], cells) for u in made.units for p in made.points)
     notes = list(ready.notes) + [f"{c.op}: {c.note}" for c in final.values() if c.note]
     notes += [f"{op}: {note}" for op, a in asked.items() for note in (a.note, *learned[op].notes) if note]
     measured = len(cells)
     out = Path(output) if output is not None else None
-    return Tuning(lines, _grade(made, measured), _methods(asked), measured, tuple(failures), tuple(notes), out)
+    return Tuning(lines, _grade(made, measured, counted), _methods(asked), measured, tuple(failures), tuple(notes), out)
 
 
 def _records(made: Plan, output: str | Path, options: TuneOptions, flush: int) -> Any:
@@ -308,17 +323,15 @@ def _best(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
 
 def _final(
     ready: Prepared, unit: Unit, hardware: Any, registers: Mapping[str, int], cells: Mapping[Any, Cell],
-    asked: Asked, selector: Selector | None,
+    asked: Asked, counted: Counted, selector: Selector | None,
 ) -> Any:  # fmt: skip
     """The chooser with what was measured and learned."""
-    from dagc.select.methods import LEARNED
-
     anchors = []
     for point in ready.plan.points:
         best = _best(cells, unit.op, point)
         if best is not None:
             anchors.append((_integers(ready.at[point]), best.settings))
-    return _chooser(ready, unit, hardware, registers, anchors, asked.method not in LEARNED, selector)
+    return _chooser(ready, unit, hardware, registers, anchors, asked.method, counted, selector)
 
 
 def _line(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell]) -> Line:
@@ -338,12 +351,13 @@ def _line(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mappin
     )  # fmt: skip
 
 
-def _kept(chooser: Any, asked: Asked, options: TuneOptions, registers: int | None, hardware: Any) -> dict[str, Any]:
+def _kept(chooser: Any, asked: Asked, counted: Counted, registers: int | None, hardware: Any) -> dict[str, Any]:
     """A chooser as the file keeps it: what it takes to make it again from the program's text."""
     from dagc.tune.choose import DEFAULT_REGISTERS
 
     return {
-        "method": asked.method, "gpu": options.gpu or hardware.arch, "registers": registers or DEFAULT_REGISTERS,
+        "method": asked.method, "hardware": hardware.table(), "registers": registers or DEFAULT_REGISTERS,
+        "fits": {name: found.to_json() for name, found in counted.fits.get(chooser.op, {}).items()},
         "settings": [dict(s) for s in chooser.settings], "data": list(chooser.data),
         "anchors": [{"data": list(a.data), "chosen": a.chosen} for a in chooser.anchors],
         "selector": chooser.selector.to_json() if chooser.selector is not None else None,

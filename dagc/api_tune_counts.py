@@ -28,20 +28,23 @@ class Sample:
     failure: str = ""
 
 
-def sample_plan(made: Plan, sizes: int, per_size: int) -> tuple[tuple[Point, ...], list[Wanted]]:
+def sample_plan(made: Plan, ops: Sequence[str], sizes: int, per_size: int) -> tuple[tuple[Point, ...], list[Wanted]]:
     """The sizes at which counters are read, and the settings at each (of those that are legal at all)."""
     from dagc.tune.collect import settings_to_count, sizes_to_count
 
     points = sizes_to_count(made.points, made.seed, sizes)
     draw = random.Random(f"{made.seed} count")
     wanted = [
-        Wanted(u.op, p, settings_to_count(u, made.settings[u.op], draw, per_size)) for p in points for u in made.units
+        Wanted(u.op, p, settings_to_count(u, made.settings[u.op], draw, per_size))
+        for p in points
+        for u in made.units
+        if u.op in ops
     ]
     return points, wanted
 
 
-def collect(ready: Prepared, folder: Path, sizes: int, per_size: int) -> Iterator[Sample]:
-    """Count launches at sample points. A size that the program does not take is left out, with a note in `ready`.
+def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[Sample]:
+    """Count launches of the ops at sample points. A size that the program does not take is left out; a note tells.
 
     Raises MissingTool where counters cannot be read.
     """
@@ -50,7 +53,7 @@ def collect(ready: Prepared, folder: Path, sizes: int, per_size: int) -> Iterato
     from dagc.errors import DagcError
 
     made = ready.plan
-    points, wanted = sample_plan(made, sizes, per_size)
+    points, wanted = sample_plan(made, ops, sizes, per_size)
 
     def written(point: Point) -> tuple[Point, api_tune_cells.AtPoint | str]:
         try:

@@ -38,11 +38,13 @@ def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
     `rational` in a program is answered by the model of data volumes. Raises UsageError where a method was given that
     measures and nothing can run; one that only the program asks for gives way to the model.
     """
+    from dagc.tune.models import MODELS
+
     out = {}
     for unit in made.units:
         wanted, data = select_of(made.graph, unit)
         chosen, note = method or wanted, ""
-        if chosen != "volume" and not runs:
+        if chosen not in MODELS and not runs:
             if method:
                 raise UsageError(
                     f"method {method} measures, and nothing can run here: {made.chosen.reason}",

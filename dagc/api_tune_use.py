@@ -20,8 +20,7 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
-    from dagc.rational.hardware import load_hardware
-    from dagc.select.methods import LEARNED, from_json
+    from dagc.select.methods import from_json
     from dagc.tune.choose import unit_chooser
     from dagc.tune.legal import units
     from dagc.tune.plans import PROGRAM
@@ -39,14 +38,30 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
                 graph,
                 unit,
                 settings,
-                load_hardware(kept["gpu"]),
+                _hardware_of(kept, tuned_path),
                 registers=kept["registers"],
                 anchors=anchors,
-                use_model=kept["method"] not in LEARNED,
+                method=kept["method"],
+                fits=_fits_of(kept, tuned_path),
                 selector=from_json(selector) if (selector := kept.get("selector")) else None,
             )
         )
     return tuple(out)
+
+
+def _hardware_of(kept: dict[str, Any], path: str | Path) -> Any:
+    from dagc.rational.hardware import hardware_of, load_hardware
+
+    return hardware_of(kept["hardware"], f"{path}: GPU") if "hardware" in kept else load_hardware(kept["gpu"])
+
+
+def _fits_of(kept: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    from dagc.rational.fit import Fitted
+
+    try:
+        return {name: Fitted.from_json(found) for name, found in (kept.get("fits") or {}).items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: a fitted count is damaged ({error})", "tune again into another file") from None
 
 
 def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
@@ -61,8 +76,24 @@ def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | No
             f"{path}: tuned for {tuned.facts.get('arch')}, this is compiled for {arch}",
             "tune on this GPU, or compile with --arch " + str(tuned.facts.get("arch")),
         )
+    _check_gpu(tuned, path, arch)
     if not tuned.choosers:
         raise UsageError(f"{path}: no chooser in it: tuning did not end", "tune again with --resume")
+
+
+def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
+    """Another GPU of the same architecture has other limits and another speed. Where no GPU is, nothing is said."""
+    from dagc.devices import gpus
+
+    wanted = tuned.facts.get("gpu")
+    here = (
+        [g.name for g in gpus() if g.arch == arch] if arch is not None and tuned.facts.get("target") == "cuda" else []
+    )
+    if here and wanted and wanted not in here:
+        raise UsageError(
+            f"{path}: tuned for {wanted}, this machine has {here[0]}",
+            "tune on this GPU, or compile with --launch fixed",
+        )
 
 
 def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
@@ -83,18 +114,20 @@ def show(
     gpu: str = "h200",
     defines: Any = None,
     tuned: str | Path | None = None,
+    method: str = "",
 ) -> str:
     """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
 
     As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file where one
-    is given, with what was measured and learned. Raises UsageError, NotUnderstood.
+    is given, with what was measured and learned. `method`: `volume` or `rational` (MWP-CWP).
+    Raises UsageError, NotUnderstood.
     """
     from dagc.rational.cprint import HELPERS, to_c
     from dagc.rational.flow import to_flow, to_flow_svg
     from dagc.rational.occupancy import occupancy_program
     from dagc.rational.text import to_latex, to_text
-    from dagc.rational.volume import volume_program
-    from dagc.tune.legal import op_of, units
+    from dagc.tune.legal import units
+    from dagc.tune.models import MODELS, whole_model
 
     printers: dict[str, Callable[[Any], str]] = {
         "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,
@@ -104,6 +137,8 @@ def show(
         raise UsageError(f"there is no format {format}", f"one of: {', '.join(printers)}")
     if kernel == "occupancy":
         return printers[format](occupancy_program(plain=True))
+    if method and method not in MODELS:
+        raise UsageError(f"method {method} has no rational program", f"one of: {', '.join(MODELS)}")
     graph = api.load_graph(path, defines)
     unit = units(graph, (kernel,))[0]
     if format == "c":
@@ -117,5 +152,6 @@ def show(
                 raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
             return compiled_chooser(found).source
         settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-        return compiled_chooser([unit_chooser(graph, unit, settings, load_hardware(gpu))]).source
-    return printers[format](volume_program(graph.program, op_of(graph, unit)))
+        made = unit_chooser(graph, unit, settings, load_hardware(gpu), method=method or "volume")
+        return compiled_chooser([made]).source
+    return printers[format](whole_model(graph, unit, method or "volume"))

@@ -30,7 +30,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         "--method",
         default="",
         metavar="NAME",
-        help="volume, exhaustive, knn, tree, forest (default: as the program's `select` says, else volume); or help",
+        help="volume, rational, exhaustive, knn, tree, forest (default: the program's `select`, else volume); or help",
     )
     add(
         "--sizes",
@@ -82,7 +82,10 @@ def run_tune(args: argparse.Namespace) -> int:
         return 0
     if args.show:
         print(
-            api_tune_use.show(args.file, args.show, args.format, args.gpu or "h200", given(args), args.output), end=""
+            api_tune_use.show(
+                args.file, args.show, args.format, args.gpu or "h200", given(args), args.output, args.method
+            ),
+            end="",
         )
         return 0
     options = api_tune.TuneOptions(

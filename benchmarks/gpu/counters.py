@@ -56,7 +56,8 @@ def main() -> int:
                     break
                 prepared = ready[name].result()
                 began, rows = time.monotonic(), 0
-                for s in api_tune_counts.collect(prepared, Path(work) / name, args.sizes, args.settings):
+                ops = [u.op for u in prepared.plan.units]
+                for s in api_tune_counts.collect(prepared, Path(work) / name, ops, args.sizes, args.settings):
                     rows += 1
                     writer.writerow(
                         [name, s.op, s.point.text, text(sorted(s.scalars.items())), text(s.settings)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -89,6 +89,20 @@ class Fitted:
         columns = _points(points, len(self.names)).astype(np.int64)
         values = self._evaluator({n: columns[:, i] for i, n in enumerate(self.names)})
         return np.broadcast_to(np.asarray(values, np.float64), (len(columns),)).copy()
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` makes it of again."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Fitted:
+        """Raises KeyError and TypeError where something is missing."""
+        return cls(
+            tuple(found["names"]), tuple(found["middle"]), tuple(found["half"]),
+            tuple(tuple(p) for p in found["above"]), tuple(tuple(p) for p in found["below"]),
+            tuple(found["above_coefficients"]), tuple(found["below_coefficients"]), tuple(found["degrees"]),
+            found["ridge"], HeldOut(**found["held_out"]),
+        )  # fmt: skip
 
     def inside(self, points: Any) -> np.ndarray:
         """Which points lie in the box of those that were fitted; outside nothing is known of the error."""

@@ -1,15 +1,37 @@
-"""Limits of a GPU, from a descriptor: `gpus.toml` beside this file, or a file of the user's with one such table."""
+"""Limits and speed of a GPU, from a descriptor: `gpus.toml` beside this file, or another file with one such table.
+
+`dagc.run.probe` writes such a file for the GPU of this machine.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from dagc.errors import UsageError
 
 DESCRIPTORS = Path(__file__).with_name("gpus.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What micro-benchmarks found (`templates/probe/gpu.cu`), in cycles of a multiprocessor.
+
+    Latencies are those of a load; bytes a cycle those of the whole GPU; departures those of one multiprocessor, from a
+    transaction to the next; a block's start that of the whole GPU.
+    """
+
+    launch_cycles: float
+    l1_latency: float
+    l2_latency: float
+    memory_latency: float
+    l2_bytes_per_cycle: float
+    memory_bytes_per_cycle: float
+    departure_coalesced: float
+    departure_uncoalesced: float
+    block_start_cycles: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +49,15 @@ class Hardware:
     shared_reserved_per_block: int
     l1_bytes: int
     l2_bytes: int
+    measured: Measured | None = None
 
     def parameters(self) -> dict[str, int | float]:
         """Values of the hardware parameters of the rational programs."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "arch")}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "arch", "measured")}
+
+    def table(self) -> dict[str, Any]:
+        """As in a descriptor: `hardware_of` makes it again."""
+        return {k: v for k, v in asdict(self).items() if v is not None}
 
 
 def load_hardware(name: str) -> Hardware:
@@ -62,14 +89,37 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
     return {k: v for k, v in found.items() if isinstance(v, dict)}
 
 
+def hardware_of(table: dict[str, Any], where: str) -> Hardware:
+    """From a table. `where` is for the error: UsageError naming the key that is missing or wrong."""
+    values = _values(Hardware, {**_unasked(table), **table}, where)
+    if "measured" in table:
+        values["measured"] = Measured(**_values(Measured, table["measured"], f"{where}.measured"))
+    return Hardware(**values)
+
+
 def _hardware(path: Path, key: str, table: dict[str, Any]) -> Hardware:
+    return hardware_of(table, f"{path}: [{key}]")
+
+
+def _unasked(table: dict[str, Any]) -> dict[str, Any]:
+    """What no driver tells: the L1 cache's size, as another GPU of the architecture has it, else at least as much as
+    the shared memory that it can be turned into."""
+    if "l1_bytes" in table:
+        return {}
+    same = (t for t in _tables(DESCRIPTORS).values() if t.get("arch") == table.get("arch"))
+    return {"l1_bytes": next(same, {}).get("l1_bytes", table.get("shared_per_multiprocessor"))}
+
+
+def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for field in fields(Hardware):
-        if field.name not in table:
-            raise UsageError(f"{path}: [{key}] lacks `{field.name}`", f"add a line: {field.name} = ...")
-        value = table[field.name]
+    for field in fields(made):
+        if field.name == "measured":
+            continue
+        value = table.get(field.name)
+        if value is None:
+            raise UsageError(f"{where} lacks `{field.name}`", f"add a line: {field.name} = ...")
         wanted = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
         if not isinstance(value, wanted) or isinstance(value, bool):
-            raise UsageError(f"{path}: [{key}] {field.name} = {value!r} is no {field.type}", "mend the value")
+            raise UsageError(f"{where} {field.name} = {value!r} is no {field.type}", "mend the value")
         values[field.name] = value
-    return Hardware(**values)
+    return values

@@ -14,6 +14,8 @@ The model knows no caches: each instruction goes to memory. That is kept, and is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import sympy as sp
 
 from dagc.ir import KernelOp, Program
@@ -137,8 +139,33 @@ def op_program(program: Program, op: KernelOp, accesses: Accesses | None = None)
 
 
 def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) -> dict[str, int | float]:
-    """Values of all hardware parameters: the descriptor's, and those that only this model has (default: H200)."""
-    return {**hardware.parameters(), **(H200 if machine is None else machine)}
+    """Values of all hardware parameters: the descriptor's, and those that only this model has.
+
+    `machine`: those (default: H200, with what micro-benchmarks measured on the GPU at hand in its place).
+    """
+    return {**hardware.parameters(), **(_machine(hardware) if machine is None else machine)}
+
+
+def _machine(hardware: Hardware) -> dict[str, float]:
+    found = hardware.measured
+    if found is None:
+        return dict(H200)
+    return {
+        "mem_latency": found.memory_latency, "departure_del_coal": found.departure_coalesced,
+        "departure_del_uncoal": found.departure_uncoalesced,
+        "mem_bandwidth": found.memory_bytes_per_cycle * hardware.clock, "issue_cycles": H200["issue_cycles"],
+    }  # fmt: skip
+
+
+def why(values: Mapping[str, float]) -> str:
+    """Which of the model's cases a launch is, from the values of its steps: what limits it."""
+    if values["mem_insts"] <= 0:
+        return "arithmetic"
+    if values["mwp"] >= values["n_warps"] and values["cwp"] >= values["n_warps"]:
+        return "latency"
+    if values["cwp"] >= values["mwp"] or values["comp_cycles"] > values["mem_cycles"]:
+        return "memory bandwidth" if values["mwp"] >= values["mwp_peak_bw"] else "memory"
+    return "arithmetic"
 
 
 def _counts(g: Geometry, t: Traffic, accesses: Accesses) -> None:

@@ -29,6 +29,7 @@ import sympy as sp
 from dagc.ir import KernelOp, Program
 from dagc.rational.access import Accesses, symbol
 from dagc.rational.geometry import Geometry
+from dagc.rational.hardware import Hardware, load_hardware
 from dagc.rational.model_input import read_accesses
 from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram
 from dagc.rational.traffic import LINE, SECTOR, Traffic
@@ -52,6 +53,32 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
     "shape": (0.0128, "", "excess time of a block of twice or half the best size, squared in doublings"),
     "shape_best": (8.7636, "log2 threads", "the best size"),
 }
+REFERENCE = "h200"
+SAME = 0.1  # of a measurement
+
+# Constants that stand for something that a micro-benchmark measures: they are the H200's, times what another GPU takes
+# over what the H200 took. True: more of it is faster.
+SCALES = {
+    "lat_hit": ("l1_latency", False), "lat_miss": ("l2_latency", False), "c_sector": ("departure_uncoalesced", False),
+    "c_l2": ("l2_bytes_per_cycle", True), "c_hbm": ("memory_bytes_per_cycle", True),
+    "c_start": ("block_start_cycles", False), "launch": ("launch_cycles", False),
+}  # fmt: skip
+
+
+def calibration_of(hardware: Hardware) -> dict[str, float]:
+    """The constants for a GPU: those of CALIBRATION, by SCALES where its speed was measured.
+
+    Measurements within a tenth of the H200's leave a constant as it is: that much they differ from run to run.
+    """
+    out = {name: value for name, (value, _, _) in CALIBRATION.items()}
+    reference = load_hardware(REFERENCE).measured
+    if hardware.measured is None or reference is None:
+        return out
+    for name, (measured, faster) in SCALES.items():
+        ratio = getattr(hardware.measured, measured) / getattr(reference, measured)
+        if abs(ratio - 1) > SAME:
+            out[name] *= 1 / ratio if faster else ratio
+    return out
 
 
 def volume_program(program: Program, op: KernelOp, accesses: Accesses | None = None) -> RationalProgram:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from dagc.graph import Graph
 from dagc.launching import Chooser, ChooserCall
 from dagc.rational.evaluate import Evaluator, evaluate_all
+from dagc.rational.fit import Fitted
 from dagc.rational.geometry import launchable_program
 from dagc.rational.hardware import Hardware
-from dagc.rational.program import Kind, RationalProgram, specialise
-from dagc.rational.volume import CALIBRATION, explain_terms, volume_program
+from dagc.rational.program import Kind, RationalProgram
 from dagc.sym import Var
 from dagc.tune.choose_c import C_HEAD, chooser_c, function_name
 from dagc.tune.legal import block_of, op_of
+from dagc.tune.models import MODELS, ranking_model, why
 from dagc.tune.types import Settings, Unit
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class UnitChooser:
         if self.model is None:
             return "measured"
         values = {n: v[chosen] for n, v in self._known(self.model).items()}
-        return explain_terms(
+        return why(
             {n: float(v) for n, v in evaluate_all(self.model, {**values, **self._sizes(self.model, sizes)}).items()}
         )
 
@@ -172,11 +173,13 @@ def unit_chooser(
     registers: int = DEFAULT_REGISTERS,
     anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
     calibration: Mapping[str, float] | None = None,
-    use_model: bool = True,
+    method: str = "volume",
+    fits: Mapping[str, Fitted] | None = None,
     selector: Selector | None = None,
 ) -> UnitChooser:
     """The chooser of a unit. `anchors`: scalars at a measured size, and the setting that was the best there.
-    `selector`: its data are per-rank scalars, its labels indices of `settings`.
+    `method`: one of `dagc.tune.models.MODELS`, any other has no model. `fits`: counts that were fitted to hardware
+    counters. `selector`: its data are per-rank scalars, its labels indices of `settings`.
 
     Where the kernel's text cannot be read, the chooser has no model and its `note` says why.
     """
@@ -193,16 +196,12 @@ def unit_chooser(
     }
     model = launchable = None
     note = ""
-    fixed: dict[str, int | float] = {**hardware.parameters(), **{n: v for n, (v, _, _) in CALIBRATION.items()}}
-    fixed |= dict(calibration or {})
-    fixed["registers"] = registers
     try:
         launchable = launchable_program(program, op)
-        if use_model:
-            whole = volume_program(program, op)
+        if method in MODELS:
             if any(t.axis == "" for t in unit.tunables):
                 note = "the model sees the block only: settings that share a block tie"
-            model = specialise(whole, {n: v for n, v in fixed.items() if n in {p.name for p in whole.parameters}})
+            model = ranking_model(graph, unit, method, hardware, registers, calibration, fits)
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     data = sorted(

@@ -1,5 +1,6 @@
 // What a GPU's driver says of its limits, and what five micro-benchmarks say of its speed: a TOML table on standard
-// output. Written for dagc tune, which runs it once for each GPU and keeps the answer.
+// output, times in cycles of a multiprocessor. Written for dagc tune, which runs it once for each GPU and keeps the
+// answer.
 //
 //   clock           a loop of dependent multiplications against the wall clock
 //   launch          an empty launch, event to event
@@ -64,7 +65,7 @@ __global__ void read_all(const float4* data, std::int64_t n, int repeats, float*
   if (sum == 12345.0f) *out = sum;
 }
 
-// One block; lane l of a warp reads word `l * apart` behind the warp's own line.
+// One block; lane l of a warp reads word `l * apart` behind the warp's own place. `words` is a power of two.
 __global__ void depart(const float* data, int words, int apart, int turns, float* out, long long* cycles) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int span = 32 * apart, warps = static_cast<int>(blockDim.x / 32);
@@ -75,7 +76,7 @@ __global__ void depart(const float* data, int words, int apart, int turns, float
     float v[kInFlight];
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k)
-      v[k] = __ldcg(data + (((i + k) * warps + warp) * span) % (words - span) + lane * apart);
+      v[k] = __ldcg(data + ((((i + k) * warps + warp) * span) & (words - 1)) + lane * apart);
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) sum += v[k];
   }
@@ -215,14 +216,15 @@ int main(int argc, char** argv) {
   std::printf("shared_per_multiprocessor = %zu\n", p.sharedMemPerMultiprocessor);
   std::printf("shared_reserved_per_block = %zu\n", p.reservedSharedMemPerBlock);
   std::printf("l2_bytes = %zu\n\n[gpu.measured]\n", l2);
-  std::printf("launch_seconds = %.5g\n", launch);
+  std::printf("launch_cycles = %.5g\n", launch * clock);
   std::printf("l1_latency = %.5g\n", latency(device, 16 << 10, true, true, 1 << 12));
   std::printf("l2_latency = %.5g\n", latency(device, std::max(std::size_t{1} << 20, l2 / 8), true, false, 1 << 14));
   std::printf("memory_latency = %.5g\n", latency(device, beyond, false, false, 1 << 14));
-  std::printf("l2_bandwidth = %.5g\n", bandwidth(device, std::max(std::size_t{1} << 20, l2 / 4), 40, blocks));
-  std::printf("memory_bandwidth = %.5g\n", bandwidth(device, large, 1, 16 * blocks));
+  const double near = bandwidth(device, std::max(std::size_t{1} << 20, l2 / 4), 40, blocks);
+  std::printf("l2_bytes_per_cycle = %.5g\n", near / clock);
+  std::printf("memory_bytes_per_cycle = %.5g\n", bandwidth(device, large, 1, 16 * blocks) / clock);
   std::printf("departure_coalesced = %.5g\n", departure(device, 1, 1));
   std::printf("departure_uncoalesced = %.5g\n", departure(device, 32, 32));
-  std::printf("block_start_seconds = %.5g\n", timed([] { empty<<<many, 32>>>(); }) / many);
+  std::printf("block_start_cycles = %.5g\n", timed([] { empty<<<many, 32>>>(); }) / many * clock);
   return 0;
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from dagc.errors import UsageError
-from dagc.rational.hardware import DESCRIPTORS, Hardware, load_hardware
+from dagc.rational.hardware import DESCRIPTORS, Hardware, hardware_of, load_hardware
+from dagc.rational.volume import CALIBRATION, calibration_of
 
 LINES = {
     "name": '"My GPU"', "arch": '"sm_90"', "multiprocessors": "10", "clock": "1.5e9",
@@ -39,7 +40,7 @@ def test_by_architecture() -> None:
 
 def test_a_file_of_the_user(tmp_path: Path) -> None:
     assert load_hardware(written(tmp_path, LINES)).multiprocessors == 10
-    assert set(LINES) == {f.name for f in fields(Hardware)}
+    assert set(LINES) | {"measured"} == {f.name for f in fields(Hardware)}
 
 
 def test_an_unknown_gpu() -> None:
@@ -48,7 +49,38 @@ def test_an_unknown_gpu() -> None:
     assert "h200" in caught.value.mend
 
 
-@pytest.mark.parametrize("missing", LINES)
+def test_what_no_driver_tells_is_that_of_the_architecture_or_the_shared_memory(tmp_path: Path) -> None:
+    asked = {k: v for k, v in LINES.items() if k != "l1_bytes"}
+    known = load_hardware(written(tmp_path, {**asked, "arch": '"sm_80"'}))
+    assert known.l1_bytes == load_hardware("a100").l1_bytes
+    other = load_hardware(written(tmp_path, {**asked, "arch": '"sm_10"'}))
+    assert other.l1_bytes == other.shared_per_multiprocessor
+
+
+def test_what_was_measured_comes_back_from_its_table() -> None:
+    hardware = load_hardware("h200")
+    assert hardware.measured is not None
+    assert hardware_of(hardware.table(), "here") == hardware
+    assert "measured" not in hardware.parameters()
+    broken = {**hardware.table(), "measured": {"launch_cycles": 1.0}}
+    with pytest.raises(UsageError, match="here.measured lacks `l1_latency`"):
+        hardware_of(broken, "here")
+
+
+def test_constants_follow_what_was_measured() -> None:
+    """Half the bandwidth doubles the cost of a byte; what differs as much as two runs do changes nothing."""
+    here = load_hardware("h200")
+    assert here.measured is not None
+    assert calibration_of(here) == {name: value for name, (value, _, _) in CALIBRATION.items()}
+    slower = replace(here.measured, memory_bytes_per_cycle=here.measured.memory_bytes_per_cycle / 2)
+    found = calibration_of(replace(here, measured=slower))
+    assert found["c_hbm"] == pytest.approx(2 * CALIBRATION["c_hbm"][0])
+    assert {n for n in found if found[n] != CALIBRATION[n][0]} == {"c_hbm"}
+    almost = replace(here.measured, l1_latency=here.measured.l1_latency * 1.05)
+    assert calibration_of(replace(here, measured=almost))["lat_hit"] == CALIBRATION["lat_hit"][0]
+
+
+@pytest.mark.parametrize("missing", [key for key in LINES if key != "l1_bytes"])
 def test_a_missing_key_is_named_with_its_file(missing: str, tmp_path: Path) -> None:
     path = written(tmp_path, {k: v for k, v in LINES.items() if k != missing})
     with pytest.raises(UsageError, match=f"gpu.toml: .*lacks `{missing}`"):

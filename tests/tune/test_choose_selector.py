@@ -31,7 +31,7 @@ def chooser(program: str, method: str, settings: list[Settings] | None = None) -
     selector = fit(method, ["nj", "ni"], [[s["nj"], s["ni"]] for s in SIZES], labels)
     anchors = [({"ni": 300, "nj": 77}, legal[-1]), ({"ni": 4000, "nj": 100}, legal[1])]
     return unit_chooser(
-        graph, unit, legal, load_hardware("h200"), anchors=anchors, use_model=False, selector=selector
+        graph, unit, legal, load_hardware("h200"), anchors=anchors, method="measured", selector=selector
     )  # fmt: skip
 
 

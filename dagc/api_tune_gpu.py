@@ -1,0 +1,109 @@
+"""What tuning asks of the GPU at hand, wired: limits, speed, and hardware counters with functions through them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.errors import MissingTool, RunFailed, UsageError
+
+if TYPE_CHECKING:
+    from dagc.api_tune_cells import Plan, Prepared
+    from dagc.api_tune_counts import Sample
+    from dagc.rational.fit import Fitted
+    from dagc.rational.hardware import Hardware
+
+SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each of its sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """`fits`: op -> count -> function; `samples`: op -> what was counted, as the tuned file keeps it; `text`: in words,
+    "" where nothing was counted."""
+
+    fits: Mapping[str, Mapping[str, Fitted]] = field(default_factory=dict)
+    samples: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    text: str = ""
+    notes: tuple[str, ...] = ()
+
+
+NOT_COUNTED = Counted()
+
+
+def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
+    """The descriptor that the user names, else this machine's GPU (asked and measured once), else that of the
+    architecture; and notes.
+
+    Raises UsageError where there is no such descriptor.
+    """
+    from dagc.devices import gpus
+    from dagc.plan import Target
+    from dagc.rational.hardware import load_hardware
+    from dagc.run.probe import probe
+
+    here = gpus() if made.chosen.target is Target.CUDA else ()
+    if gpu is not None or not here or here[0].arch != made.chosen.arch:
+        return load_hardware(gpu or made.chosen.arch), []
+    try:
+        return load_hardware(str(probe(here[0]))), []
+    except (MissingTool, RunFailed, OSError) as error:
+        return load_hardware(made.chosen.arch), [f"the GPU's speed is taken from a descriptor: {error}"]
+
+
+def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) -> Counted:
+    """Count launches of the ops at sample points and fit functions. Without counters: no fits, and a note."""
+    from dagc.api_tune_counts import collect
+    from dagc.plan import Target
+    from dagc.rational.counted import fit_counts
+    from dagc.tune.legal import op_of
+
+    if ready.plan.chosen.target is not Target.CUDA:
+        return Counted(notes=("no hardware counters on the host target: counts are read from the kernel's text",))
+    try:
+        samples = list(collect(ready, folder, ops, SIZES, SETTINGS))
+    except (MissingTool, RunFailed) as error:
+        return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
+    fits: dict[str, dict[str, Fitted]] = {}
+    notes = [f"{s.op} at {s.point.text}: {s.failure}" for s in samples if s.failure]
+    for unit in ready.plan.units:
+        if unit.op not in ops:
+            continue
+        op = op_of(ready.plan.graph, unit)
+        launches = [launch_of(ready, s) for s in samples if s.op == unit.op and not s.failure]
+        try:
+            fits[unit.op] = fit_counts(ready.plan.program, op, launches, seed=seed)
+        except UsageError as error:
+            notes.append(f"{error.message}; counts are read from the kernel's text")
+    kept = {op: [_as_kept(s) for s in samples if s.op == op] for op in ops}
+    return Counted(fits, kept, _words(len(samples), fits), tuple(notes))
+
+
+def launch_of(ready: Prepared, sample: Sample) -> Any:
+    """A counted launch as `dagc.rational.counted` takes it."""
+    from dagc.rational.counted import Launch
+    from dagc.tune.legal import block_of, op_of
+
+    unit = next(u for u in ready.plan.units if u.op == sample.op)
+    block = block_of(ready.plan.program, op_of(ready.plan.graph, unit), sample.settings)
+    scalars = {n: int(v) for n, v in sample.scalars.items() if isinstance(v, int)}
+    return Launch(scalars, block, sample.counts)
+
+
+def _as_kept(sample: Sample) -> dict[str, Any]:
+    return {
+        "point": dict(sample.point.params), "settings": dict(sample.settings), "counts": sample.counts,
+        "failure": sample.failure,
+    }  # fmt: skip
+
+
+def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
+    from statistics import median
+
+    errors = [found.held_out for counts in fits.values() for found in counts.values()]
+    if not errors:
+        return ""
+    middle, largest = median(e.median for e in errors), max(e.largest for e in errors)
+    error = f"median {middle:.2%}, largest {largest:.0%}"
+    return f"counters of {launches} launches, fitted; error at points unseen: {error}"

@@ -1,0 +1,59 @@
+"""Models that rank settings: which rational program a method has, and the values of everything but sizes and block.
+
+volume     data volumes from address expressions (dagc.rational.volume), constants of the GPU at hand
+rational   MWP-CWP (dagc.rational.mwp_cwp): counts from the kernel's text, or fitted to hardware counters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dagc.graph import Graph
+from dagc.rational.fit import Fitted
+from dagc.rational.hardware import Hardware
+from dagc.rational.mwp_cwp import machine_values, op_program
+from dagc.rational.mwp_cwp import why as mwp_cwp_why
+from dagc.rational.program import RationalProgram, specialise
+from dagc.rational.volume import calibration_of, explain_terms, volume_program
+from dagc.tune.legal import op_of
+from dagc.tune.types import Unit
+
+MODELS = ("volume", "rational")
+
+
+def whole_model(graph: Graph, unit: Unit, method: str, fits: Mapping[str, Fitted] | None = None) -> RationalProgram:
+    """A launch's time in cycles, in sizes, block, registers and the GPU. `fits`: counts for `rational`.
+
+    Raises NotUnderstood where counts are to be read from a kernel's text that cannot be read.
+    """
+    op = op_of(graph, unit)
+    if method == "volume":
+        return volume_program(graph.program, op)
+    if fits:
+        from dagc.rational.counted import counted_program
+
+        return counted_program(graph.program, op, fits)
+    return op_program(graph.program, op)
+
+
+def ranking_model(
+    graph: Graph,
+    unit: Unit,
+    method: str,
+    hardware: Hardware,
+    registers: int,
+    calibration: Mapping[str, float] | None = None,
+    fits: Mapping[str, Fitted] | None = None,
+) -> RationalProgram:
+    """`whole_model` with the GPU put in: what is left is sizes and the block. `calibration` overrules constants."""
+    whole = whole_model(graph, unit, method, fits)
+    values: dict[str, int | float] = {"registers": registers}
+    values |= machine_values(hardware) if method == "rational" else hardware.parameters() | calibration_of(hardware)
+    values |= dict(calibration or {})
+    wanted = {p.name for p in whole.parameters}
+    return specialise(whole, {n: v for n, v in values.items() if n in wanted})
+
+
+def why(values: Mapping[str, float]) -> str:
+    """What limits a launch, from the values of a model's steps."""
+    return mwp_cwp_why(values) if "mwp" in values else explain_terms(values)

@@ -1,0 +1,94 @@
+"""Functions through hardware counters: exact where counts are, on an H200's recorded counters, and too few of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.tune.counters_csv import read_counters
+from dagc import api
+from dagc.errors import UsageError
+from dagc.rational.counted import COUNTS, Launch, counted_program, fit_counts
+from dagc.rational.evaluate import evaluate_all
+from dagc.rational.fit import Fitted
+from dagc.rational.hardware import load_hardware
+from dagc.rational.mwp_cwp import machine_values, op_program
+from dagc.tune.legal import op_of, units
+
+ROOT = Path(__file__).parents[2]
+COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
+
+
+def op_named(program, name):
+    graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
+    return graph.program, op_of(graph, next(u for u in units(graph) if u.op == name))
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return read_counters(COUNTERS)
+
+
+@pytest.fixture(scope="module")
+def gemm(recorded):
+    program, op = op_named("gemm", "gemm")
+    return program, op, fit_counts(program, op, recorded["gemm", "gemm"])
+
+
+def test_a_gemm_warp_makes_three_requests_an_iteration(gemm):
+    """a[i][k], b[k][j] and c[i][j], which is written back too: as the counters of all sizes and blocks say."""
+    _, _, fits = gemm
+    assert set(fits) == set(COUNTS)
+    found = fits["requests"]
+    assert found.names == ("nk",)
+    assert found.held_out.largest < 1e-4
+    steps = found(np.array([[1000], [1001]]))
+    assert steps[1] - steps[0] == pytest.approx(3, rel=1e-3)
+
+
+def test_sectors_hang_on_the_lanes_of_a_row(gemm):
+    _, _, fits = gemm
+    assert "lanes_x" in fits["sectors"].names
+    assert fits["sectors"].held_out.median < 0.1
+
+
+def test_the_program_counts_as_the_kernels_text_does(gemm):
+    """Counted and read from the text: requests alike, arithmetic of the same order."""
+    program, op, fits = gemm
+    values = machine_values(load_hardware("h200")) | {
+        "ni": 700, "nj": 900, "nk": 1100, "blockDim_x": 32, "blockDim_y": 8, "registers": 32,
+    }  # fmt: skip
+    counted = evaluate_all(counted_program(program, op, fits), values)
+    text = evaluate_all(op_program(program, op), values)
+    requests = text["coal_mem_insts"] + text["uncoal_mem_insts"]
+    assert counted["uncoal_mem_insts"] == pytest.approx(requests, rel=0.01)
+    assert text["comp_insts"] / 3 < counted["comp_insts"] < text["comp_insts"] * 3
+    assert counted["time"] > 0
+
+
+def test_functions_come_back_from_their_json(gemm):
+    import json
+
+    for found in gemm[2].values():
+        again = Fitted.from_json(json.loads(json.dumps(found.to_json())))
+        assert (again.names, again.held_out) == (found.names, found.held_out)
+        points = np.array([[100 + 7 * i for i in range(len(found.names))], [512] * len(found.names)])
+        assert (again(points) == found(points)).all()
+
+
+def test_too_few_launches(recorded):
+    program, op = op_named("gemm", "gemm")
+    with pytest.raises(UsageError, match="15 counted launches are too few"):
+        fit_counts(program, op, recorded["gemm", "gemm"][:15])
+
+
+def test_launches_that_are_all_alike():
+    program, op = op_named("gemm", "gemm")
+    counts = dict.fromkeys(
+        ("instructions", "warps", "load_requests", "store_requests", "load_sectors", "store_sectors"), 1e6
+    )
+    same = [Launch({"ni": 512, "nj": 512, "nk": 512}, (32, 8, 1), counts)] * 20
+    with pytest.raises(UsageError, match="all counted launches are alike"):
+        fit_counts(program, op, same)

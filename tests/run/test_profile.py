@@ -1,0 +1,106 @@
+"""What ncu writes, read; and a GPU's counters, where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.devices import GPU, gpus
+from dagc.errors import MissingTool, UsageError
+from dagc.rational.hardware import load_hardware
+from dagc.run.probe import kept, probe
+from dagc.run.profile import count, find_ncu, read_counts
+from dagc.toolchain import find_nvcc
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"
+LINES = """==PROF== Connected to process 7
+"ID","Kernel Name","smsp__inst_executed.sum","smsp__warps_launched.sum","dram__bytes.sum"
+"","","inst","warp","byte"
+"0","gemm","1,234","56","7.5"
+"1","gemm","2468","112","n/a"
+==PROF== Disconnected
+"""
+
+
+def test_lines_of_launches_without_the_units():
+    first, second = read_counts(LINES)
+    assert first == {"instructions": 1234.0, "warps": 56.0, "memory_bytes": 7.5}
+    assert second == {"instructions": 2468.0, "warps": 112.0}
+
+
+def test_nothing_counted():
+    assert read_counts("==ERROR== The user has no permission\n") == []
+
+
+def test_a_profiler_that_is_none(monkeypatch):
+    monkeypatch.setenv("DAGC_NCU", "/nowhere/ncu")
+    with pytest.raises(UsageError, match="DAGC_NCU=/nowhere/ncu"):
+        find_ncu()
+
+
+def test_without_a_profiler(monkeypatch, tmp_path):
+    monkeypatch.setattr("dagc.run.profile.find_ncu", lambda: None)
+    with pytest.raises(MissingTool, match="no ncu") as caught:
+        list(count(tmp_path / "library.so", [], []))
+    assert "DAGC_NCU" in caught.value.mend
+
+
+def test_a_descriptor_is_made_once(tmp_path):
+    here = GPU("NVIDIA H200 (two)", "9.0", 1 << 30, "580")
+    assert kept(here).name.startswith("nvidia-h200-two-")
+    path = tmp_path / kept(here).name
+    path.write_text("kept")
+    assert probe(here, tmp_path).read_text() == "kept"
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+def test_the_benchmarks_compile_without_a_warning(tmp_path):
+    import subprocess
+
+    from dagc.resources import resource
+
+    nvcc = find_nvcc()
+    assert nvcc is not None
+    flags = ["-O2", "-arch=sm_80", "-Xcompiler", "-Wall,-Wextra", "-Werror", "all-warnings"]
+    source = str(resource("templates/probe/gpu.cu"))
+    done = subprocess.run(
+        [str(nvcc.path), *flags, "-o", str(tmp_path / "probe"), source], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
+def test_what_this_gpu_can_do(tmp_path):
+    hardware = load_hardware(str(probe(gpus()[0], tmp_path)))
+    assert hardware.name == gpus()[0].name
+    found = hardware.measured
+    assert found is not None
+    assert 0 < found.l1_latency < found.l2_latency < found.memory_latency
+    assert 0 < found.memory_bytes_per_cycle < 20 * found.l2_bytes_per_cycle
+    assert min(found.departure_coalesced, found.departure_uncoalesced, found.block_start_cycles) > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not gpus(), reason="no NVIDIA GPU on this machine")
+def test_counters_of_a_kernel(tmp_path):
+    """A request of gemm's loop a warp and iteration, counted by the hardware."""
+    if find_ncu() is None:
+        pytest.skip("no ncu on this machine")
+    from dagc import api_tune_cells, api_tune_counts
+
+    made = api_tune_cells.plan(SAMPLE, sizes="NI=NJ=64,128 NK=96", target="cuda")
+    ready = api_tune_cells.Prepared(made, api_tune_cells.build(made, tmp_path), {})
+    try:
+        samples = list(api_tune_counts.collect(ready, tmp_path, ("gemm",), 3, 4))
+    except MissingTool as error:
+        pytest.skip(f"counters cannot be read here: {error}")
+    assert len(samples) == 12
+    for sample in samples:
+        assert not sample.failure
+        assert (
+            sample.counts["load_requests"]
+            >= 2 * sample.scalars["nk"] * sample.scalars["ni"] * sample.scalars["nj"] / 32
+        )
