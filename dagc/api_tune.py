@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +83,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What `dagc tune` found."""
+    """What `dagc tune` found. `seconds`: of checking and timing `cells` settings."""
 
     lines: tuple[Line, ...]
     grade: str
@@ -91,6 +92,7 @@ class Tuning:
     failures: tuple[str, ...]
     notes: tuple[str, ...]
     output: Path | None
+    seconds: float = 0.0
 
 
 def tune(
@@ -198,6 +200,7 @@ def _wanted(
     ready: Prepared, choosers: Mapping[str, Any], asked: Mapping[str, Asked], options: TuneOptions, top: int
 ) -> list[Wanted]:
     """The cells that are worth a measurement: the default and the model's best, or all."""
+    from dagc.tune.choose import worth_measuring
     from dagc.tune.models import MODELS
 
     out = []
@@ -209,7 +212,8 @@ def _wanted(
             if asked[unit.op].method in MODELS:
                 chooser = choosers[unit.op]
                 ranked = [chooser.settings[i] for i in chooser.ranked(_integers(at))]
-                fits = tuple(dict.fromkeys(s for s in (*ranked[:top], unit.default) if s in fits)) if top else ()
+                few = ranked[: worth_measuring(top, len(fits))]
+                fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits)) if top else ()
             fits = fits[: max(0, left)]
             left -= len(fits)
             if fits:
@@ -248,7 +252,7 @@ def _measured(
         check: dict[str, list[Settings]] = {}
         for w in todo:
             check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
-        total, done = sum(len(w.settings) for w in todo), 0
+        total, done, began = sum(len(w.settings) for w in todo), 0, time.monotonic()
         if total:
             timing = Timing(seconds=options.cell, flush=flush)
             for result in measure(ready, todo, timing, check=check, seconds=options.seconds):
@@ -265,6 +269,7 @@ def _measured(
                     records.add(result, flush)
                 if progress is not None:
                     progress(done, total, f"{result.op} {settings_text(result.settings)}")
+        seconds = time.monotonic() - began
         learned = {u.op: learn(ready, u, asked[u.op], cells, options.seed) for u in made.units}
         final = {
             u.op: _final(ready, u, hardware, registers, cells, asked[u.op], counted, learned[u.op].selector)
@@ -285,7 +290,9 @@ def _measured(
     notes += [f"{op}: {note}" for op, a in asked.items() for note in (a.note, *learned[op].notes) if note]
     measured = len(cells)
     out = Path(output) if output is not None else None
-    return Tuning(lines, _grade(made, measured, counted), _methods(asked), measured, tuple(failures), tuple(notes), out)
+    return Tuning(
+        lines, _grade(made, measured, counted), _methods(asked), measured, tuple(failures), tuple(notes), out, seconds,
+    )  # fmt: skip
 
 
 def _records(made: Plan, output: str | Path, options: TuneOptions, flush: int) -> Any:

@@ -123,13 +123,17 @@ def table(done: Tuning) -> str:
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    text = [f"{done.grade}; method {done.method}, {done.cells} settings measured"]
+    text = [f"{done.grade}; method {done.method}, {done.cells} settings measured{_in(done.seconds)}"]
     text += ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     text += [f"failed: {failure}" for failure in done.failures]
     text += [f"note: {note}" for note in done.notes]
     if done.output is not None:
         text.append(f"wrote {done.output}; use it: dagc compile FILE --launch {done.output}")
     return "\n".join(text) + "\n"
+
+
+def _in(seconds: float) -> str:
+    return f" in {seconds:.1f} s" if seconds >= 0.05 else ""
 
 
 def _us(value: float) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
 from dagc.rational.hardware import load_hardware
-from dagc.tune.choose import UnitChooser, unit_chooser
+from dagc.tune.choose import UnitChooser, unit_chooser, worth_measuring
 from dagc.tune.legal import legal_settings, units
 from dagc.tune.types import Point, Settings, settings_text
 
@@ -88,6 +88,12 @@ def best(times: dict[Settings, float], among: Iterable[Settings]) -> Settings:
     return min((s for s in among if s in times), key=lambda s: times[s])
 
 
+def few(kernel: Kernel, point: Point, top: int) -> list[Settings]:
+    """What `dagc tune --top` measures: the model's first, at most half of the legal ones, and the default."""
+    ranked = kernel.ranked(point)
+    return [*ranked[: worth_measuring(top, len(kernel.times[point]))], kernel.default]
+
+
 Choose = Callable[[Kernel, Point], Settings]
 
 
@@ -99,7 +105,7 @@ def adapted(top: int) -> Choose:
         key = kernel.program, kernel.op
         if key not in made:
             where = middle(kernel)
-            kept = best(kernel.times[where], kernel.ranked(where)[:top])
+            kept = best(kernel.times[where], few(kernel, where, top))
             made[key] = kernel.remade([(scalars(where), kept)])
         return made[key].settings[made[key].choose(scalars(point))]
 
@@ -109,11 +115,11 @@ def adapted(top: int) -> Choose:
 STRATEGIES: dict[str, tuple[Choose, bool]] = {  # name -> how it chooses; leave out the size that it measured
     "default block": (lambda k, p: k.default, False),
     "the model, nothing measured": (lambda k, p: k.chooser.settings[k.chooser.choose(scalars(p))], False),
-    "model's top 3 measured at each size": (lambda k, p: best(k.times[p], k.ranked(p)[:3]), False),
-    "model's top 5 measured at each size": (lambda k, p: best(k.times[p], k.ranked(p)[:5]), False),
+    "model's top 3 measured at each size": (lambda k, p: best(k.times[p], few(k, p, 3)), False),
+    "model's top 5 measured at each size": (lambda k, p: best(k.times[p], few(k, p, 5)), False),
     "model's top 5 measured at one size, kept or overruled by the model": (adapted(5), True),
     "model's top 5 measured at one size, reused": (
-        lambda k, p: best(k.times[middle(k)], k.ranked(middle(k))[:5]), True,
+        lambda k, p: best(k.times[middle(k)], few(k, middle(k), 5)), True,
     ),
     "all measured at one size, reused (baseline)": (lambda k, p: best(k.times[middle(k)], k.times[middle(k)]), True),
 }  # fmt: skip

@@ -38,6 +38,12 @@ MARGIN = 0.05
 DEFAULT_REGISTERS = 32
 
 
+def worth_measuring(top: int, legal: int) -> int:
+    """How many of a ranking are measured: `top`, but at most half of the legal ones, so that it always costs less than
+    measuring all."""
+    return min(top, (legal + 1) // 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """At these sizes (in the order of the chooser's data), this setting was the best of those measured."""
