@@ -1,9 +1,12 @@
 """MWP-CWP and the volume model over the exhaustive oracle of a GPU: what the block that each chooses costs.
 
     python -m benchmarks.tune.mwp_cwp benchmarks/results/2026-11-21-h200-tune/oracle.csv.xz [--grid]
+        [--counters benchmarks/results/2026-11-21-h200-tune/counters.csv.xz]
 
 t_chosen / t_best over all blocks of a row (kernel and sizes), two-dimensional kernels apart. `--grid` tries other
-machine constants of MWP-CWP too: the best of them has seen the oracle, so it is a bound and no forecast.
+machine constants of MWP-CWP too: the best of them has seen the oracle, so it is a bound and no forecast. `--counters`:
+the same model over functions fitted to hardware counters (`dagc tune --method rational`), beside the others on the
+kernels that were counted.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
+from dagc.rational.counted import counted_program, fit_counts
 from dagc.rational.evaluate import Evaluator
 from dagc.rational.hardware import load_hardware
 from dagc.rational.mwp_cwp import H200, machine_values, op_program
@@ -111,6 +116,7 @@ def main() -> int:
     parser.add_argument("oracle", type=Path)
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--grid", action="store_true")
+    parser.add_argument("--counters", type=Path, metavar="CSV")
     args = parser.parse_args()
     hardware = load_hardware(args.gpu)
     calibration = {n: v for n, (v, _, _) in CALIBRATION.items()}
@@ -144,7 +150,43 @@ def main() -> int:
             print(f"| {' '.join(key)} | {len(at)} | " + " | ".join(f"{m:.3f}" for m in means) + " |")
     if args.grid:
         grid(rows, models, machine)
+    if args.counters:
+        counted(rows, regrets, machine, args.counters)
     return 0
+
+
+def counted(rows: list[Row], regrets: dict[str, list[float]], machine: dict[str, Any], counters: Path) -> None:
+    """The model over fitted counters beside the others, and how well the counts are fitted."""
+    launches = read_counters(counters)
+    programs, errors = {}, []
+    for (program, name), found in launches.items():
+        graph = api.load_graph(SAMPLES / f"{program}.dag")
+        op = op_of(graph, next(u for u in units(graph) if u.op == name))
+        fits = fit_counts(graph.program, op, found)
+        errors.append((program, name, len(found), fits))
+        programs[program, name] = counted_program(graph.program, op, fits)
+    here = [i for i, r in enumerate(rows) if (r.program, r.op) in programs]
+    fitted = {
+        i: rows[i].regret(Evaluator(programs[rows[i].program, rows[i].op], machine | rows[i].known())({})) for i in here
+    }
+    for two, title in ((True, "two-dimensional"), (False, "one-dimensional")):
+        chosen = [i for i in here if rows[i].two_dimensional is two]
+        print(f"\n| {title}, counted kernels | geometric mean | median | largest | within 5 % | over 2 % slower |")
+        print("|---|---|---|---|---|---|")
+        defaults = [regrets["default"][i] for i in chosen]
+        print(line("MWP-CWP, fitted counters", [fitted[i] for i in chosen], defaults))
+        for name, values in regrets.items():
+            print(line(name, [values[i] for i in chosen], defaults))
+    print(
+        "\n| kernel | launches | count | hangs on | degrees | median error | largest |\n|---|---|---|---|---|---|---|"
+    )
+    for program, name, number, fits in errors:
+        for what, fit in fits.items():
+            degrees, off = "/".join(map(str, fit.degrees)), fit.held_out
+            names = ", ".join(fit.names) if any(fit.degrees) else "nothing"
+            print(
+                f"| {program} {name} | {number} | {what} | {names} | {degrees} | {off.median:.2%} | {off.largest:.1%} |"
+            )
 
 
 def grid(rows: list[Row], models: dict[tuple[str, str], Any], machine: dict[str, Any]) -> None:

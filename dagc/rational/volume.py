@@ -61,7 +61,7 @@ SAME = 0.1  # of a measurement
 SCALES = {
     "lat_hit": ("l1_latency", False), "lat_miss": ("l2_latency", False), "c_sector": ("departure_uncoalesced", False),
     "c_l2": ("l2_bytes_per_cycle", True), "c_hbm": ("memory_bytes_per_cycle", True),
-    "c_start": ("block_start_cycles", False), "launch": ("launch_cycles", False),
+    "c_start": ("block_start_cycles", False),
 }  # fmt: skip
 
 
