@@ -127,6 +127,7 @@ def tune(
     with tempfile.TemporaryDirectory(prefix="dagc-tune-") as temporary:
         if top or any(a.method not in MODELS for a in asked.values()):
             ready = prepare(made, Path(temporary))
+            made = ready.plan
         else:
             ready = Prepared(made, Path(), {p: at_point(made, p, Path(temporary)) for p in made.points})
         registers = _registers(ready.library) if made.chosen.target.value == "cuda" and top else {}
@@ -241,7 +242,7 @@ def _measured(
     made = ready.plan
     flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
     cells: dict[tuple[str, Point, Settings], Cell] = {}
-    failures: list[str] = []
+    failures = list(ready.failures)
     with _records(made, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None and options.resume:
             before = records.read()

@@ -62,12 +62,13 @@ class AtPoint:
 
 @dataclass(slots=True)
 class Prepared:
-    """Ready to be measured: the runner library and the data of every size."""
+    """Ready to be measured: the runner library and the data of every size. `failures`: settings that do not compile."""
 
     plan: Plan
     library: Path
     at: dict[Point, AtPoint] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
 
 # ---- what is to be tuned --------------------------------------------------------------------
@@ -131,30 +132,29 @@ def _points(program: Program, sizes: str) -> tuple[Point, ...]:
 # ---- made ready -----------------------------------------------------------------------------
 
 
-def build(made: Plan, folder: Path) -> Path:
-    """The runner library with the launch parameters of all units open."""
-    from dagc.space import Space
-
-    directory = folder / "program"
-    opened = tuple(t for u in made.units for t in u.tunables)
-    done = api.compile_traversal(
-        made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=opened
-    )
-    return api._build(directory, done.plan, "runner")
-
-
 def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, side by side. Runs the program's Python code."""
+    from dagc.api_tune_build import build_what_compiles
+
     every = list(dict.fromkeys((made.check_at, *made.points)))
     with ThreadPoolExecutor(max_workers=jobs or max(1, (os.cpu_count() or 2) // 2)) as pool:
-        library = pool.submit(build, made, folder)
+        built = pool.submit(build_what_compiles, made, folder)
         at = list(pool.map(lambda p: at_point(made, p, folder), every))
-        out = Prepared(made, library.result(), {a.point: a for a in at})
+        library, made, failures = built.result()
+    if failures:
+        at = [
+            replace(a, fits={op: tuple(s for s in f if s in made.settings[op]) for op, f in a.fits.items()}) for a in at
+        ]
+    out = Prepared(made, library, {a.point: a for a in at}, failures=failures)
     for a in at:
         for unit in made.units:
             if not a.fits[unit.op]:
                 out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, left out")
     return out
+
+
+def _only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
+    return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
 
 
 def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:

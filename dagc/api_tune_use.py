@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,13 @@ def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
     if launch == "fixed":
         return (), None
     choosers = choosers_of(graph, launch, arch)
-    return open_tunables(graph.program, [c.op for c in choosers]), compiled_chooser(choosers)
+    # Only what a chooser may answer is compiled: a value that did not compile when it was tuned is none of it.
+    answers = {(c.op, name): {dict(s)[name] for s in c.settings} for c in choosers for name, _ in c.settings[0]}
+    opened = tuple(
+        replace(t, values=tuple(v for v in t.values if v in answers[t.op, t.name]))
+        for t in open_tunables(graph.program, [c.op for c in choosers])
+    )
+    return opened, compiled_chooser(choosers)
 
 
 def show(

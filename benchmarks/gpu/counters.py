@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.gpu.oracle import PROGRAMS, SAMPLES
-from dagc import api_tune_cells, api_tune_counts
+from dagc import api_tune_build, api_tune_cells, api_tune_counts
 from dagc.run.profile import METRICS
 
 
@@ -47,7 +47,7 @@ def main() -> int:
                 SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target="cuda", seed=args.seed
             )
             folder = Path(work) / name
-            return api_tune_cells.Prepared(made, api_tune_cells.build(made, folder), {})
+            return api_tune_cells.Prepared(made, api_tune_build.build(made, folder), {})
 
         with ThreadPoolExecutor(max_workers=6) as pool:
             ready = {name: pool.submit(prepare, name) for name in names}

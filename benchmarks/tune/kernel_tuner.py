@@ -437,7 +437,7 @@ def _nvcc(source: str, folder: Path) -> float:
 
 def _dagc(program: str, folder: Path) -> float:
     """As `dagc tune` compiles: once a program, with the blocks of all its kernels left open."""
-    from dagc import api_tune_cells
+    from dagc import api_tune_build, api_tune_cells
 
     before = os.environ.get("DAGC_CACHE")
     # Else what was built once, by an earlier run of this, would be taken from the cache.
@@ -445,7 +445,7 @@ def _dagc(program: str, folder: Path) -> float:
     try:
         started = time.perf_counter()
         made = api_tune_cells.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=f"sm_{ARCH}")
-        api_tune_cells.build(made, folder)
+        api_tune_build.build(made, folder)
         return time.perf_counter() - started
     finally:
         if before is None:

@@ -89,10 +89,10 @@ def test_counters_of_a_kernel(tmp_path):
     """A request of gemm's loop a warp and iteration, counted by the hardware."""
     if find_ncu() is None:
         pytest.skip("no ncu on this machine")
-    from dagc import api_tune_cells, api_tune_counts
+    from dagc import api_tune_build, api_tune_cells, api_tune_counts
 
     made = api_tune_cells.plan(SAMPLE, sizes="NI=NJ=64,128 NK=96", target="cuda")
-    ready = api_tune_cells.Prepared(made, api_tune_cells.build(made, tmp_path), {})
+    ready = api_tune_cells.Prepared(made, api_tune_build.build(made, tmp_path), {})
     try:
         samples = list(api_tune_counts.collect(ready, tmp_path, ("gemm",), 3, 4))
     except MissingTool as error:

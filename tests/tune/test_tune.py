@@ -11,7 +11,7 @@ import pytest
 from dagc import api, api_tune
 from dagc.api_tune import TuneOptions
 from dagc.cli import main
-from dagc.errors import UsageError
+from dagc.errors import BuildFailed, UsageError
 from dagc.tune.records import load_tuned
 from tests.tune.oracle import ROOT
 
@@ -133,3 +133,34 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["tune", str(SYRK), "--sizes", "NI=-3"]) == 2
     assert main(["tune", str(SYRK), "--gpu", "nothing", "--top", "0", "--target", "cuda"]) == 2
     assert main(["compile", str(SYRK), "--launch", str(tmp_path / "absent.db")]) == 2
+
+
+# One value of a tunable that is a constant of the kernel does not compile, on either target.
+TILED = (
+    FAULTY.replace("tune bx in {32, 64, 128, 4096}", "tune bx in {32, 64}\n  tune tile in {4, 8, 64}")
+    .replace("int i =", 'static_assert(tile < 64, "tile too large");\n      int i =')
+    .replace("bx == 64 &&", "tile > 64 &&")
+)
+
+
+def test_a_value_that_does_not_compile_is_told_and_left_out(tmp_path: Path) -> None:
+    program, tuned = tmp_path / "faulty.dag", tmp_path / "tuned.db"
+    program.write_text(TILED)
+    (tmp_path / "faulty.py").write_text(FAULTY_PY)
+    options = TuneOptions(sizes="N=100,300", target="host", method="exhaustive", cell=0.01)
+    done = api_tune.tune(program, tuned, options)
+    (failure,) = done.failures
+    assert failure.startswith("fill tile=64: does not compile: ")
+    assert "tile too large" in failure
+    assert done.cells == 2 * 4
+    assert all(dict(line.chosen)["tile"] < 64 for line in done.lines)
+    out = tmp_path / "out"
+    assert main(["compile", str(program), "--launch", str(tuned), "--target", "host", "-o", str(out)]) == 0
+
+
+def test_a_program_that_does_not_compile_at_all(tmp_path: Path) -> None:
+    program = tmp_path / "faulty.dag"
+    program.write_text(TILED.replace("tile < 64", "tile < 0"))
+    (tmp_path / "faulty.py").write_text(FAULTY_PY)
+    with pytest.raises(BuildFailed, match="tile too large"):
+        api_tune.tune(program, None, TuneOptions(sizes="N=100", target="host"))

@@ -1,0 +1,89 @@
+"""The library that tuning measures: launch parameters open, and without the values that do not compile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc import api
+
+if TYPE_CHECKING:
+    from dagc.api_tune_cells import Plan
+    from dagc.errors import BuildFailed
+    from dagc.tune.types import Unit
+
+
+def build(made: Plan, folder: Path) -> Path:
+    """The runner library with the launch parameters of all units open."""
+    from dagc.space import Space
+
+    directory = folder / "program"
+    opened = tuple(t for u in made.units for t in u.tunables)
+    done = api.compile_traversal(
+        made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=opened
+    )
+    return api._build(directory, done.plan, "runner")
+
+
+def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]]:
+    """(library, plan, failures): where a value of a tunable that is a constant of its kernel does not compile, the plan
+    without it.
+
+    Raises BuildFailed where the program does not compile with its defaults either, or for another reason.
+    """
+    from dagc.errors import BuildFailed
+
+    try:
+        return build(made, folder), made, []
+    except BuildFailed as error:
+        left, failures = _without_what_fails(made, folder, error)
+        return build(left, folder / "left"), left, failures
+
+
+def _without_what_fails(made: Plan, folder: Path, error: BuildFailed) -> tuple[Plan, list[str]]:
+    """Each value beside the default, the other constants at theirs. Raises `error` where that finds no culprit."""
+    from dagc.errors import BuildFailed
+
+    failures: list[str] = []
+    units = made.units
+    for u, unit in enumerate(made.units):
+        for t, tunable in enumerate(unit.tunables):
+            good = []
+            for value in tunable.values if not tunable.axis else ():
+                one = tuple(_at_default(x) for x in made.units)
+                one = _with_values(one, u, t, tuple(dict.fromkeys((tunable.default, value))))
+                try:
+                    build(replace(made, units=one), folder / f"{unit.op}-{tunable.name}-{value}")
+                    good.append(value)
+                except BuildFailed as refused:
+                    if value == tunable.default:
+                        raise error from None
+                    failures.append(f"{unit.op} {tunable.name}={value}: does not compile: {_reason(refused)}")
+            if not tunable.axis and len(good) < len(tunable.values):
+                units = _with_values(units, u, t, tuple(good))
+    if not failures:
+        raise error
+    settings = {
+        x.op: tuple(
+            s for s in made.settings[x.op] if all(v in y.values for y, (_, v) in zip(x.tunables, s, strict=True))
+        )
+        for x in units
+    }
+    return replace(made, units=units, settings=settings), failures
+
+
+def _at_default(unit: Unit) -> Unit:
+    return replace(unit, tunables=tuple(t if t.axis else replace(t, values=(t.default,)) for t in unit.tunables))
+
+
+def _with_values(units: tuple[Unit, ...], unit: int, tunable: int, values: tuple[Any, ...]) -> tuple[Unit, ...]:
+    changed = list(units[unit].tunables)
+    changed[tunable] = replace(changed[tunable], values=values)
+    return (*units[:unit], replace(units[unit], tunables=tuple(changed)), *units[unit + 1 :])
+
+
+def _reason(error: BuildFailed) -> str:
+    """The compiler's own line about it."""
+    lines = [line.strip() for line in error.message.splitlines()]
+    return next((line for line in lines[1:] if "error" in line), lines[0])
