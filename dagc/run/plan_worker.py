@@ -16,14 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dagc.run.cells import say
 from dagc.statistics import interval
 
 BATCH = 0.002  # seconds of one measurement: long beside what calling the program costs
-
-
-def say(**event: Any) -> None:
-    sys.stdout.write(json.dumps(event) + "\n")
-    sys.stdout.flush()
 
 
 def main() -> int:

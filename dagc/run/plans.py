@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.errors import RunFailed
-from dagc.run.tuning import MOST_DEATHS_BEFORE_A_CELL, CellDone, Timing, _events, _last_line
+from dagc.run.cells import CellDone, run_cells
+from dagc.run.tuning import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +27,12 @@ def measure_programs(
     `data`: what `dagc setup` wrote for one rank. A cell at which the process ends is a failure, and so is one that
     takes more than `patience` seconds. Raises RunFailed where the worker ends before any cell, twice.
     """
-    left, deaths = list(cells), 0
-    while left:
-        begun, ended = None, False
-        done: set[int] = set()
-        with tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder:
-            job, errors = Path(folder) / "job.json", Path(folder) / "errors"
-            job.write_text(json.dumps(_job(left, data, timing)))
-            for event in _events([sys.executable, "-m", "dagc.run.plan_worker", str(job)], errors, patience):
-                if "begin" in event:
-                    begun = event["begin"]
-                elif "cell" in event:
-                    deaths, begun = 0, None
-                    done.add(event["cell"])
-                    yield CellDone(event["cell"], tuple(event.get("times", ())), event.get("failure", ""))
-                elif "done" in event:
-                    ended = True
-            if ended:
-                return
-            reason = _last_line(errors)
-        if begun is not None:
-            done.add(begun)
-            yield CellDone(begun, failure=f"run failed: {reason.removeprefix('dagc: ')}")
-        else:
-            deaths += 1
-            if deaths >= MOST_DEATHS_BEFORE_A_CELL:
-                raise RunFailed(f"the program does not run: {reason}")
-        left = [cell for cell in left if cell.number not in done]
+
+    def job(done: set[int]) -> dict[str, object] | None:
+        left = [cell for cell in cells if cell.number not in done]
+        return _job(left, data, timing) if left else None
+
+    yield from run_cells(job, "dagc.run.plan_worker", patience)
 
 
 def _job(cells: Sequence[ProgramCell], data: Path, timing: Timing) -> dict[str, object]:

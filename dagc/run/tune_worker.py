@@ -21,10 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-
-def say(**event: Any) -> None:
-    sys.stdout.write(json.dumps(event) + "\n")
-    sys.stdout.flush()
+from dagc.run.cells import say
 
 
 def main() -> int:

@@ -1,0 +1,118 @@
+"""Cells measured by a process of their own, which is started again behind a cell that ends it.
+
+The process is told by a JSON file what to do. It says on standard output, one JSON line each, what it begins and ends:
+
+    {"begin": cell} {"cell": cell, "times": [...]} {"cell": cell, "failure": "..."} {"done": true}
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dagc.errors import RunFailed
+
+MOST_DEATHS_BEFORE_A_CELL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CellDone:
+    """The times of a cell in seconds, or why there are none. Both empty: a check that went well."""
+
+    number: int
+    times: tuple[float, ...] = ()
+    failure: str = ""
+
+
+def say(**event: Any) -> None:
+    """What the process says."""
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+def run_cells(
+    job_without: Callable[[set[int]], dict[str, Any] | None],
+    worker: str,
+    patience: float,
+    profiler: Sequence[str] = (),
+) -> Iterator[CellDone]:
+    """Every cell's result as it comes.
+
+    `job_without`: the job, less the cells that are done; None where nothing is left. `worker`: the module that takes
+    its path. `profiler`: a command that it is run by. A cell at which the process dies is a failure, and so is one that
+    takes more than `patience` seconds. Raises RunFailed where it dies outside of any cell, twice at the same place.
+    """
+    done: set[int] = set()
+    deaths = 0
+    while (text := job_without(done)) is not None:
+        begun: int | None = None
+        ended = False
+        with tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder:
+            job, errors = Path(folder) / "job.json", Path(folder) / "errors"
+            job.write_text(json.dumps(text))
+            for event in _events([*profiler, sys.executable, "-m", worker, str(job)], errors, patience):
+                if "begin" in event:
+                    begun = event["begin"]
+                elif "cell" in event:
+                    deaths, begun = 0, None
+                    done.add(event["cell"])
+                    yield CellDone(event["cell"], tuple(event.get("times", ())), event.get("failure", ""))
+                elif "done" in event:
+                    ended = True  # what runs the process (a profiler) may still have to write
+            if ended:
+                return
+            reason = _last_line(errors)
+        if begun is not None:
+            done.add(begun)
+            yield CellDone(begun, failure=f"run failed: {reason.removeprefix('dagc: ')}")
+        else:
+            deaths += 1
+            if deaths >= MOST_DEATHS_BEFORE_A_CELL:
+                raise RunFailed(f"the program does not run: {reason}")
+
+
+def _events(command: Sequence[str], errors: Path, patience: float) -> Iterator[dict[str, Any]]:
+    """The worker's events, until it ends. It is killed when it says nothing for `patience` seconds."""
+    import threading
+
+    with errors.open("w") as log:
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        hung = threading.Timer(patience, lambda: None)
+        try:
+            assert worker.stdout is not None
+            while True:
+                hung = threading.Timer(patience, _kill, (worker, log, patience))
+                hung.daemon = True
+                hung.start()
+                line = worker.stdout.readline()
+                hung.cancel()
+                if not line:
+                    break
+                if line.startswith("{"):
+                    yield json.loads(line)
+            worker.wait()
+        finally:
+            hung.cancel()
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
+            if worker.stdout is not None:
+                worker.stdout.close()
+
+
+def _kill(worker: subprocess.Popen[str], log: Any, patience: float) -> None:
+    log.write(f"hang: nothing for {patience:g} s\n")
+    log.flush()
+    worker.kill()
+
+
+def _last_line(errors: Path) -> str:
+    lines = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith(("dagc:", "hang:"))]
+    return (said or lines or ["the process ended without a word"])[-1]
