@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagc.graph import Graph
@@ -42,6 +43,15 @@ def worth_measuring(top: int, legal: int) -> int:
     """How many of a ranking are measured: `top`, but at most half of the legal ones, so that it always costs less than
     measuring all."""
     return min(top, (legal + 1) // 2)
+
+
+@lru_cache(maxsize=64)
+def _over_settings(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> Evaluator:
+    """A model over all settings; what hangs on these alone is computed once."""
+    import numpy as np
+
+    names = {p.name for p in program.parameters}
+    return Evaluator(program, {n: np.array(v) for n, v in columns if n in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +87,7 @@ class UnitChooser:
         import numpy as np
 
         assert self.model is not None
-        known = self._known(self.model)
-        times = np.broadcast_to(
-            Evaluator(self.model, {**known, **self._sizes(self.model, sizes)})({}), len(self.settings)
-        )
+        times = np.broadcast_to(_over_settings(self.model, self.columns)(sizes), len(self.settings))
         return [float(t) if good else float("inf") for t, good in zip(times, self.can_launch(sizes), strict=True)]
 
     def can_launch(self, sizes: Mapping[str, int]) -> list[bool]:
@@ -89,8 +96,7 @@ class UnitChooser:
 
         if self.launchable is None:
             return [True] * len(self.settings)
-        known = self._known(self.launchable)
-        good = Evaluator(self.launchable, {**known, **self._sizes(self.launchable, sizes)})({})
+        good = _over_settings(self.launchable, self.columns)(sizes)
         return [bool(g == 1) for g in np.broadcast_to(good, len(self.settings))]
 
     def choose(self, sizes: Mapping[str, int]) -> int:
