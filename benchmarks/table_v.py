@@ -8,7 +8,8 @@ median of its passes). Rules are learned from the first 50, 100, 200, 400 and fr
 classifies every implementation, and is right where the median of all its passes lies in the range of the class given.
 
 Two ways to label: `paper` draws every boundary above the 98th percentile of prominence; `distinct`, what dagc does,
-only those above the noise floor.
+only those above the noise floor, between classes that are more than outliers. The noise floor and the share of outliers
+are those of the recording; with `--assumed` that share is what dagc assumes where nothing was measured several times.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 from dagc.api_results import Loaded  # noqa: E402
 from dagc.graph import Graph  # noqa: E402
 from dagc.results import Configuration, Outcome, Results  # noqa: E402
-from dagc.rules import Sample, Samples, accuracy, learn  # noqa: E402
+from dagc.rules import Learned, Outliers, Sample, Samples, accuracy, learn  # noqa: E402
 from dagc.search.domain import Arm, Candidate, Domain  # noqa: E402
 from dagc.search.engine import Machine  # noqa: E402
 from dagc.search.replay import ReplayMachine  # noqa: E402
@@ -42,6 +43,7 @@ from dagc.text import parse_traversal  # noqa: E402
 SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}
 LABELS = ("paper", "distinct")
+FAR = 3  # noise floors of a single measurement
 
 
 def load(path: str | None) -> tuple[Results, dict[Configuration, Graph]]:
@@ -102,17 +104,28 @@ def searched(name: str, seed: int, machine: Machine, domain: Domain, everything:
     return out
 
 
-def one(samples: Sequence[Sample], noise: float, table: Samples, times: list[float]) -> dict[str, dict[str, float]]:
+def far_off(learned: Learned, table: Samples, times: Sequence[float], limit: float) -> float:
+    """Share of implementations whose time is further than `limit`, relative, from the range of the class given."""
+    given = [learned.classes.classes[learned.tree.nodes[leaf].number] for leaf in learned.leaves(table)]
+    wrong = (t < c.fastest * (1 - limit) or t > c.slowest * (1 + limit) for c, t in zip(given, times, strict=True))
+    return statistics.mean(wrong)
+
+
+def one(
+    samples: Sequence[Sample], outliers: Outliers, table: Samples, times: list[float]
+) -> dict[str, dict[str, float]]:
     """Both ways to label: figures of one set of rules."""
     out = {}
     for labels in LABELS:
-        learned = learn(samples, noise, all_classes=labels == "paper")
+        learned = learn(samples, outliers.noise, all_classes=labels == "paper", outliers=outliers)
         found = accuracy(learned, table, times)
         out[labels] = {
             "accuracy": found.share,
             "chance": found.chance,
             "tolerant": found.tolerant,
             "by_boundary": found.by_boundary,
+            "far": far_off(learned, table, times, FAR * outliers.noise),
+            "one_class": float(len(found.classes) == 1),
             "classes": len(found.classes),
             "dropped": len(learned.classes.dropped),
             "width": statistics.mean(c.width for c in found.classes),
@@ -135,6 +148,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     samples = whole(results, graphs)
     table, times = Samples.of(samples), [s.seconds for s in samples]
     domain = Domain([Arm(c, Space(g)) for c, g in graphs.items()])
+    repeated = () if args.assumed else (i.times(results.reference) for i in results.implementations)
+    outliers = Outliers.of(repeated, results.noise)
     passes = statistics.median_low(s.measurements for s in samples)
     sizes = [*(n for n in SIZES if n < len(samples)), len(samples)]
     runs: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
@@ -148,7 +163,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 found = [replace(s, measurements=passes) for s in found]
             for size in sizes:
                 key = "all" if size == len(samples) else str(size)
-                for labels, figures in one(found[:size], results.noise, table, times).items():
+                for labels, figures in one(found[:size], outliers, table, times).items():
                     runs.setdefault(name, {}).setdefault(labels, {}).setdefault(key, []).append(figures)
             print(f"{name} seed {seed}: {time.perf_counter() - before:.1f} s", file=sys.stderr)
     rows = {
@@ -170,8 +185,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "noise": results.noise,
         "seeds": args.seeds,
         "times": args.times,
+        "outliers": "assumed" if args.assumed else "counted",
         "paper": PAPER,
-        "medians": one(samples, results.noise, table, times),
+        "medians": one(samples, outliers, table, times),
         "rows": rows,
     }
 
@@ -185,10 +201,12 @@ def markdown(found: dict[str, Any]) -> str:
         f"{about}. {found['seeds']} seeds: mean, and standard deviation in brackets.",
         f"Noise floor of one measurement {100 * noise:.1f} %; widths of classes are in such noise floors.",
         "`random labels`: accuracy of as many labels of each class, drawn by lot. `within noise`: accuracy with ranges",
-        "that are wider by the noise of the times on both sides.\n",
+        "that are wider by the noise of the times on both sides. `far off`: share that lies further than three noise floors",
+        "of one measurement from the range. `one class`: share of seeds with a single class, and so without rules.\n",
     ]
     columns = (
-        "strategy, measurements, accuracy, paper, random labels, within noise, classes, mean width, widest, leaves"
+        "strategy, measurements, accuracy, paper, random labels, within noise, far off, classes, one class, mean width, "
+        "widest, leaves"
     )
     for labels in LABELS:
         out += [f"Labels: {labels}\n", f"| {columns.replace(', ', ' | ')} |", "|" + "---|" * len(columns.split(", "))]
@@ -204,7 +222,7 @@ def markdown(found: dict[str, Any]) -> str:
 def row(name: str, key: str, f: dict[str, float], deviation: str, paper: object, noise: float) -> str:
     cells = [
         name, key, f"**{f['accuracy']:.3f}**{deviation}", paper, f"{f['chance']:.3f}", f"{f['tolerant']:.3f}",
-        f"{f['classes']:.1f}", f"{f['width'] / noise:.1f}", f"{f['widest'] / noise:.1f}", f"{f['leaves']:.0f}",
+        f"{f['far']:.4f}", f"{f['classes']:.1f}", f"{f['one_class']:.2f}", f"{f['width'] / noise:.1f}", f"{f['widest'] / noise:.1f}", f"{f['leaves']:.0f}",
     ]  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
@@ -214,6 +232,7 @@ def main() -> None:
     parser.add_argument("results", nargs="?", help="a results file (default: the recorded H200 data)")
     parser.add_argument("--strategies", nargs="+", default=["mcts", "random"], metavar="NAME")
     parser.add_argument("--times", choices=("single", "median"), default="single", help="what the search is handed")
+    parser.add_argument("--assumed", action="store_true", help="the share of outliers is assumed, not counted")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--markdown", metavar="F")

@@ -76,12 +76,16 @@ def learn(loaded: Loaded, *, all_classes: bool = False, only: Collection[Configu
 
     Raises UsageError where that is nothing.
     """
+    from dagc.rules import Outliers
     from dagc.rules import learn as learn_rules
 
     samples = [s for s in loaded.samples() if only is None or s.configuration in only]
     if not samples:
         raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
-    return learn_rules(samples, loaded.results.noise, all_classes=all_classes)
+    results = loaded.results
+    chosen = (i for i in results.implementations if only is None or i.configuration in only)
+    outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)
+    return learn_rules(samples, results.noise, all_classes=all_classes, outliers=outliers)
 
 
 def rules(

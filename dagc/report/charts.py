@@ -118,13 +118,13 @@ def _bands(classes: Classes, x: Scale, plot: Plot) -> list[str]:
 
 
 def _borders(classes: Classes, x: Scale, plot: Plot) -> list[str]:
-    """Boundaries drawn as lines; those below the noise floor as short dotted ones."""
+    """Boundaries drawn as lines; those that were dropped as short dotted ones."""
     bottom, top = plot.y_range
     out = []
     for boundary, drawn in (*((b, True) for b in classes.boundaries), *((b, False) for b in classes.dropped)):
         at = x(boundary.position + 1.5)
         reach = f"M{n(at)} {n(top)}V{n(bottom)}" if drawn else f"M{n(at)} {n(bottom - 26)}V{n(bottom)}"
-        why = "class boundary" if drawn else "not drawn: below the noise floor"
+        why = "class boundary" if drawn else f"not drawn: {boundary.why_dropped}"
         tip = f"{why}\nafter {boundary.position + 1} of {len(classes.times)}, at {si.seconds(boundary.seconds)}"
         out.append(tag("path", d=reach, class_="border" if drawn else "border dropped", data_tip=_tip(tip, boundary)))
     return out
@@ -159,7 +159,7 @@ def convolution(classes: Classes) -> str:
     plot.add(tag("path", d="M" + "L".join(f"{n(a)} {n(b)}" for a, b in area) + "Z", class_="area"))
     plot.add(polyline(line, "curve"))
     for boundary, drawn in (*((b, True) for b in classes.boundaries), *((b, False) for b in classes.dropped)):
-        tip = _tip("class boundary" if drawn else "not drawn: below the noise floor", boundary)
+        tip = _tip("class boundary" if drawn else f"not drawn: {boundary.why_dropped}", boundary)
         plot.add(tag("circle", cx=x(boundary.position + 1.5), cy=y(boundary.height), r=4.5,
                      class_="peak" if drawn else "peak dropped", data_tip=tip))  # fmt: skip
     return plot.svg("The sorted times convolved with a step function", id="convolution")

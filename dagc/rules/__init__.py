@@ -5,6 +5,7 @@ from dagc.rules.consistency import Checked, Verdict, check
 from dagc.rules.features import Samples
 from dagc.rules.labels import classify_times, noise_of
 from dagc.rules.learn import Learned, learn, paths
+from dagc.rules.outliers import Outliers, Repeats
 from dagc.rules.text import FORMATS, Findings, render
 from dagc.rules.types import (
     Boundary,
@@ -21,6 +22,6 @@ from dagc.rules.types import (
 
 __all__ = [
     "FORMATS", "Accuracy", "Boundary", "Checked", "ClassAccuracy", "Classes", "Feature", "Findings", "Kind", "Learned",
-    "Node", "PerformanceClass", "Rule", "RuleSet", "Sample", "Samples", "Tree", "Verdict", "accuracy", "check",
-    "classify_times", "learn", "noise_of", "paths", "render",
+    "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet", "Sample", "Samples", "Tree", "Verdict",
+    "accuracy", "check", "classify_times", "learn", "noise_of", "paths", "render",
 ]  # fmt: skip

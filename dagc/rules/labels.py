@@ -14,6 +14,12 @@ used, `noise_of(noise, n)` for medians of n measurements. The boundary that miss
 classes are one, and again, until all that are left reach it. Two times that differ by one standard deviation of each
 change places in 24 % of repetitions, by less more often: such classes cannot be told apart.
 
+**Outliers.** Of the classes that are left, the smallest that has no more samples than chance may put there is joined
+with the one beside it that it differs from least, and again (`dagc.rules.outliers`). With few times the percentile
+leaves one or two peaks, and where these were outliers only one class is left. Then the times without those outliers
+are cut anew, if they were the fastest or slowest and more than three noise floors away; in the end they belong to the
+class next to them.
+
 **Several configurations.** Between transports times differ by far more than between orders; then only those differences
 are peaks, and the fastest class is everything that uses the right transport. So, beyond the seed, the fastest class is
 cut again in the same way, as long as it holds implementations of several configurations (`cut_again`).
@@ -22,12 +28,13 @@ cut again in the same way, as long as it holds implementations of several config
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
+from dagc.rules.outliers import Repeats, by_chance
 from dagc.rules.types import Boundary, Classes, PerformanceClass
 
 if TYPE_CHECKING:
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
 PERCENTILE = 98
 RADIUS = 0.005
 FEWEST_TO_CUT = 20
+OUTLYING = 3  # noise floors
 
 
 def noise_of(noise: float, measurements: float) -> float:
@@ -46,10 +54,13 @@ def noise_of(noise: float, measurements: float) -> float:
     return noise * math.sqrt((1 if measurements < 3 else math.pi / 2) / max(measurements, 1))
 
 
-def classify_times(times: Sequence[float], noise: float = math.nan, percentile: float = PERCENTILE) -> Classes:
+def classify_times(
+    times: Sequence[float], noise: float = math.nan, percentile: float = PERCENTILE, repeats: Repeats | None = None
+) -> Classes:
     """Cut times (any order, at least one) into classes.
 
-    `noise` is that of these times, see `noise_of`; NaN keeps every boundary. ValueError without times.
+    `noise` is that of these times, see `noise_of`; NaN keeps every boundary. `repeats` tells which classes are
+    outliers; without it, or without noise, none is. ValueError without times.
     """
     import numpy as np
 
@@ -58,34 +69,61 @@ def classify_times(times: Sequence[float], noise: float = math.nan, percentile: 
     ordered = np.sort(np.asarray(times, dtype=float))
     radius = max(1, round(RADIUS * len(ordered)))
     convolution = _convolve(ordered, radius)
-    found, threshold = _peaks(convolution, percentile)
-    peaks = [
-        Boundary(i + radius - 1, _middle(ordered, i + radius - 1), float(convolution[i]), prominence, math.nan)
-        for i, prominence in found
-    ]
     times = tuple(float(t) for t in ordered)
-    drawn, dropped = _above_noise(times, peaks, noise)
-    return Classes(
-        _classes(times, drawn), times, radius, tuple(float(c) for c in convolution), threshold, drawn, dropped, noise
+    dropped: dict[int, Boundary] = {}
+    lo, hi = 0, len(times)
+    while True:
+        peaks, threshold = _boundaries(ordered[lo:hi], lo, percentile)
+        drawn, more = _above_noise(times, peaks, noise, repeats)
+        dropped.update((b.position, b) for b in more)
+        found = Classes(
+            _classes(times, drawn), times, radius, tuple(float(c) for c in convolution), threshold, drawn, (), noise
+        )
+        last = lo, hi
+        lo, hi = _without_outliers(lo, hi, len(times), more, noise)
+        if drawn or (lo, hi) == last or hi - lo < FEWEST_TO_CUT:
+            return _with_dropped(found, dropped.values())
+
+
+def _without_outliers(lo: int, hi: int, count: int, dropped: Sequence[Boundary], noise: float) -> tuple[int, int]:
+    """Of the times from `lo` to `hi`, of `count`, those that are left without the outliers at both ends."""
+    for b in dropped:
+        if b.chance and b.step > OUTLYING * noise:
+            if b.position + 1 == b.samples:
+                lo = max(lo, b.position + 1)
+            elif count - b.position - 1 == b.samples:
+                hi = min(hi, b.position + 1)
+    return lo, hi
+
+
+def _with_dropped(found: Classes, dropped: Iterable[Boundary]) -> Classes:
+    """Each once, ascending, without those that were drawn in the end; with their heights among all times."""
+    drawn = {b.position for b in found.boundaries}
+    left = {b.position: _seen_in(found, b) for b in dropped if b.position not in drawn}
+    return replace(
+        found,
+        boundaries=tuple(_seen_in(found, b) for b in found.boundaries),
+        dropped=tuple(left[position] for position in sorted(left)),
     )
 
 
-def cut_again(found: Classes, groups: Sequence[Hashable], percentile: float = PERCENTILE) -> Classes:
+def cut_again(
+    found: Classes, groups: Sequence[Hashable], percentile: float = PERCENTILE, repeats: Repeats | None = None
+) -> Classes:
     """Cut the fastest class again while it holds several `groups` (one for each time, ascending) and many times.
 
     A boundary found so has its height in the convolution of all times, and its prominence among those that were cut.
     """
     drawn, dropped, count = list(found.boundaries), list(found.dropped), found.classes[0].count
     while count >= FEWEST_TO_CUT and len(set(groups[:count])) > 1:
-        again = classify_times(found.times[:count], found.noise, percentile)
+        again = classify_times(found.times[:count], found.noise, percentile, repeats and repeats.first(count))
         drawn += again.boundaries
         dropped += again.dropped
         if len(again.classes) == 1:
             break
         count = again.classes[0].count
-    kept, more = _above_noise(found.times, [_seen_in(found, b) for b in drawn], found.noise)
-    left = sorted([*(_seen_in(found, b) for b in dropped), *more], key=lambda b: b.position)
-    return replace(found, classes=_classes(found.times, kept), boundaries=kept, dropped=tuple(left))
+    kept, more = _above_noise(found.times, drawn, found.noise, repeats)
+    return _with_dropped(replace(found, classes=_classes(found.times, kept), boundaries=kept), [*dropped, *more])
 
 
 def _seen_in(found: Classes, boundary: Boundary) -> Boundary:
@@ -117,6 +155,17 @@ def _convolve(ordered: Floats, radius: int) -> Floats:
     return out
 
 
+def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Boundary], float]:
+    """Where a stretch of the times, which starts with the `first`-th of all, rises; and the least prominence."""
+    radius = max(1, round(RADIUS * len(ordered)))
+    convolution = _convolve(ordered, radius)
+    found, threshold = _peaks(convolution, percentile)
+    positions = [(i + radius - 1, float(convolution[i]), prominence) for i, prominence in found]
+    return [
+        Boundary(first + at, _middle(ordered, at), height, prominence, math.nan) for at, height, prominence in positions
+    ], threshold
+
+
 def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, float]], float]:
     """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed."""
     import numpy as np
@@ -133,17 +182,34 @@ def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, floa
 
 
 def _above_noise(
-    times: tuple[float, ...], peaks: list[Boundary], noise: float
+    times: tuple[float, ...], peaks: list[Boundary], noise: float, repeats: Repeats | None
 ) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
     """(drawn, dropped), both ascending, each with its step."""
     kept = sorted(peaks, key=lambda b: b.position)
     dropped: list[Boundary] = []
     while True:
-        edges = [0, *(b.position + 1 for b in kept), len(times)]
-        middles = [median(times[lo:hi]) for lo, hi in pairwise(edges)]
-        kept = [replace(b, step=middles[i + 1] / middles[i] - 1) for i, b in enumerate(kept)]
+        classes = _classes(times, kept)
+        kept = [
+            replace(b, step=above.median / below.median - 1)
+            for b, (below, above) in zip(kept, pairwise(classes), strict=True)
+        ]
         least = min(kept, key=lambda b: b.step, default=None)
-        if least is None or math.isnan(noise) or least.step >= noise:
+        if least is not None and not least.step < noise:  # NaN: the noise is not known
+            least = None if repeats is None or math.isnan(noise) else _of_outliers(times, kept, classes, repeats)
+        if least is None:
             return tuple(kept), tuple(sorted(dropped, key=lambda b: b.position))
-        kept.remove(least)
+        kept = [b for b in kept if b.position != least.position]
         dropped.append(least)
+
+
+def _of_outliers(
+    times: Sequence[float], boundaries: Sequence[Boundary], classes: Sequence[PerformanceClass], repeats: Repeats
+) -> Boundary | None:
+    """The boundary to drop for the smallest class that is no more than chance, None where there is none such."""
+    edges = [0, *(b.position + 1 for b in boundaries), len(times)]
+    for c in sorted(classes, key=lambda c: c.count) if boundaries else ():
+        chance = by_chance(times, edges[c.number], edges[c.number + 1], repeats)
+        if chance:
+            beside = min(boundaries[max(c.number - 1, 0) : c.number + 1], key=lambda b: b.step)
+            return replace(beside, samples=c.count, chance=chance)
+    return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dagc.rules.features import Samples
 from dagc.rules.imply import Implications
 from dagc.rules.labels import PERCENTILE, classify_times, cut_again, noise_of
+from dagc.rules.outliers import Outliers, Repeats
 from dagc.rules.tree import classify, train
 from dagc.rules.types import Classes, Feature, Rule, RuleSet, Sample, Tree
 from dagc.text import traversal_text
@@ -65,6 +66,7 @@ def learn(
     all_classes: bool = False,
     percentile: float = PERCENTILE,
     simplify: float = 0.0,
+    outliers: Outliers | None = None,
 ) -> Learned:
     """Rules that tell fast from slow samples.
 
@@ -72,6 +74,7 @@ def learn(
     below the noise of the times are not drawn, and the tree does not separate what only the noise may have put on the
     two sides of a boundary: it is wrong to give a sample a class only where its time is further from the range of that
     class than the noise. Where the noise is not known (NaN), every boundary is drawn and every other class is wrong.
+    Classes that may be outliers are not drawn either; `outliers` says how many to expect (None: assumed, not counted).
     A fastest class that holds several configurations is cut again. `all_classes`: nothing of this, all as in the seed.
     `simplify` makes the tree smaller: each leaf must lower its error by that much (0.002 is a readable tree).
     The order of the samples does not matter. ValueError without samples.
@@ -84,9 +87,10 @@ def learn(
     if not chosen:
         raise ValueError("no samples")
     floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in chosen))
-    classes = classify_times([s.seconds for s in chosen], floor, percentile)
+    repeats = Repeats(tuple(s.measurements for s in chosen), outliers or Outliers((), noise))
+    classes = classify_times([s.seconds for s in chosen], floor, percentile, repeats)
     if not all_classes:
-        classes = cut_again(classes, [s.configuration for s in chosen], percentile)
+        classes = cut_again(classes, [s.configuration for s in chosen], percentile, repeats)
     labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
     table = Samples.of(chosen)
     features, answers = table.features()

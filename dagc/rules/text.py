@@ -67,12 +67,18 @@ def _noise_lines(classes: Classes) -> Iterable[str]:
     else:
         yield f"Noise floor of these times: {percent(classes.noise)}."
     for b in classes.dropped:
-        yield (
-            f"Boundary at {duration(b.seconds)} not drawn: the classes beside it would differ by {percent(b.step)}, "
-            "which is below the noise floor."
-        )
+        yield f"Boundary at {duration(b.seconds)} not drawn: {_why_dropped(b)}."
     if len(classes.classes) == 1:
         yield "Only one class: no boundary is above the noise, so there are no rules to tell apart fast from slow."
+
+
+def _why_dropped(b: Boundary) -> str:
+    if b.chance:
+        return (
+            f"a class beside it would have {_implementations(b.samples)}, and noise and outliers may put up to "
+            f"{b.chance} there; more measurements would tell"
+        )
+    return f"the classes beside it would differ by {percent(b.step)}, which is below the noise floor"
 
 
 def _tree_line(learned: Learned) -> str:
@@ -238,7 +244,7 @@ def _number(value: float) -> float | None:
 def _boundary(b: Boundary) -> dict[str, Any]:
     return {
         "position": b.position, "seconds": b.seconds, "height": b.height, "prominence": b.prominence,
-        "step": _number(b.step),
+        "step": _number(b.step), "samples": b.samples, "chance": b.chance,
     }  # fmt: skip
 
 

@@ -33,6 +33,8 @@ class Boundary:
     prominence  of the peak, in seconds
     step        median of the class above over median of the class below, minus 1: what is compared with the noise.
                 Of a drawn boundary between the classes as drawn, of a dropped one when it was dropped
+    samples     of the class beside it that may be chance, when it was dropped for that; else 0
+    chance      how many samples chance may have put into that class; else 0
     """
 
     position: int
@@ -40,6 +42,13 @@ class Boundary:
     height: float
     prominence: float
     step: float
+    samples: int = 0
+    chance: int = 0
+
+    @property
+    def why_dropped(self) -> str:
+        """What a dropped boundary missed, in a few words."""
+        return "may be chance" if self.chance else "below the noise floor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Classes:
     convolution   its value after times[radius - 1], times[radius], ...: len(times) - 2 * radius + 1 values, in seconds
     threshold     prominence that a peak must exceed (98th percentile)
     boundaries    drawn, ascending; one less than there are classes
-    dropped       above the threshold too, but below the noise floor
+    dropped       above the threshold too, but below the noise floor, or beside a class that may be chance
     noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped)
     """
 
