@@ -201,12 +201,12 @@ def markdown(found: dict[str, Any]) -> str:
         f"{about}. {found['seeds']} seeds: mean, and standard deviation in brackets.",
         f"Noise floor of one measurement {100 * noise:.1f} %; widths of classes are in such noise floors.",
         "`random labels`: accuracy of as many labels of each class, drawn by lot. `within noise`: accuracy with ranges",
-        "that are wider by the noise of the times on both sides. `far off`: share that lies further than three noise floors",
-        "of one measurement from the range. `one class`: share of seeds with a single class, and so without rules.\n",
+        "that are wider by the noise of the times on both sides. `far off`: share further than three noise floors of one",
+        "measurement from that range. `one class`: share of seeds with a single class, and so without rules.\n",
     ]
     columns = (
-        "strategy, measurements, accuracy, paper, random labels, within noise, far off, classes, one class, mean width, "
-        "widest, leaves"
+        "strategy, measurements, accuracy, paper, random labels, within noise, far off, classes, one class, "
+        "mean width, widest, leaves"
     )
     for labels in LABELS:
         out += [f"Labels: {labels}\n", f"| {columns.replace(', ', ' | ')} |", "|" + "---|" * len(columns.split(", "))]
@@ -222,7 +222,8 @@ def markdown(found: dict[str, Any]) -> str:
 def row(name: str, key: str, f: dict[str, float], deviation: str, paper: object, noise: float) -> str:
     cells = [
         name, key, f"**{f['accuracy']:.3f}**{deviation}", paper, f"{f['chance']:.3f}", f"{f['tolerant']:.3f}",
-        f"{f['far']:.4f}", f"{f['classes']:.1f}", f"{f['one_class']:.2f}", f"{f['width'] / noise:.1f}", f"{f['widest'] / noise:.1f}", f"{f['leaves']:.0f}",
+        f"{f['far']:.4f}", f"{f['classes']:.1f}", f"{f['one_class']:.2f}",
+        f"{f['width'] / noise:.1f}", f"{f['widest'] / noise:.1f}", f"{f['leaves']:.0f}",
     ]  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
