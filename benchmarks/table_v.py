@@ -201,8 +201,8 @@ def markdown(found: dict[str, Any]) -> str:
         f"{about}. {found['seeds']} seeds: mean, and standard deviation in brackets.",
         f"Noise floor of one measurement {100 * noise:.1f} %; widths of classes are in such noise floors.",
         "`random labels`: accuracy of as many labels of each class, drawn by lot. `within noise`: accuracy with ranges",
-        "that are wider by the noise of the times on both sides. `far off`: share further than three noise floors of one",
-        "measurement from that range. `one class`: share of seeds with a single class, and so without rules.\n",
+        "that are wider by the noise of the times on both sides. `far off`: share further than three noise floors",
+        "(of one measurement) from that range. `one class`: share of seeds with one class only, and so no rules.\n",
     ]
     columns = (
         "strategy, measurements, accuracy, paper, random labels, within noise, far off, classes, one class, "

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dagc.graph import Graph
 from dagc.results import Configuration
-from dagc.rules import Learned, Sample, learn
+from dagc.rules import Learned, Outliers, Sample, learn
 from dagc.space import Space
 from dagc.text import parse_traversal
 from dagc.traversal import Traversal
@@ -37,7 +37,13 @@ def h200_samples() -> tuple[Sample, ...]:
 @cache
 def h200_learned() -> Learned:
     """Learned from all 2036."""
-    return learn(h200_samples(), h200_results().noise)
+    return learn(h200_samples(), h200_results().noise, outliers=h200_outliers())
+
+
+@cache
+def h200_outliers() -> Outliers:
+    """As counted in the five passes."""
+    return Outliers.of((i.times() for i in h200_results().implementations), h200_results().noise)
 
 
 @st.composite

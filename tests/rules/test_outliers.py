@@ -15,7 +15,7 @@ from dagc.rules.features import Samples
 from dagc.rules.outliers import by_chance, most_by_chance
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
-from tests.rules.samples import h200_samples, samples_of
+from tests.rules.samples import h200_outliers, h200_samples, samples_of
 
 NOISE = 0.01
 
@@ -133,7 +133,7 @@ def test_medians_are_rarely_outliers(measurements: int, share: float) -> None:
 
 def test_medians_drawn_from_recorded_passes_follow_the_share_of_medians() -> None:
     """Medians of three passes drawn from all deviations of the H200 data: as many outliers as is said."""
-    outliers = Outliers.of((i.times() for i in h200_results().implementations), h200_results().noise)
+    outliers = h200_outliers()
     random = Random(8)
     drawn = [median(random.choices(outliers.deviations, k=3)) for _ in range(40_000)]
     for deviation in (0.03, 0.05, 0.08):
@@ -144,7 +144,7 @@ def test_medians_drawn_from_recorded_passes_follow_the_share_of_medians() -> Non
 def test_single_passes_of_the_h200_data_have_no_class_of_outliers_only() -> None:
     """Most members of every class belong there, by the medians of their passes and within the noise."""
     results, whole = h200_results(), h200_samples()
-    outliers = Outliers.of((i.times() for i in results.implementations), results.noise)
+    outliers = h200_outliers()
     usual = {s.traversal: s.seconds for s in whole}
     lost = {True: 0, False: 0}
     for seed in range(6):
