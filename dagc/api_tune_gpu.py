@@ -57,6 +57,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     from dagc.api_tune_counts import collect
     from dagc.plan import Target
     from dagc.rational.counted import fit_counts
+    from dagc.run.profile import METRICS
     from dagc.tune.legal import op_of
 
     if ready.plan.chosen.target is not Target.CUDA:
@@ -71,7 +72,8 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
         if unit.op not in ops:
             continue
         op = op_of(ready.plan.graph, unit)
-        launches = [launch_of(ready, s) for s in samples if s.op == unit.op and not s.failure]
+        whole = [s for s in samples if s.op == unit.op and set(METRICS.values()) <= set(s.counts)]
+        launches = [launch_of(ready, s) for s in whole]
         try:
             fits[unit.op] = fit_counts(ready.plan.program, op, launches, seed=seed)
         except UsageError as error:

@@ -35,7 +35,7 @@ POOR = 0.05  # an error from which a function of the higher degree is grown, of 
 MOST = 4
 SECTOR, SECTORS_PER_LINE = 32, 4  # bytes of a sector
 
-# name -> (unit, meaning, from the counters of a launch and its warps with work)
+# name -> (unit, meaning)
 COUNTS: dict[str, tuple[str, str]] = {
     "instructions": ("instructions", "of a warp that has work"),
     "requests": ("instructions", "that go to memory, of a warp that has work"),
@@ -45,7 +45,7 @@ COUNTS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One counted launch: per-rank scalars, block, and counts by name (`dagc.run.profile.METRICS`)."""
+    """One counted launch: per-rank scalars (the whole ones), block, and counts by name (`dagc.run.profile.METRICS`)."""
 
     scalars: Mapping[str, int]
     block: tuple[int, int, int]
@@ -78,7 +78,7 @@ def fit_counts(program: Program, op: KernelOp, launches: Sequence[Launch], *, se
         "shape", geometry.parameters(), tuple(geometry.b.body), "active_warps", "warps", "geometry of the launch"
     )
     sizes = [p.name for p in shape.parameters if p.kind is Kind.DATA]
-    sizes += sorted(_scalars_of(op) - set(sizes))
+    sizes += sorted(n for n in _scalars_of(op) - set(sizes) if all(n in at.scalars for at in launches))
     known: dict[str, Any] = {n: np.array([int(at.scalars[n]) for at in launches]) for n in sizes}
     for i, axis in enumerate("xyz"):
         known[f"blockDim_{axis}"] = np.array([at.block[i] for at in launches])
@@ -167,7 +167,7 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
 
 def counted_program(program: Program, op: KernelOp, fits: Mapping[str, Fitted], barriers: int = 0) -> RationalProgram:
     """MWP-CWP for a launch of `op`, its counts those of `fit_counts`: cycles, in the program's scalars, the block and
-    the registers of a thread, the limits of the GPU and MACHINE."""
+    the registers of a thread, the limits of the GPU and MACHINE. `barriers`: of a warp, which no counter tells."""
     g = Geometry(program, op)
     g.place()
     for name, found in fits.items():

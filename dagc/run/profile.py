@@ -17,18 +17,13 @@ from pathlib import Path
 from dagc.errors import MissingTool, RunFailed, UsageError
 from dagc.run.tuning import PlannedPoint, Timing, measure
 
-# ncu's name -> ours. Sums over the GPU, of one launch.
+# ncu's name -> ours: what the fitted model wants. Sums over the GPU, of one launch; each more may cost a repetition.
 METRICS = {
     "smsp__inst_executed.sum": "instructions",
-    "smsp__warps_launched.sum": "warps",
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": "load_requests",
     "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": "store_requests",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "load_sectors",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "store_sectors",
-    "l1tex__data_pipe_lsu_wavefronts.sum": "wavefronts",
-    "lts__t_sectors_srcunit_tex.sum": "l2_sectors",
-    "dram__bytes.sum": "memory_bytes",
-    "launch__registers_per_thread": "registers",
 }
 NO_NCU_MEND = "install Nsight Compute (it comes with the CUDA toolkit), or name its ncu in DAGC_NCU"
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import numpy as np
+
 from dagc.errors import UsageError
 from dagc.rational.fit import sample_points
 from dagc.tune.types import Point, Settings, Unit
@@ -33,9 +35,8 @@ def sizes_to_count(points: Sequence[Point], seed: int, n: int = SIZES) -> tuple[
     largest = max(_product(p.params) for p in points)
     names = list(ranges)
 
-    def keep(rows):  # type: ignore[no-untyped-def]
-        product = rows.astype(float).prod(axis=1)
-        return product <= largest
+    def keep(rows: np.ndarray) -> np.ndarray:
+        return np.asarray(rows.astype(float).prod(axis=1) <= largest)
 
     for wanted in range(n, 0, -1):
         try:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dagc.graph import Graph
+from dagc.rational.access import NotUnderstood
 from dagc.rational.fit import Fitted
 from dagc.rational.hardware import Hardware
+from dagc.rational.model_input import read_accesses
 from dagc.rational.mwp_cwp import machine_values, op_program
 from dagc.rational.mwp_cwp import why as mwp_cwp_why
 from dagc.rational.program import RationalProgram, specialise
@@ -32,8 +34,16 @@ def whole_model(graph: Graph, unit: Unit, method: str, fits: Mapping[str, Fitted
     if fits:
         from dagc.rational.counted import counted_program
 
-        return counted_program(graph.program, op, fits)
+        return counted_program(graph.program, op, fits, _barriers(graph, unit))
     return op_program(graph.program, op)
+
+
+def _barriers(graph: Graph, unit: Unit) -> int:
+    """Of the kernel's text; 0 where it cannot be read."""
+    try:
+        return read_accesses(graph.program, op_of(graph, unit)).barriers
+    except NotUnderstood:
+        return 0
 
 
 def ranking_model(

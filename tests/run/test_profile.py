@@ -15,18 +15,18 @@ from dagc.toolchain import find_nvcc
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"
 LINES = """==PROF== Connected to process 7
-"ID","Kernel Name","smsp__inst_executed.sum","smsp__warps_launched.sum","dram__bytes.sum"
-"","","inst","warp","byte"
+"ID","Kernel Name","smsp__inst_executed.sum","l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum","dram__bytes.sum"
+"","","inst","request","byte"
 "0","gemm","1,234","56","7.5"
-"1","gemm","2468","112","n/a"
+"1","gemm","2468","n/a","8"
 ==PROF== Disconnected
 """
 
 
 def test_lines_of_launches_without_the_units():
     first, second = read_counts(LINES)
-    assert first == {"instructions": 1234.0, "warps": 56.0, "memory_bytes": 7.5}
-    assert second == {"instructions": 2468.0, "warps": 112.0}
+    assert first == {"instructions": 1234.0, "load_requests": 56.0}
+    assert second == {"instructions": 2468.0}
 
 
 def test_nothing_counted():

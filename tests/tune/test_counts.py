@@ -1,0 +1,131 @@
+"""From recorded counters to a ranking, as `dagc tune --method rational` goes; only the profiler is absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tune.counters_csv import read_counters
+from dagc import api, api_tune_cells, api_tune_counts
+from dagc.api_tune import TuneOptions, tune
+from dagc.api_tune_use import choosers_of
+from dagc.rational.counted import fit_counts
+from dagc.rational.hardware import load_hardware
+from dagc.tune.choose import unit_chooser
+from dagc.tune.collect import settings_to_count, sizes_to_count
+from dagc.tune.legal import legal_settings, op_of, units
+from dagc.tune.types import Point
+from tests.tune.oracle import ROOT
+
+SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
+COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
+
+
+def test_sample_sizes_lie_in_the_ranges_and_are_not_all_powers_of_two() -> None:
+    asked = (Point.of({"NI": 256, "NJ": 8192}), Point.of({"NI": 2048, "NJ": 64}))
+    found = sizes_to_count(asked, seed=0, n=9)
+    assert len(set(found)) == 9
+    for point in found:
+        sizes = dict(point.params)
+        assert 256 <= sizes["NI"] <= 2048
+        assert 64 <= sizes["NJ"] <= 8192
+        assert sizes["NI"] * sizes["NJ"] <= 256 * 8192
+    assert sum(v & (v - 1) == 0 for p in found for _, v in p.params) < 9
+
+
+def test_one_size_is_varied() -> None:
+    found = sizes_to_count((Point.of({"N": 100}),), seed=1, n=5)
+    assert len(found) == 5
+    assert all(50 <= dict(p.params)["N"] <= 200 for p in found)
+
+
+def test_settings_have_every_number_of_lanes() -> None:
+    import random
+
+    graph = api.load_graph(SYRK)
+    (unit,) = units(graph)
+    legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    drawn = settings_to_count(unit, legal, random.Random(0), 8)
+    assert len(set(drawn)) == 8
+    assert set(drawn) <= set(legal)
+    assert {min(32, dict(s)["bx"]) for s in drawn} == {1, 2, 4, 8, 16, 32}
+
+
+def test_the_plan_counts_the_named_ops_only() -> None:
+    made = api_tune_cells.plan(ROOT / "samples" / "polybench" / "2mm.dag", sizes="NI=NJ=NK=NL=64,128", target="host")
+    _, wanted = api_tune_counts.sample_plan(made, ("d",), 3, 4)
+    assert [w.op for w in wanted] == ["d"] * 3
+    assert all(len(w.settings) == 4 for w in wanted)
+
+
+def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
+    """SYRK reads a column of A with its lanes along x: on an H200 32 x 8 takes twice as long as blocks of 8 columns."""
+    graph = api.load_graph(SYRK)
+    (unit,) = units(graph)
+    fits = fit_counts(graph.program, op_of(graph, unit), read_counters(COUNTERS)["syrk", "syrk"])
+    legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    chooser = unit_chooser(graph, unit, legal, load_hardware("h200"), method="rational", fits=fits)
+    times = chooser.times({"ni": 1024, "nj": 1024})
+    default = times[0]
+    narrow = min(t for t, s in zip(times, chooser.settings, strict=True) if dict(s)["bx"] == 8)
+    assert chooser.settings[0] == unit.default
+    assert narrow < default
+    assert chooser.why({"ni": 1024, "nj": 1024}, 0) in ("memory", "memory bandwidth", "latency")
+
+
+def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Path) -> None:
+    """Without a GPU the counts are the text's; the file takes fitted ones all the same."""
+    from dagc.tune.records import TuneRecords, load_tuned
+
+    tuned = tmp_path / "tuned.db"
+    tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
+    kept = load_tuned(tuned)
+    assert kept.choosers["syrk"]["method"] == "rational"
+    assert kept.choosers["syrk"]["fits"] == {}
+    assert kept.choosers["syrk"]["hardware"]["arch"] == "sm_90"
+    graph = api.load_graph(SYRK)
+    (unit,) = units(graph)
+    fits = fit_counts(graph.program, op_of(graph, unit), read_counters(COUNTERS)["syrk", "syrk"])
+    with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
+        found = {name: f.to_json() for name, f in fits.items()}
+        records.set_chooser("syrk", {**kept.choosers["syrk"], "fits": found})
+    (chooser,) = choosers_of(graph, tuned)
+    legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    hardware = load_hardware("h200")
+    fresh = unit_chooser(graph, unit, legal, hardware, method="rational", fits=fits, registers=32)
+    assert chooser.times({"ni": 700, "nj": 900}) == fresh.times({"ni": 700, "nj": 900})
+
+
+def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:
+    from dagc.errors import UsageError
+    from dagc.tune.records import TuneRecords, load_tuned
+
+    tuned = tmp_path / "tuned.db"
+    tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
+    kept = load_tuned(tuned)
+    with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
+        records.set_chooser("syrk", {**kept.choosers["syrk"], "fits": {"requests": {"names": ["ni"]}}})
+    with pytest.raises(UsageError, match="a fitted count is damaged"):
+        choosers_of(api.load_graph(SYRK), tuned)
+
+
+def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dagc.devices import GPU
+    from dagc.errors import UsageError
+
+    tuned = tmp_path / "tuned.db"
+    tune(SYRK, tuned, TuneOptions(sizes="NI=NJ=300", target="cuda", arch="sm_90", gpu="h200", top=0))
+    graph = api.load_graph(SYRK)
+    for name, refused in (("NVIDIA H200", False), ("NVIDIA H100 PCIe", True)):
+        here = (GPU(name, "9.0", 1 << 30, "580"),)
+        monkeypatch.setattr("dagc.devices.gpus", lambda here=here: here)
+        if refused:
+            with pytest.raises(UsageError, match="tuned for NVIDIA H200, this machine has NVIDIA H100 PCIe"):
+                choosers_of(graph, tuned, "sm_90")
+        else:
+            assert choosers_of(graph, tuned, "sm_90")
+    with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):
+        choosers_of(graph, tuned, "sm_80")
