@@ -1,7 +1,7 @@
 """Which classes are no more than chance: how many samples noise and outliers may put where they do not belong.
 
 Single measurements have long tails: in 33 recordings on H200s with repeated measurements, 2 to 20 % (median 6 %) lie
-further than three noise floors from the median of their implementation; none of these 70 000 lies further than half of
+further than three noise floors from the median of their implementation; none of these 61 000 lies further than half of
 it. In sorted times such outliers look like a class, far above the noise floor, but no implementation belongs there.
 
 So a class needs more samples than chance would put there. A sample of time t gets into a slower class that begins at T
