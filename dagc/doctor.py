@@ -15,6 +15,7 @@ from dagc.devices import gpus
 from dagc.errors import MissingTool, UsageError
 from dagc.run.mpi_env import cores
 from dagc.run.mpi_query import takes_device_pointers
+from dagc.run.profile import NO_NCU_MEND, find_ncu
 from dagc.run.target import choose_target
 from dagc.toolchain import (
     NO_CXX_MEND,
@@ -164,10 +165,20 @@ def _devices() -> list[Fact]:
     cost = "programs run on the host target only"
     if not found:
         return [Fact("GPU", False, "", cost, "a CUDA device and its driver; --target cuda --no-build needs neither")]
-    return [
+    lines = [
         Fact(f"GPU {i}", True, f"{gpu.name}, {gpu.arch}, {gpu.memory >> 30} GiB, driver {gpu.driver}")
         for i, gpu in enumerate(found)
     ]
+    return [*lines, _ncu()]
+
+
+def _ncu() -> Fact:
+    cost = "dagc tune --method rational reads its counts from the kernel's text, not from hardware counters"
+    try:
+        found = find_ncu()
+    except UsageError as error:
+        return Fact("ncu", False, error.message, cost, error.mend)
+    return Fact("ncu", found is not None, "" if found is None else str(found), cost, NO_NCU_MEND)
 
 
 def _packages() -> list[Fact]:
