@@ -80,13 +80,21 @@ def integer_terms(draw: st.DrawFn, names: tuple[str, ...], depth: int = 2, wild:
             return Term(sp.Max(a.expr, b.expr), lambda v: max(a.value(v), b.value(v)))
         case "piecewise":
             test = draw(conditions(names, wild=wild))
-            expr = sp.Piecewise((a.expr, test.expr), (b.expr, True))
+            expr = _piecewise(a.expr, test.expr, b.expr)
             return Term(expr, lambda v: a.value(v) if test.value(v) else b.value(v))
         case rounding:
             below = b if wild and b.expr != 0 else _constant(draw(st.integers(1, 12)))
             if rounding == "floor":
                 return Term(sp.floor(a.expr / below.expr), lambda v: a.value(v) // below.value(v))
             return Term(sp.ceiling(a.expr / below.expr), lambda v: -(-a.value(v) // below.value(v)))
+
+
+def _piecewise(then: sp.Expr, test: sp.Basic, other: sp.Expr) -> sp.Expr:
+    """SymPy rewrites some comparisons of reals back and forth without end: such a one is not simplified."""
+    try:
+        return sp.Piecewise((then, test), (other, True))
+    except RecursionError:
+        return sp.Piecewise((then, test), (other, True), evaluate=False)
 
 
 def _constant(value: int) -> Term:
@@ -180,7 +188,7 @@ def _real_terms(draw: st.DrawFn, names: dict[str, Number], depth: int = 3) -> sp
         case "max":
             return sp.Max(a, b)
         case _:
-            return sp.Piecewise((a, a < b), (b, True))
+            return _piecewise(a, a < b, b)
 
 
 @st.composite
