@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.api_tune_build import UNKNOWN, resources_of
 from dagc.api_tune_cells import (
     DEFAULT_FLUSH,
     AtPoint,
@@ -25,6 +26,7 @@ from dagc.api_tune_selectors import Asked, asked_of, learn
 from dagc.errors import UsageError
 
 if TYPE_CHECKING:
+    from dagc.run.ptxas import Resources
     from dagc.select.selector import Selector
     from dagc.tune.types import Cell, Point, Settings, Unit
 
@@ -130,13 +132,13 @@ def tune(
             made = ready.plan
         else:
             ready = Prepared(made, Path(), {p: at_point(made, p, Path(temporary)) for p in made.points})
-        registers = _registers(ready.library) if made.chosen.target.value == "cuda" and top else {}
+        resources = resources_of(made, Path(temporary)) if made.chosen.target.value == "cuda" else {}
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = fitted_counts(ready, counting, Path(temporary), options.seed) if counting and top else NOT_COUNTED
         ready.notes += [*notes, *counted.notes]
-        choosers = {u.op: _chooser(ready, u, hardware, registers, (), asked[u.op].method, counted) for u in made.units}
+        choosers = {u.op: _chooser(ready, u, hardware, resources, (), asked[u.op].method, counted) for u in made.units}
         wanted = _wanted(ready, choosers, asked, options, top)
-        return _measured(ready, asked, counted, wanted, hardware, registers, options, output, progress)
+        return _measured(ready, asked, counted, wanted, hardware, resources, options, output, progress)
 
 
 def _can_run(made: Plan) -> bool:
@@ -156,38 +158,21 @@ def _grade(made: Plan, cells: int, counted: Counted) -> str:
     return "with a GPU: the model's best were measured" if cells else "without measurement: by the model alone"
 
 
-def _registers(library: Path) -> dict[str, int]:
-    """Registers of a thread by kernel function, as cuobjdump says; empty where it is not there."""
-    import re
-    import shutil
-    import subprocess
-
-    from dagc.toolchain import find_nvcc
-
-    nvcc = find_nvcc()
-    tool = shutil.which("cuobjdump") or (str(Path(nvcc.path).with_name("cuobjdump")) if nvcc else None)
-    if tool is None or not Path(tool).exists():
-        return {}
-    done = subprocess.run([tool, "-res-usage", str(library)], capture_output=True, text=True, check=False, timeout=60)
-    found = re.findall(r"Function (\w+):\s*\n\s*REG:(\d+)", done.stdout)
-    return {name: int(number) for name, number in found}
-
-
 def _chooser(
     ready: Prepared,
     unit: Unit,
     hardware: Any,
-    registers: Mapping[str, int],
+    resources: Mapping[str, Resources],
     anchors: Sequence[tuple[Mapping[str, int], Settings]],
     method: str,
     counted: Counted | None = None,
     selector: Selector | None = None,
 ) -> Any:
-    from dagc.tune.choose import DEFAULT_REGISTERS, unit_chooser
+    from dagc.tune.choose import unit_chooser
 
-    made = ready.plan
+    made, taken = ready.plan, resources.get(unit.op, UNKNOWN)
     return unit_chooser(
-        made.graph, unit, made.settings[unit.op], hardware, registers=registers.get(unit.kernel, DEFAULT_REGISTERS),
+        made.graph, unit, made.settings[unit.op], hardware, registers=taken.registers, shared=taken.shared,
         anchors=anchors, method=method, fits=counted.fits.get(unit.op) if counted is not None else None,
         selector=selector,
     )  # fmt: skip
@@ -228,7 +213,7 @@ def _measured(
     counted: Counted,
     wanted: Sequence[Wanted],
     hardware: Any,
-    registers: Mapping[str, int],
+    resources: Mapping[str, Resources],
     options: TuneOptions,
     output: str | Path | None,
     progress: Callable[[int, int, str], None] | None,
@@ -273,7 +258,7 @@ def _measured(
         seconds = time.monotonic() - began
         learned = {u.op: learn(ready, u, asked[u.op], cells, options.seed) for u in made.units}
         final = {
-            u.op: _final(ready, u, hardware, registers, cells, asked[u.op], counted, learned[u.op].selector)
+            u.op: _final(ready, u, hardware, resources, cells, asked[u.op], counted, learned[u.op].selector)
             for u in made.units
         }
         if records is not None:
@@ -284,7 +269,7 @@ def _measured(
                 records.set_fact(f"counts {op}", samples)
             for unit in made.units:
                 records.set_chooser(
-                    unit.op, _kept(final[unit.op], asked[unit.op], counted, registers.get(unit.kernel), hardware)
+                    unit.op, _kept(final[unit.op], asked[unit.op], counted, resources.get(unit.op, UNKNOWN), hardware)
                 )
     lines = tuple(_line(ready, u, p, final[u.op], cells) for u in made.units for p in made.points)
     notes = list(ready.notes) + [f"{c.op}: {c.note}" for c in final.values() if c.note]
@@ -330,7 +315,7 @@ def _best(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
 
 
 def _final(
-    ready: Prepared, unit: Unit, hardware: Any, registers: Mapping[str, int], cells: Mapping[Any, Cell],
+    ready: Prepared, unit: Unit, hardware: Any, resources: Mapping[str, Resources], cells: Mapping[Any, Cell],
     asked: Asked, counted: Counted, selector: Selector | None,
 ) -> Any:  # fmt: skip
     """The chooser with what was measured and learned."""
@@ -339,7 +324,7 @@ def _final(
         best = _best(cells, unit.op, point)
         if best is not None:
             anchors.append((_integers(ready.at[point]), best.settings))
-    return _chooser(ready, unit, hardware, registers, anchors, asked.method, counted, selector)
+    return _chooser(ready, unit, hardware, resources, anchors, asked.method, counted, selector)
 
 
 def _line(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell]) -> Line:
@@ -359,12 +344,11 @@ def _line(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mappin
     )  # fmt: skip
 
 
-def _kept(chooser: Any, asked: Asked, counted: Counted, registers: int | None, hardware: Any) -> dict[str, Any]:
+def _kept(chooser: Any, asked: Asked, counted: Counted, taken: Resources, hardware: Any) -> dict[str, Any]:
     """A chooser as the file keeps it: what it takes to make it again from the program's text."""
-    from dagc.tune.choose import DEFAULT_REGISTERS
-
     return {
-        "method": asked.method, "hardware": hardware.table(), "registers": registers or DEFAULT_REGISTERS,
+        "method": asked.method, "hardware": hardware.table(), "registers": taken.registers,
+        "shared": taken.shared,
         "fits": {name: found.to_json() for name, found in counted.fits.get(chooser.op, {}).items()},
         "settings": [dict(s) for s in chooser.settings], "data": list(chooser.data),
         "anchors": [{"data": list(a.data), "chosen": a.chosen} for a in chooser.anchors],

@@ -7,23 +7,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import api
+from dagc.run.ptxas import Resources
 
 if TYPE_CHECKING:
     from dagc.api_tune_cells import Plan
+    from dagc.compiled import Compiled
     from dagc.errors import BuildFailed
     from dagc.tune.types import Unit
 
 
+UNKNOWN = Resources(registers=32)
+
+
 def build(made: Plan, folder: Path) -> Path:
     """The runner library with the launch parameters of all units open."""
+    directory = folder / "program"
+    return api._build(directory, _emitted(made, directory).plan, "runner")
+
+
+def _emitted(made: Plan, directory: Path) -> Compiled:
     from dagc.space import Space
 
-    directory = folder / "program"
     opened = tuple(t for u in made.units for t in u.tunables)
-    done = api.compile_traversal(
+    return api.compile_traversal(
         made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=opened
     )
-    return api._build(directory, done.plan, "runner")
+
+
+def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
+    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most.
+
+    An op is left out where there is no nvcc, or it does not say.
+    """
+    from dagc.run.ptxas import kernel_resources
+
+    directory = folder / "resources"
+    _emitted(made, directory)
+    found = kernel_resources(directory / "kernels.cu", made.chosen.arch)
+    out = {}
+    for unit in made.units:
+        own = [r for name, r in found.items() if name == unit.kernel or name.startswith(f"{unit.kernel}_")]
+        if own:
+            out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own))
+    return out
 
 
 def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]]:

@@ -41,6 +41,7 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
                 settings,
                 _hardware_of(kept, tuned_path),
                 registers=kept["registers"],
+                shared=kept.get("shared", 0),
                 anchors=anchors,
                 method=kept["method"],
                 fits=_fits_of(kept, tuned_path),

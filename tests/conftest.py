@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 Compare = Callable[[Path, str], None]
+
+# A busy machine makes no test wrong.
+settings.register_profile("dagc", deadline=None)
+settings.load_profile("dagc")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -165,10 +165,12 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
     return replace(found, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
 
 
-def counted_program(program: Program, op: KernelOp, fits: Mapping[str, Fitted], barriers: int = 0) -> RationalProgram:
+def counted_program(
+    program: Program, op: KernelOp, fits: Mapping[str, Fitted], barriers: int = 0, *, shared: int = 0
+) -> RationalProgram:
     """MWP-CWP for a launch of `op`, its counts those of `fit_counts`: cycles, in the program's scalars, the block and
     the registers of a thread, the limits of the GPU and MACHINE. `barriers`: of a warp, which no counter tells."""
-    g = Geometry(program, op)
+    g = Geometry(program, op, shared=shared)
     g.place()
     for name, found in fits.items():
         g.b.body += found.program(f"fit_{name}", program=BLOCK).body

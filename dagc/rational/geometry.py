@@ -18,11 +18,14 @@ from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgr
 from dagc.sym import Const, Var, substitute
 
 WARP = 32
+SHARED_UNIT = 128  # bytes
 HARDWARE = {
     "multiprocessors": ("", "SMs of the GPU"),
     "max_threads_per_multiprocessor": ("threads", "resident on an SM"),
     "max_blocks_per_multiprocessor": ("blocks", "resident on an SM"),
     "registers_per_multiprocessor": ("registers", "of 32 bits"),
+    "shared_per_multiprocessor": ("bytes", "of shared memory of an SM"),
+    "shared_reserved_per_block": ("bytes", "of shared memory that each block costs besides"),
     "l1_bytes": ("bytes", "of the L1 cache that loads can use"),
 }
 MEANINGS = {
@@ -78,10 +81,10 @@ def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
 class Geometry:
     """Of one op. `place` writes the assignments and makes the attributes that hang on the block."""
 
-    def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False) -> None:
-        """`one_thread`: one thread of each block works."""
+    def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False, shared: int = 0) -> None:
+        """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block."""
         self.b = Builder()
-        self.one_thread = one_thread
+        self.one_thread, self.shared = one_thread, shared
         self.kernel, self.impl = kernel_of(program, op)
         self.sizes = sizes_of(program, op)
         self.bx, self.by = symbol("blockDim_x"), symbol("blockDim_y")
@@ -162,7 +165,7 @@ class Geometry:
         return sp.Piecewise((wide, bx >= WARP), (narrow, True))
 
     def _resident(self, threads: sp.Expr, warps: sp.Expr) -> sp.Expr:
-        """Blocks on an SM at a time, by threads, blocks and registers."""
+        """Blocks on an SM at a time, by threads, blocks, registers and shared memory."""
         registers = symbol("registers")
         allocated = self.b.let(
             "warp_registers",
@@ -173,7 +176,12 @@ class Geometry:
         )
         by_threads = int_div(symbol("max_threads_per_multiprocessor"), WARP * warps)
         by_registers = int_div(symbol("registers_per_multiprocessor"), allocated * warps)
-        most = sp.Min(symbol("max_blocks_per_multiprocessor"), by_threads, by_registers)
+        limits = [symbol("max_blocks_per_multiprocessor"), by_threads, by_registers]
+        if self.shared:
+            taken = SHARED_UNIT * ceil_div(self.shared + symbol("shared_reserved_per_block"), sp.Integer(SHARED_UNIT))
+            block = self.b.let("block_shared", taken, "bytes", "of shared memory a block is given", integer=True)
+            limits.append(int_div(symbol("shared_per_multiprocessor"), block))
+        most = sp.Min(*limits)
         return self.b.let("resident", sp.Max(1, most), "blocks", "an SM holds at a time", integer=True)
 
     def parameters(self, known: Mapping[str, Parameter] | None = None) -> tuple[Parameter, ...]:

@@ -125,14 +125,14 @@ def mwp_cwp_program() -> RationalProgram:
     return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
 
 
-def op_program(program: Program, op: KernelOp, accesses: Accesses | None = None) -> RationalProgram:
+def op_program(program: Program, op: KernelOp, accesses: Accesses | None = None, *, shared: int = 0) -> RationalProgram:
     """The model for a launch of `op`, its counts read from the kernel's text: no GPU is needed.
 
     Parameters: the program's scalars (data), the block and the registers of a thread (program), MACHINE and the limits
     of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
     """
     found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread)
+    geometry = Geometry(program, op, one_thread=found.one_thread, shared=shared)
     geometry.place()
     _counts(geometry, Traffic(geometry, found), found)
     return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)

@@ -81,14 +81,17 @@ def calibration_of(hardware: Hardware) -> dict[str, float]:
     return out
 
 
-def volume_program(program: Program, op: KernelOp, accesses: Accesses | None = None) -> RationalProgram:
+def volume_program(
+    program: Program, op: KernelOp, accesses: Accesses | None = None, *, shared: int = 0
+) -> RationalProgram:
     """The time of a launch of `op` in cycles of an SM, as a rational program in the program's scalars (data), the
     limits of the GPU and the calibration (hardware), and the block and the registers of a thread (program parameters).
+    `shared`: bytes of shared memory of a block.
 
     Raises NotUnderstood where the kernel's text cannot be read.
     """
     found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread)
+    geometry = Geometry(program, op, one_thread=found.one_thread, shared=shared)
     geometry.place()
     return _time(geometry, Traffic(geometry, found), found)
 

@@ -183,6 +183,7 @@ def unit_chooser(
     hardware: Hardware,
     *,
     registers: int = DEFAULT_REGISTERS,
+    shared: int = 0,
     anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
     calibration: Mapping[str, float] | None = None,
     method: str = "volume",
@@ -190,6 +191,7 @@ def unit_chooser(
     selector: Selector | None = None,
 ) -> UnitChooser:
     """The chooser of a unit. `anchors`: scalars at a measured size, and the setting that was the best there.
+    `registers` of a thread, `shared` memory of a block in bytes.
     `method`: one of `dagc.tune.models.MODELS`, any other has no model. `fits`: counts that were fitted to hardware
     counters. `selector`: its data are per-rank scalars, its labels indices of `settings`.
 
@@ -213,7 +215,7 @@ def unit_chooser(
         if method in MODELS:
             if any(t.axis == "" for t in unit.tunables):
                 note = "the model sees the block only: settings that share a block tie"
-            model = ranking_model(graph, unit, method, hardware, registers, calibration, fits)
+            model = ranking_model(graph, unit, method, hardware, registers, shared, calibration, fits)
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     data = sorted(

@@ -23,19 +23,22 @@ from dagc.tune.types import Unit
 MODELS = ("volume", "rational")
 
 
-def whole_model(graph: Graph, unit: Unit, method: str, fits: Mapping[str, Fitted] | None = None) -> RationalProgram:
-    """A launch's time in cycles, in sizes, block, registers and the GPU. `fits`: counts for `rational`.
+def whole_model(
+    graph: Graph, unit: Unit, method: str, fits: Mapping[str, Fitted] | None = None, shared: int = 0
+) -> RationalProgram:
+    """A launch's time in cycles, in sizes, block, registers and the GPU. `fits`: counts for `rational`; `shared`: bytes
+    of shared memory of a block.
 
     Raises NotUnderstood where counts are to be read from a kernel's text that cannot be read.
     """
     op = op_of(graph, unit)
     if method == "volume":
-        return volume_program(graph.program, op)
+        return volume_program(graph.program, op, shared=shared)
     if fits:
         from dagc.rational.counted import counted_program
 
-        return counted_program(graph.program, op, fits, _barriers(graph, unit))
-    return op_program(graph.program, op)
+        return counted_program(graph.program, op, fits, _barriers(graph, unit), shared=shared)
+    return op_program(graph.program, op, shared=shared)
 
 
 def _barriers(graph: Graph, unit: Unit) -> int:
@@ -52,11 +55,12 @@ def ranking_model(
     method: str,
     hardware: Hardware,
     registers: int,
+    shared: int = 0,
     calibration: Mapping[str, float] | None = None,
     fits: Mapping[str, Fitted] | None = None,
 ) -> RationalProgram:
     """`whole_model` with the GPU put in: what is left is sizes and the block. `calibration` overrules constants."""
-    whole = whole_model(graph, unit, method, fits)
+    whole = whole_model(graph, unit, method, fits, shared)
     values: dict[str, int | float] = {"registers": registers}
     values |= machine_values(hardware) if method == "rational" else hardware.parameters() | calibration_of(hardware)
     values |= dict(calibration or {})

@@ -14,7 +14,7 @@ import pytest
 from dagc import api
 from dagc.rational.hardware import load_hardware
 from dagc.tune.choose import UnitChooser, compiled_chooser, unit_chooser
-from dagc.tune.legal import legal_settings, units
+from dagc.tune.legal import legal_settings, op_of, units
 from tests.tune.oracle import ROOT, oracle, scalars
 
 SAMPLES = ROOT / "samples" / "polybench"
@@ -128,3 +128,19 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
             getattr(loaded, f"times_{c.op}")(data, times)
             assert list(times)[: len(c.settings)] == c.times(here), (c.op, here)
             assert tuple(out)[: len(c.settings[0])] == tuple(v for _, v in c.settings[c.choose(here)]), (c.op, here)
+
+
+def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:
+    """48 KiB a block: four of an H200's 228 KiB, as CUDA's occupancy calculator says, however small the block is."""
+    from dagc.rational.evaluate import evaluate_all
+    from dagc.rational.volume import calibration_of, volume_program
+
+    graph = api.load_graph(ROOT / "samples" / "polybench" / "gemm.dag")
+    (unit,) = units(graph, ["gemm"])
+    values = H200.parameters() | calibration_of(H200)
+    values |= {"ni": 512, "nj": 512, "nk": 512, "blockDim_x": 32, "blockDim_y": 2, "registers": 32, "log2_threads": 6.0}
+    resident = [
+        int(evaluate_all(volume_program(graph.program, op_of(graph, unit), shared=shared), values)["resident"])
+        for shared in (0, 1024, 48 << 10)
+    ]
+    assert resident == [32, 32, 4]
