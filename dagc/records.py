@@ -8,8 +8,8 @@ synchronous=NORMAL).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -43,12 +43,14 @@ RUN_ENDED_TWICE = "the run ended twice while it was measured"
 class Records:
     """The one writer of a results file.
 
-    For each measurement: `begin`, then `add` or `fail`. Each call is a transaction of its own.
+    For each measurement: `begin`, then `add` or `fail`. Each call is a transaction of its own. Where one cannot be
+    written (a full disk) they raise UsageError; what was written before stays, and `--resume` goes on with it.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run) -> None:
-        """Use `Records.open`."""
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run, fresh: bool) -> None:
+        """Use `Records.open`. `fresh`: the file was made by this run."""
         self.path = path
+        self._fresh = fresh
         self._connection = connection
         self._lock = lock
         self._known: dict[tuple[str, str], ImplementationId] = {}
@@ -72,9 +74,14 @@ class Records:
             raise UsageError(f"{path.parent}: {error.strerror}", "choose a place that can be written to") from None
         lock = WriterLock(path)
         try:
-            connection = _connection(path, program, run, resume, other_machine)
+            fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
+            if not fresh and not resume:
+                raise UsageError(
+                    f"{path} exists", "add measurements to it with --resume, or choose another name with -o"
+                )
+            connection = _connection(path, program, run, fresh, other_machine)
             try:
-                return cls(path, connection, lock, run)
+                return cls(path, connection, lock, run, fresh)
             except BaseException:
                 connection.close()
                 raise
@@ -96,7 +103,8 @@ class Records:
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
         """Note that an implementation is about to be measured. Equal ones have one ID."""
         key = self._implementation(configuration, traversal)
-        self._connection.execute("INSERT OR REPLACE INTO under_way VALUES (1, ?)", (key,))
+        with self._writing():
+            self._connection.execute("INSERT OR REPLACE INTO under_way VALUES (1, ?)", (key,))
         return key
 
     def add(
@@ -130,14 +138,16 @@ class Records:
 
     def reference(self, seconds: float) -> None:
         """One timing of the drift reference, taken now: after all measurements so far, before those to come."""
-        self._connection.execute(
-            "INSERT INTO drift (run, after, seconds) SELECT ?, coalesce(max(id), 0), ? FROM measurement",
-            (self._run, seconds),
-        )
+        with self._writing():
+            self._connection.execute(
+                "INSERT INTO drift (run, after, seconds) SELECT ?, coalesce(max(id), 0), ? FROM measurement",
+                (self._run, seconds),
+            )
 
     def noise(self, value: float) -> None:
         """The noise floor that this run has measured."""
-        self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (real(value), self._run))
+        with self._writing():
+            self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (real(value), self._run))
 
     def trace(self, number: ImplementationId, spans: Iterable[TraceSpan]) -> None:
         """A traced run of all ranks; an earlier one is replaced."""
@@ -154,25 +164,47 @@ class Records:
         return read(self._connection)
 
     def close(self) -> None:
-        """End the run. The file is then a single one: its log is taken in. May be called twice."""
+        """End the run. The file is then a single one: its log is taken in. May be called twice.
+
+        A file that this run made, and in which nothing was begun, is removed: it would only be in the next run's way.
+        """
         if self._lock.held:
-            # A run that was asked to end did not die of what it was measuring.
-            self._connection.execute("DELETE FROM under_way")
-            with suppress(sqlite3.OperationalError):  # somebody reads: the log stays, and the next writer takes it in
-                self._connection.execute("PRAGMA journal_mode = DELETE")
-            self._connection.close()
-            self._lock.release()
+            begun = True
+            try:
+                # Somebody reads, or the disk is full: the log stays, and the next writer takes it in.
+                with suppress(sqlite3.OperationalError):
+                    begun = self._connection.execute("SELECT 1 FROM implementation").fetchone() is not None
+                    # A run that was asked to end did not die of what it was measuring.
+                    self._connection.execute("DELETE FROM under_way")
+                    self._connection.execute("PRAGMA journal_mode = DELETE")
+                self._connection.close()
+                if self._fresh and not begun:
+                    self.path.unlink(missing_ok=True)
+            finally:
+                self._lock.release()
 
     # ---- within -------------------------------------------------------------------------------
 
-    def _transaction(self, write: Callable[[], None]) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            write()
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            yield
+        except sqlite3.Error as error:
+            raise UsageError(
+                f"{self.path} cannot be written: {error}",
+                "make room; all that was measured before is in it, and --resume goes on",
+            ) from None
+
+    def _transaction(self, write: Callable[[], None]) -> None:
+        with self._writing():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                write()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.OperationalError):  # SQLite has done so itself where the disk is full
+                    self._connection.execute("ROLLBACK")
+                raise
 
     def _done(self, number: ImplementationId) -> None:
         self._connection.execute("UPDATE implementation SET deaths = 0 WHERE id = ?", (number,))
@@ -209,11 +241,8 @@ class Records:
         return Implementation(ImplementationId(key), read_configuration(decisions), traversal, (), failure)
 
 
-def _connection(path: Path, program: Program, run: Run, resume: bool, other_machine: bool) -> sqlite3.Connection:
+def _connection(path: Path, program: Program, run: Run, fresh: bool, other_machine: bool) -> sqlite3.Connection:
     """An open file that this run may write to."""
-    fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
-    if not fresh and not resume:
-        raise UsageError(f"{path} exists", "add measurements to it with --resume, or choose another name with -o")
     connection = connect_as(path, "rwc" if fresh else "rw")
     try:
         if not fresh:
@@ -226,6 +255,8 @@ def _connection(path: Path, program: Program, run: Run, resume: bool, other_mach
             create(connection, program)
     except BaseException:
         connection.close()
+        if fresh:
+            path.unlink(missing_ok=True)  # half made
         raise
     return connection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from dagc.errors import UsageError
@@ -14,6 +14,7 @@ from dagc.records_schema import (
     connect_as,
     create,
     damaged,
+    elsewhere,
     find_implementation,
     insert_implementation,
     read_program,
@@ -28,7 +29,7 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
     Implementations that are equal become one. One that was measured in any file has no failure (an MPI that takes no
     device pointers fails what another measures). Times stay as measured, and drift is divided out within each run.
     Raises UsageError where the programs, the ranks or (unless `other_machine`) the machines differ, where a file is no
-    results file, and where `out` exists.
+    results file or is given twice, and where `out` exists or cannot be written.
     """
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
@@ -45,17 +46,22 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
                         create(target, read_program(source))
                     _copy(source, target, path)
         scratch.replace(out)
+    except sqlite3.DatabaseError as error:
+        raise damaged(out, error) from None
     except OSError as error:
         raise UsageError(f"{out}: {error.strerror}", "choose a place that can be written to") from None
     finally:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):
+            scratch.unlink()
 
 
 def _check_equal(files: Sequence[Path], other_machine: bool) -> None:
     if len(files) < 2:
         raise UsageError("one file cannot be merged", "give two results files or more")
     first = None
-    for path in files:
+    for number, path in enumerate(files):
+        if path.resolve() in {earlier.resolve() for earlier in files[:number]}:
+            raise UsageError(f"{path} is given twice", "its measurements would count twice; give each file once")
         with closing(connect(path, write=False)) as source:
             program, runs = read_program(source), [run for _, run in read_runs(source)]
         for found in ((program, run) for run in runs):
@@ -96,6 +102,8 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) ->
             _insert(target, "trace", (known[implementation], *rest))
         target.execute("COMMIT")
     except sqlite3.DatabaseError as error:
+        if elsewhere(error):  # where it is written to
+            raise
         raise damaged(path, error) from None
 
 

@@ -72,7 +72,8 @@ def create(connection: sqlite3.Connection, program: Program) -> None:
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     """Open a results file that exists. Raises UsageError naming it where it is no results file of this schema."""
     if not path.is_file():
-        raise UsageError(f"{path}: no such file", "give the path of a results file of `dagc explore`")
+        why = "not a file" if path.exists() else "no such file"
+        raise UsageError(f"{path}: {why}", "give the path of a results file of `dagc explore`")
     # Without a writer, and without a log beside it, a file is read as it is, also where nothing can be written.
     still = not write and not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal", "-lock"))
     connection = connect_as(path, ("rw" if write else "ro") + ("&immutable=1" if still else ""))
@@ -99,7 +100,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # what is wrong may be told in bytes of the file
         raise damaged(path, error) from None
     if application != APPLICATION_ID:
         raise UsageError(f"{path}: not a results file of dagc", "give a file that `dagc explore` has written")
@@ -111,8 +112,20 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         raise damaged(path, sound)
 
 
+_ELSEWHERE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_BUSY")
+
+
+def elsewhere(error: object) -> bool:
+    """Whether what SQLite raised says nothing about the content of a file: the disk is full, for one."""
+    return str(getattr(error, "sqlite_errorname", "")).startswith(_ELSEWHERE)
+
+
 def damaged(path: Path, why: object) -> UsageError:
-    return UsageError(f"{path}: truncated, damaged, or not a results file: {why}", "measure again into another file")
+    """The error for a file that cannot be used, in one line; `why` is what SQLite raised or said."""
+    text = " ".join(str(why).split())
+    if elsewhere(why):
+        return UsageError(f"{path} cannot be read or written: {text}", "make room, or choose another place")
+    return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
 
 
 # ---- rows <-> values --------------------------------------------------------------------------

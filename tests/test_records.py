@@ -230,6 +230,41 @@ def test_resuming_a_file_that_is_not_there_makes_it(tmp_path: Path) -> None:
         assert len(load(tmp_path / name).measured()) == 1
 
 
+def test_a_run_that_measured_nothing_leaves_no_file(tmp_path: Path) -> None:
+    """Else the next run would be told that its file exists."""
+    path = tmp_path / "r.db"
+    with Records.open(path, PROGRAM, RUN) as records:
+        records.reference(1.0)
+        records.noise(0.1)
+    assert list(tmp_path.iterdir()) == []
+    written(path, {"a": [1.0]})
+    with Records.open(path, PROGRAM, RUN, resume=True):
+        pass
+    assert len(load(path).measured()) == 1
+
+
+def test_a_full_disk_is_told_and_what_was_measured_stays(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    full = pytest.raises(UsageError, match=r"r\.db cannot be written: database or disk is full")
+    records = Records.open(path, PROGRAM, RUN)
+    records.add(records.begin(HOST, "a"), 1.0, NAN, 1)
+    (pages,) = records._connection.execute("PRAGMA page_count").fetchone()
+    records._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with full as error:
+        for number in range(1000):
+            records.add(records.begin(HOST, f"traversal {number}"), 1.0, NAN, 1)
+    assert "--resume" in error.value.mend
+    kept = len(records.results().measured())
+    with full:  # nor is it half way into a transaction
+        for number in range(1000):
+            records.add(records.begin(HOST, f"another {number}"), 1.0, NAN, 1)
+    records.close()
+    assert len(load(path).measured()) >= kept > 0
+    assert [p.name for p in tmp_path.iterdir()] == ["r.db"]
+    with Records.open(path, PROGRAM, RUN, resume=True) as records:
+        records.add(records.begin(HOST, "later"), 1.0, NAN, 1)
+
+
 # ---- wrong files --------------------------------------------------------------------------------
 
 
@@ -271,6 +306,14 @@ def _newer(path: Path) -> None:
     connection.close()
 
 
+def _no_text(path: Path) -> None:
+    """What is wrong with it SQLite tells in the bytes of the file, which are no UTF-8."""
+    content = path.read_bytes()
+    name = b"sqlite_autoindex_implementation_1"
+    assert name in content
+    path.write_bytes(content.replace(name, b"\x82" + name[1:]))
+
+
 def _other_database(path: Path) -> None:
     path.unlink()
     connection = sqlite3.connect(path)
@@ -284,6 +327,7 @@ SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
     "almost nothing": (lambda p: p.write_bytes(p.read_bytes()[:100]), "truncated"),
     "overwritten": (lambda p: p.write_bytes(p.read_bytes()[:4096] + b"\xa5" * (p.stat().st_size - 4096)), "damaged"),
     "text": (lambda p: p.write_text("traversal,seconds\n" * 400), "not a results file"),
+    "no text": (_no_text, "damaged"),
     "other database": (_other_database, "not a results file of dagc"),
 }
 
@@ -305,7 +349,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.db: no such file"):
         load(tmp_path / "none.db")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="not a file"):
         load(tmp_path)
     with pytest.raises(UsageError):
         Records.open(tmp_path, PROGRAM, RUN, resume=True)
@@ -396,6 +440,21 @@ def test_merging_needs_two_files_and_a_new_name(tmp_path: Path) -> None:
         merge([first, second], second)
     with pytest.raises(UsageError, match="no such file"):
         merge([first, tmp_path / "none.db"], tmp_path / "out.db")
+    (tmp_path / "link.db").symlink_to(first)
+    with pytest.raises(UsageError, match=r"link\.db is given twice"):
+        merge([first, second, tmp_path / "link.db"], tmp_path / "out.db")
+    assert not (tmp_path / "out.db").exists()
+
+
+def test_a_merge_onto_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    for name in ("1.db", "2.db"):
+        written(tmp_path / name, {f"traversal {i}": [1.0] for i in range(500)})
+    code = "import sys; from dagc.cli import main; sys.exit(main(['merge', '1.db', '2.db', '-o', 'out.db']))"
+    limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)); "
+    done = subprocess.run([sys.executable, "-c", limits + code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dagc: error: out.db cannot be read or written")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1.db", "2.db"]
 
 
 # ---- export -------------------------------------------------------------------------------------
