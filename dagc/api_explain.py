@@ -82,7 +82,9 @@ class _Subject:
         self.ranked = ranking(loaded.results)
         if not self.ranked:
             raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
-        self.domain: Domain = Domain([Arm(c, Space(g, limit=COUNTABLE_STATES)) for c, g in loaded.graphs.items()])
+        # A configuration that does not build or run has no measurements.
+        measured = sorted({i.configuration for i in loaded.results.measured()})
+        self.domain: Domain = Domain([Arm(c, Space(loaded.graph(c), limit=COUNTABLE_STATES)) for c in measured])
         self.best = self.candidate(self.ranked[0])
         self.learned: Learned = learn(loaded)
 
@@ -225,7 +227,9 @@ def _machine(
     earlier = _exploration(loaded)
     found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
-    libraries = build_runners(found, chosen, folder / "explain")
+    libraries, failed = build_runners(found, chosen, folder / "explain")
+    if failed:
+        raise next(iter(failed.values()))
     data = _data(loaded, options, domain, folder)
     vouched = options.mpi_takes_device_pointers or bool(earlier.options.get("mpi_takes_device_pointers"))
     loadables = [

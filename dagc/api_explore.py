@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.api_explored import Explored
 from dagc.api_runs import configured, domain_of, loadables_of, program_record, run_record, that_can_run, working
 from dagc.errors import UsageError
 
@@ -60,53 +61,6 @@ class ExploreOptions:
 DEFAULT_BUDGET = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Explored:
-    """How an exploration ended, and where its results are."""
-
-    summary: Summary
-    configuration: Configuration | None
-    traversal: str
-    output: Path | None
-    notes: tuple[str, ...]
-    noise: float
-
-    @property
-    def exit_code(self) -> int:
-        """0; 130 where the user interrupted, 5 where nothing could be measured."""
-        if self.summary.interrupted:
-            return 130
-        return 0 if self.summary.best is not None else 5
-
-    def render(self) -> str:
-        """A few lines: what was searched, the best with its interval, and how to get its code."""
-        s = self.summary
-        space = "a space not counted" if s.space is None else f"a space of {s.space}"
-        out = [f"note       {note}" for note in self.notes]
-        failed = f", {s.failures} failed" if s.failures else ""
-        out.append(f"measured   {s.implementations} implementations of {space}, {s.measurements} measurements{failed}")
-        out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
-        if s.best is None or self.configuration is None:
-            return "\n".join([*out, "best       none: nothing could be measured", ""])
-        noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
-        ties = f"; {s.ties} more cannot be told from it" if s.ties else ""
-        out += [
-            f"best       {_us(s.seconds)} (95%: {_us(s.low)} to {_us(s.high)}, {s.measurements_of_best} measurements)",
-            f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
-            f"           {self.configuration.text}",
-            f"           {self.traversal}",
-        ]
-        if self.output is not None:
-            out.append(f"results    {self.output}; dagc best, rules, explain and report read it")
-        if s.interrupted:
-            out.append("           interrupted; --resume goes on")
-        return "\n".join(out) + "\n"
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:.2f} us"
-
-
 def strategies() -> tuple[tuple[str, str], ...]:
     """(name, one line) of every strategy."""
     from dagc.search.strategy import find, names
@@ -145,6 +99,7 @@ def _explore_here(
 ) -> Explored:
     from dagc.plan import Target
     from dagc.records import Records
+    from dagc.report.live import announce
     from dagc.run.live import LiveMachine
     from dagc.run.target import choose_target
 
@@ -153,10 +108,14 @@ def _explore_here(
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     if output.exists() and not options.resume:  # before anything is compiled
         raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
+    if options.resume and not output.exists():
+        notes.append(f"{output} did not exist; it was begun anew")
     found = that_can_run(found, chosen, options, notes)
     domain = domain_of(found, options)
     folder = output.parent / f"{output.stem}-build"
-    loadables = loadables_of(path, program, found, chosen, folder, options, defines)
+    many = f"{len(found)} configuration{'s' if len(found) > 1 else ''}"
+    announce(f"setting up the arrays, compiling {many}", quiet=options.quiet)
+    domain, loadables, excluded = loadables_of(path, program, domain, found, chosen, folder, options, defines)
     with ExitStack() as stack:
         records: list[Records] = []
         machine = LiveMachine(
@@ -172,7 +131,11 @@ def _explore_here(
                 )
             )
         )
-        domain = working(machine, domain, notes)
+        announce("checking results against the reference", quiet=options.quiet)
+        domain, wrong = working(machine, domain)
+        for left in (*excluded, *wrong):
+            notes.append(f"without {left.arm.configuration.text}: {left.failure}")
+            records[0].fail(records[0].begin(left.arm.configuration, left.traversal), left.failure)
         noise = machine.noise_floor(_first(domain))
         records[0].noise(noise)
         if records[0].under_way is not None:
@@ -180,7 +143,8 @@ def _explore_here(
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
         done = _search(domain, machine, records[0], options, noise, records[0].results() if options.resume else None)
         machine.time_reference()
-        done = _settled(done, domain, records[0].results())
+        results = records[0].results()
+        done, noise = _settled(done, domain, results), results.noise
         if options.trace and not done.interrupted:
             _trace(machine, domain, records[0], done)
     return _explored(done, domain, output, notes, noise)

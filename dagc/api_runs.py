@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import __version__, api
-from dagc.errors import MissingTool, RunFailed, UsageError
+from dagc.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult
 
 if TYPE_CHECKING:
     from dagc.api_explore import ExploreOptions
@@ -20,18 +20,24 @@ if TYPE_CHECKING:
     from dagc.results import Configuration, Machine, Run
     from dagc.run.live import LiveMachine, Loadable
     from dagc.run.target import Choice
-    from dagc.search.domain import Domain
+    from dagc.search.domain import Arm, Domain
 
 
 # ---- what is searched -----------------------------------------------------------------------
 
 
 def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
-    """The decisions to open, as `open_decisions` takes them."""
+    """The decisions to open, as `open_decisions` takes them. Raises UsageError where values are asked for, and none."""
     opened = list(options.opened)
     named = {text.partition("=")[0] for text in opened}
     if "transport" not in named:
         opened.append("transport" if options.transport == "all" else f"transport={options.transport}")
+    for text in opened:
+        name, equals, values = text.partition("=")
+        if equals and not values.replace(",", " ").strip():
+            raise UsageError(
+                f"`{text}` names no value of `{name}`", f"write for example {name}=V1,V2, or {name} for all"
+            )
     if "capture" not in named:
         capture = options.capture or ("both" if gpus else "off")
         opened.append({"off": "capture=false", "on": "capture=true", "both": "capture"}[capture])
@@ -102,8 +108,13 @@ def program_record(program: Program) -> Any:
     )
 
 
-def build_runners(found: Sequence[Configured], chosen: Choice, folder: Path) -> dict[Configuration, Path]:
-    """One runner library per configuration, compiled side by side. Capture needs none of its own."""
+def build_runners(
+    found: Sequence[Configured], chosen: Choice, folder: Path
+) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
+    """One runner library per configuration, compiled side by side, and why some have none.
+
+    Capture needs no library of its own.
+    """
     from dagc.plan import Plan
     from dagc.results import Configuration
     from dagc.space import Space
@@ -115,16 +126,27 @@ def build_runners(found: Sequence[Configured], chosen: Choice, folder: Path) -> 
     for configured in found:
         distinct.setdefault(key(configured.configuration), configured)
 
-    def make(item: tuple[int, Configured]) -> Path:
+    def make(item: tuple[int, Configured]) -> Path | BuildFailed:
         number, configured = item
         plan = Plan(configured.graph, Space(configured.graph).first(), chosen.target, chosen.arch)
         directory = folder / f"{number:03d}"
         api._write_sources(plan, directory, force=False)
-        return api._build(directory, plan, "runner")
+        try:
+            return api._build(directory, plan, "runner")
+        except BuildFailed as error:
+            return error
 
     with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
-        built = dict(zip(distinct, pool.map(make, enumerate(distinct.values())), strict=True))
-    return {c.configuration: built[key(c.configuration)] for c in found}
+        done = dict(zip(distinct, pool.map(make, enumerate(distinct.values())), strict=True))
+    built: dict[Configuration, Path] = {}
+    failed: dict[Configuration, BuildFailed] = {}
+    for configured in found:
+        made = done[key(configured.configuration)]
+        if isinstance(made, BuildFailed):
+            failed[configured.configuration] = made
+        else:
+            built[configured.configuration] = made
+    return built, failed
 
 
 def revision(folder: Path) -> str:
@@ -180,39 +202,92 @@ def that_can_run(
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A configuration that is not searched, and why: it does not build, or its first traversal does not run."""
+
+    arm: Arm
+    failure: str
+
+    @property
+    def traversal(self) -> str:
+        """The text of the traversal that stands for it in a results file."""
+        from dagc.text import traversal_text
+
+        return traversal_text(self.arm.space.first(), self.arm.space.graph)
+
+
 def loadables_of(
     path: str | Path,
     program: Program,
+    domain: Domain,
     found: Sequence[Configured],
     chosen: Choice,
     folder: Path,
     options: ExploreOptions,
     defines: dict[str, Any],
-) -> list[Loadable]:
-    """The runner library and the arrays of each configuration."""
+) -> tuple[Domain, list[Loadable], list[Excluded]]:
+    """The configurations that build, with the runner library and the arrays of each; those that do not.
+
+    Raises BuildFailed where none is left, UsageError for arrays that are not there.
+    """
     from dagc.emit import rows
     from dagc.run.live import Loadable
+    from dagc.search.domain import Domain
 
-    libraries = build_runners(found, chosen, folder)
     data = Path(options.data) if options.data is not None else folder / f"data-{options.ranks}"
-    if options.data is None:
+    if options.data is not None:
+        _check_data(data, options.ranks)
+    else:  # before the compiler runs: what is wrong with it, is known sooner
         api.run_setup(path, options.ranks, data, options.seed, defines)
-    return [
+    built, failed = build_runners(found, chosen, folder)
+    if not built:
+        raise next(iter(failed.values()))
+    excluded = [
+        Excluded(arm, f"does not build: {_first_error(failed[arm.configuration])}")
+        for arm in domain.arms
+        if arm.configuration in failed
+    ]
+    kept = [arm for arm in domain.arms if arm.configuration in built]
+    loadables = [
         Loadable(
-            libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
+            built[arm.configuration], data, rows, capture=arm.configuration.get("capture") is True,
             device_pointers=options.mpi_takes_device_pointers,
         )
-        for c in found
+        for arm in kept
     ]  # fmt: skip
+    return (Domain(kept) if excluded else domain), loadables, excluded
 
 
-def working(machine: LiveMachine, domain: Domain, notes: list[str]) -> Domain:
-    """Without the configurations that do not even run once. Raises RunFailed where none is left."""
+def _check_data(data: Path, ranks: int) -> None:
+    """Raises UsageError unless `dagc setup` has made the folder for so many ranks."""
+    if not data.is_dir():
+        raise UsageError(f"{data}: no such folder", f"make it with `dagc setup FILE -n {ranks} -o {data}`")
+    made = sum(1 for _ in data.glob("rank-[0-9]*"))
+    if made != ranks:
+        what = f"made for {made} ranks, not {ranks}" if made else "holds no arrays of `dagc setup`"
+        raise UsageError(f"{data}: {what}", f"make it with `dagc setup FILE -n {ranks} -o {data}`")
+
+
+def _first_error(failure: BuildFailed) -> str:
+    """Of what a compiler said, the line of the first error."""
+    lines = failure.message.splitlines()
+    return next((line.strip() for line in lines[1:] if "error:" in line), lines[0])
+
+
+def working(machine: LiveMachine, domain: Domain) -> tuple[Domain, list[Excluded]]:
+    """The configurations that run once with right results, and the others.
+
+    Where none is left, raises WrongResult if all results were wrong, else RunFailed.
+    """
     wrong = [machine.probe(arm) for arm in range(len(domain.arms))]
-    for arm, failure in zip(domain.arms, wrong, strict=True):
-        if failure:
-            notes.append(f"without {arm.configuration.text}: {failure}")
-    kept = [i for i, failure in enumerate(wrong) if not failure]
-    if not kept:
+    excluded = [Excluded(arm, failure) for arm, failure in zip(domain.arms, wrong, strict=True) if failure]
+    if len(excluded) == len(domain.arms):
+        if all(failure.startswith("wrong result") for failure in wrong):
+            raise WrongResult(
+                f"no configuration gives right results: {wrong[0]}",
+                "look for a mistake in a kernel or in its reference, or for an edge that is missing",
+            )
         raise RunFailed(f"no configuration runs here: {wrong[0]}")
-    return domain if len(kept) == len(domain.arms) else machine.narrow(kept)
+    kept = [i for i, failure in enumerate(wrong) if not failure]
+    return (machine.narrow(kept) if excluded else domain), excluded

@@ -56,7 +56,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
     defines(parser)
     prune(parser)
-    add("--passes", type=positive, default=1, metavar="N", help="measurements of each (exhaustive) (default: 1)")
+    add("--passes", type=positive, default=1, metavar="N", help="measurements of everything measured (default: 1)")
     add("--confirm", type=natural, default=10, metavar="K", help="re-measure the best K at the end (default: 10)")
     add("--repeats", type=positive, default=5, metavar="R", help="until each of them has R measurements (default: 5)")
     add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")

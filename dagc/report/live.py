@@ -25,6 +25,12 @@ MOST_DRAWN = 2000  # times that a histogram looks at
 Describe = Callable[["Candidate"], str]
 
 
+def announce(what: str, *, quiet: bool = False) -> None:
+    """Say on standard error what takes its time now, before there are measurements to show."""
+    if not quiet:
+        print(f"{what} ...", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress_display(
     noise: float, *, quiet: bool = False, describe: Describe | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -110,6 +111,7 @@ class Summary:
     """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
 
     ties         how many others cannot be told from the best: the 95% intervals of their medians overlap
+    reasons      (why, how many implementations), of those that could not be measured, most first
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
 
@@ -127,6 +129,7 @@ class Summary:
     measuring: float
     overhead: float
     interrupted: bool
+    reasons: tuple[tuple[str, int], ...] = ()
 
 
 def explore(
@@ -330,4 +333,5 @@ class _Loop:
             measuring=self.measuring,
             overhead=perf_counter() - self.start - self.measuring,
             interrupted=self.interrupted,
+            reasons=tuple(Counter(t.failure for t in self.tallies.values() if t.failure).most_common()),
         )

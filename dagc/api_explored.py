@@ -1,0 +1,71 @@
+"""How an exploration ended, as `dagc explore` prints it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagc.results import Configuration
+    from dagc.search.engine import Summary
+
+REASONS = 3  # of failures, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """How an exploration ended, and where its results are."""
+
+    summary: Summary
+    configuration: Configuration | None
+    traversal: str
+    output: Path | None
+    notes: tuple[str, ...]
+    noise: float
+
+    @property
+    def exit_code(self) -> int:
+        """0; 130 where the user interrupted, 5 where nothing could be measured."""
+        if self.summary.interrupted:
+            return 130
+        return 0 if self.summary.best is not None else 5
+
+    def render(self) -> str:
+        """A few lines: what was searched, the best with its interval, what failed, and how to get its code."""
+        s = self.summary
+        space = "a space not counted" if s.space is None else f"a space of {s.space}"
+        out = [f"note       {note}" for note in self.notes]
+        failed = f", {s.failures} failed" if s.failures else ""
+        done = f"{_number(s.implementations, 'implementation')} of {space}, {_number(s.measurements, 'measurement')}"
+        out.append(f"measured   {done}{failed}")
+        out += [f"failed     {count} x {reason}" for reason, count in s.reasons[:REASONS]]
+        if len(s.reasons) > REASONS:
+            out.append(f"           and {_number(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
+        out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
+        if s.best is None or self.configuration is None:
+            why = "nothing could be measured" if s.failures else "nothing was measured in the time given"
+            return "\n".join([*out, f"best       none: {why}", ""])
+        noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
+        ties = f"; {s.ties} more cannot be told from it" if s.ties else ""
+        of_best = _number(s.measurements_of_best, "measurement")
+        out += [
+            f"best       {_us(s.seconds)} (95%: {_us(s.low)} to {_us(s.high)}, {of_best})",
+            f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
+            f"           {self.configuration.text}",
+            f"           {self.traversal}",
+        ]
+        if self.output is not None:
+            out.append(f"results    {self.output}; dagc best, rules, explain and report read it")
+        if s.interrupted:
+            out.append("           interrupted; --resume goes on")
+        return "\n".join(out) + "\n"
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.2f} us"
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

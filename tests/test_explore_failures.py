@@ -1,0 +1,128 @@
+"""What fails in an exploration: it is told, kept in the file, and the search goes on where it can. Real ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.api_explore import Explored, ExploreOptions, explore
+from dagc.cli import main
+from dagc.errors import BuildFailed, DagcError, RunFailed, WrongResult
+from dagc.records import load
+from tests.run.conftest import can_run
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")]
+
+# In mode `late` rank 1 dies where `other` was done before `twice`, which is so in half of all orders.
+PROGRAM = '''
+program failing
+param rows : i64 = 100
+setup "failing.py" numbers(rows)
+enum modes {good, unbuilt, wrong, dead, late}
+array x : f64[rows] on host in
+array y, z : f64[rows] on host out
+cpp """
+  #include <csignal>
+  inline long twices = 0, others = 0;
+  inline bool second() {
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank == 1;
+  }
+"""
+kernel twice(y: out f64[n], x: in f64[n], n: i64) {
+  tune mode in {0, 1, 2, 3, 4}
+  cpu {
+    cpp """
+      static_assert(mode != unbuilt, "not to be built");
+      if (mode == dead && second()) std::raise(SIGFPE);
+      if (mode == late && second() && others > twices) std::raise(SIGSEGV);
+      ++twices;
+      for (long i = 0; i < n; ++i) y[i] = 2 * x[i];
+      if (mode == wrong && second()) y[7] = -1;
+    """
+  }
+}
+kernel other(z: out f64[n], x: in f64[n], n: i64) {
+  cpu {
+    cpp """
+      ++others;
+      for (long i = 0; i < n; ++i) z[i] = x[i] + 1;
+    """
+  }
+}
+dag {
+  twice : cpu twice(y, x, rows)
+  other : cpu other(z, x, rows)
+}
+verify y ~ expected() rtol 1e-12
+'''
+SETUP = """
+import numpy as np
+
+def numbers(rank, size, seed, rows):
+    return {"x": np.arange(1.0, rows + 1)}
+
+def expected(data, *, rank, size, seed, rows):
+    return {"y": 2.0 * data["x"]}
+"""
+QUICK = ExploreOptions(
+    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_host", quiet=True, budget=20, trace=False
+)  # fmt: skip
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "failing.dag"
+    path.write_text(PROGRAM)
+    (tmp_path / "failing.py").write_text(SETUP)
+    return path
+
+
+def run(program: Path, modes: str, out: Path) -> Explored:
+    from dataclasses import replace
+
+    done = explore(program, out, replace(QUICK, opened=(f"twice.mode={modes}",)))
+    assert done is not None
+    return done
+
+
+def test_a_configuration_that_fails_is_left_out_and_kept_as_a_failure(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "r.db"
+    done = run(program, "0,1,2,3", out)
+    assert done.exit_code == 0
+    assert done.configuration is not None
+    assert done.configuration.get("twice.mode") == 0
+    failures = {i.configuration.get("twice.mode"): i.failure for i in load(out).implementations if i.failure}
+    assert failures.keys() == {1, 2, 3}
+    assert failures[1].startswith("does not build: ")
+    assert "not to be built" in failures[1]
+    assert failures[2].startswith("wrong result: rank 1: y is wrong: element 7 is -1, expected 16")
+    assert failures[3].startswith("run failed: ")
+    assert [note.partition(": ")[2] for note in done.notes] == [failures[1], failures[2], failures[3]]
+    assert f"noise floor {100 * load(out).noise:.1f} %" in done.render()
+    assert main(["explain", str(out), "--pairs", "2", "--seconds", "0.0005"]) == 0
+    assert main(["report", str(out), "-o", str(tmp_path / "r.html")]) == 0
+    capsys.readouterr()
+
+
+def test_what_dies_in_some_orders_is_told_with_its_reason(program: Path, tmp_path: Path) -> None:
+    done = run(program, "4", tmp_path / "r.db")
+    assert done.exit_code == 0
+    assert done.summary.failures > 0
+    (reason, count), *others = done.summary.reasons
+    assert not others
+    assert count == done.summary.failures
+    assert f"failed     {count} x {reason}" in done.render().splitlines()
+
+
+@pytest.mark.parametrize(("mode", "error"), [("1", BuildFailed), ("2", WrongResult), ("3", RunFailed)])
+def test_where_nothing_works_no_file_is_in_the_way_of_the_next_run(
+    program: Path, tmp_path: Path, mode: str, error: type[DagcError]
+) -> None:
+    with pytest.raises(error):
+        run(program, mode, tmp_path / "r.db")
+    assert not list(tmp_path.glob("r.db*"))
