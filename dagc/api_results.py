@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -109,6 +110,12 @@ def rules(
             f" {full.results.program.hash})",
             "compare explorations of the same text and parameters",
         )
+    ranks = loaded.results.runs[0].ranks
+    for run in full.results.runs:
+        if run.ranks != ranks:
+            raise UsageError(
+                f"{path} was measured on {ranks} ranks, {against} on {run.ranks}", "compare the same number of ranks"
+            )
     known = {i.configuration for i in loaded.results.implementations}
     if not known & {i.configuration for i in full.results.implementations}:
         raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
@@ -205,8 +212,10 @@ def report(path: str | Path, out: str | Path) -> None:
 def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
     """Write the measurements as `csv` (without `out` to standard output) or `parquet`.
 
-    Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there.
+    Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there; DagcError where `out` cannot be
+    written: it then has its old content.
     """
+    from dagc.files import write_text_atomic
     from dagc.records import export_csv, export_parquet, load
 
     results = load(path)
@@ -217,8 +226,9 @@ def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
     elif out is None:
         export_csv(results, sys.stdout)
     else:
-        with open(out, "w", encoding="utf-8", newline="") as file:
-            export_csv(results, file)
+        text = io.StringIO()
+        export_csv(results, text)
+        write_text_atomic(out, text.getvalue())
 
 
 def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:

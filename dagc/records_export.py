@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from dagc.errors import MissingTool, UsageError
+from dagc.errors import MissingTool
+from dagc.files import write_bytes_atomic
 from dagc.results import Results
 
 COLUMNS = (
@@ -42,7 +44,7 @@ def export_csv(results: Results, file: TextIO) -> None:
 def export_parquet(results: Results, path: str | Path) -> None:
     """A Parquet file with the same columns, and null where there is no value.
 
-    Raises MissingTool without pyarrow, UsageError where `path` cannot be written.
+    Raises MissingTool without pyarrow, DagcError where `path` cannot be written: it then has its old content.
     """
     try:
         import pyarrow as pa
@@ -57,7 +59,6 @@ def export_parquet(results: Results, path: str | Path) -> None:
     ]
     metadata = {"program": results.program.name, "program_hash": results.program.hash}
     out = pa.Table.from_pylist(rows, schema=schema.with_metadata(metadata))
-    try:
-        parquet.write_table(out, str(path))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", "choose a place that can be written to") from None
+    content = io.BytesIO()
+    parquet.write_table(out, content)
+    write_bytes_atomic(path, content.getvalue())

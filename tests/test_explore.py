@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -69,7 +71,8 @@ def test_explore_and_everything_that_reads_it(tmp_path: Path, capsys: pytest.Cap
 @needs_mpi
 def test_resume_goes_on_and_a_file_is_never_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "r.db"
-    run(file, replace(QUICK, confirm=0, strategy="random"))
+    first = run(file, replace(QUICK, confirm=0, strategy="random", resume=True))
+    assert f"{file} did not exist; it was begun anew" in first.notes
     with pytest.raises(UsageError, match="exists"):
         run(file)
     run(file, replace(QUICK, confirm=0, strategy="random", resume=True))
@@ -139,6 +142,10 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
         (["--open", "all", "--max-configurations", "3"], "configurations, more than 3"),
         (["--budget", "0"], "not a whole number of at least 1"),
         (["--time", "soon"], "not a positive number of seconds"),
+        (["--transport", ","], "`transport=,` names no value of `transport`"),
+        (["--open", "yl.block="], "`yl.block=` names no value of `yl.block`"),
+        (["--data", "nowhere"], "nowhere: no such folder"),
+        (["--data", str(SPMV.parent)], "holds no arrays of `dagc setup`"),
     ],
 )
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
@@ -147,6 +154,36 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments:
         raise SystemExit(main(command))
     assert message in capsys.readouterr().err
     assert not (tmp_path / "r.db").exists()
+
+
+def test_arrays_of_other_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(tmp_path / "data")
+    assert main(["setup", str(SPMV), "-D", "rows=2000", "-n", "2", "-o", data]) == 0
+    command = ["explore", str(SPMV), "-D", "rows=2000", "-n", "3", "--data", data, "-o", str(tmp_path / "r.db")]
+    assert main([*command, "--target", "host"]) == 2
+    assert f"{data}: made for 2 ranks, not 3" in capsys.readouterr().err
+
+
+def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded, out = h200_file(tmp_path), tmp_path / "out.csv"
+    assert main(["export", str(recorded), "--csv", "-o", str(tmp_path / "none" / "out.csv")]) == 2
+    assert "none/out.csv cannot be written" in capsys.readouterr().err
+    out.write_text("before\n")
+    code = "import sys; from dagc.cli import main; sys.exit(main(sys.argv[1:]))"
+    limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)); "
+    command = [sys.executable, "-c", limits + code, "export", str(recorded), "--csv", "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, out.read_text()) == (2, "before\n")
+    assert f"{out} cannot be written" in done.stderr
+
+
+def test_rules_are_compared_on_the_same_ranks_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded, other = h200_file(tmp_path), tmp_path / "other.db"
+    other.write_bytes(recorded.read_bytes())
+    with contextlib.closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("UPDATE run SET ranks = 2")
+    assert main(["rules", str(other), "--against", str(recorded)]) == 2
+    assert f"{other} was measured on 2 ranks, {recorded} on 4" in capsys.readouterr().err
 
 
 def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

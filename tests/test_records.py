@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.errors import UsageError
+from dagc.errors import DagcError, UsageError
 from dagc.records import Records, export_csv, export_parquet, load, merge
 from dagc.results import Configuration, Machine, Program, Run, TraceSpan
 from tests.data.h200 import h200_file, h200_results
@@ -488,5 +488,5 @@ def test_parquet_has_the_same(tmp_path: Path) -> None:
     assert (good["seconds"], good["adjusted_seconds"], good["number"], good["order"]) == (2.0, 2.0, 0, 0)
     assert (bad["seconds"], bad["number"], bad["failure"]) == (None, None, "hang: rank 0, somewhere")
     assert table.schema.metadata[b"program_hash"] == PROGRAM.hash.encode()
-    with pytest.raises(UsageError, match="none"):
+    with pytest.raises(DagcError, match="none"):
         export_parquet(load(tmp_path / "r.db"), tmp_path / "none" / "r.parquet")
