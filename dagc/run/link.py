@@ -26,7 +26,7 @@ import dagc
 from dagc.errors import MissingTool, RunFailed, UsageError
 from dagc.run.launch import Started, start
 from dagc.run.mpi_env import joined
-from dagc.run.watchdog import told
+from dagc.run.watchdog import FAULT, died, told
 
 if TYPE_CHECKING:
     from dagc.run.executor import Executor
@@ -183,14 +183,19 @@ class _Worker:
         return (wrong or ["the ranks miss something"])[0], (mends or [""])[0]
 
     def _why(self, code: int | None) -> str:
-        return reason(self._read("stderr"), self._read("stdout"), code)
+        files = self._folder.glob(f"{FAULT}*")
+        faults = {int(file.name.removeprefix(FAULT)): "\n".join(self._read(file.name)) for file in files}
+        return reason(self._read("stderr"), self._read("stdout"), code, died(faults))
 
 
 _SIGNAL = re.compile(r"signal:? (\d+)", re.IGNORECASE)
 
 
-def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None) -> str:
-    """Why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`. `code`: the starter's."""
+def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault: str = "") -> str:
+    """Why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`.
+
+    `code`: the starter's; `fault`: which rank died of what, where that is known.
+    """
     stderr, stdout = list(stderr), list(stdout)
     hang = told(stderr)
     if hang:
@@ -199,6 +204,8 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None) -> st
     if own:
         kind = "out of memory" if "out of memory" in own[0].lower() else "run failed"
         return f"{kind}: {own[0]}"
+    if fault:
+        return f"run failed: {fault}"
     signals = [found[1] for line in (*stderr, *stdout) for found in [_SIGNAL.search(line)] if found]
     if signals:
         return f"run failed: a rank was ended by signal {signals[0]}"

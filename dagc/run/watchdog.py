@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 # Rows of the runner's table (templates/runtime/dagc/runner.hpp); their writers stand above this layer.
@@ -21,6 +21,8 @@ _ISSUE, _RECORD, _WAIT, _SYNC = range(4)
 # Between the line and the end: the other ranks write theirs, and the starter reads them.
 _GRACE_SECONDS = 0.5
 EXIT_CODE = 5
+# A rank whose number stands behind this name writes what it dies of (Python's faulthandler) into a file of this name.
+FAULT = "fault-"
 
 
 class Watchdog:
@@ -96,6 +98,20 @@ def _waits_for(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[
     return f", which waits for `{op_name(before[-1][1])}`" if before else ""
 
 
+def died(faults: Mapping[int, str]) -> str:
+    """What ranks died of, "" where none did. `faults`: the text of each rank's faulthandler.
+
+    For example `rank 1: Segmentation fault`.
+    """
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for rank, text in faults.items():
+        found = _FAULT.match(text)
+        if found:
+            ranks[found[1]].add(rank)
+    return "; ".join(f"{_named(ranks[what])}: {what}" for what in sorted(ranks, key=lambda what: min(ranks[what])))
+
+
+_FAULT = re.compile(r"Fatal Python error: (.*)")
 _LINE = re.compile(r"dagc: hang: rank (\d+) in (.*)")
 _ENTRY = re.compile(r"\(entry (\d+) of \d+\)$")
 

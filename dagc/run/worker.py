@@ -7,6 +7,7 @@ one. When that process is gone, however it ended, the ranks end too.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import signal
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from dagc.errors import DagcError, MissingTool
+from dagc.run.watchdog import FAULT
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -37,10 +39,15 @@ def main() -> int:
     except DagcError as error:
         print(f"dagc: {error.message}\ndagc: mend: {error.mend}", file=sys.stderr)
         return error.exit_code
-    try:
-        _serve(comm, args.socket)
-    except Exception:
-        _abort(comm)
+    # Which rank died of what, for dagc.run.link: starters name the signal of whichever rank they find first, which may
+    # be one that they have ended themselves.
+    with (args.socket.parent / f"{FAULT}{comm.Get_rank()}").open("w") as faults:
+        faulthandler.enable(faults, all_threads=False)
+        try:
+            _serve(comm, args.socket)
+        except Exception:
+            _abort(comm)
+        faulthandler.disable()
     return 0
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dagc.run.link import reason
-from dagc.run.watchdog import place, told
+from dagc.run.watchdog import died, place, told
 
 NAMES = ("pack", "post_send", "wait_recv", "yl")
 # pack@s0 record(e0)@s0 yl@s1 sync(e0) post_send wait(e0)@s1 wait_recv
@@ -63,6 +63,15 @@ def test_ranks_are_told_together_and_the_one_behind_first() -> None:
 )  # fmt: skip
 def test_why_ranks_died(stderr: str, stdout: str, code: int | None, text: str) -> None:
     assert reason(stderr.splitlines(), stdout.splitlines(), code) == text
+
+
+def test_what_a_rank_died_of_is_surer_than_what_the_starter_says() -> None:
+    faults = {0: "", 1: "Fatal Python error: Aborted\n\nCurrent thread", 3: "Fatal Python error: Aborted", 2: "odd"}
+    assert died(faults) == "ranks 1, 3: Aborted"
+    assert died({0: ""}) == ""
+    starter = ["YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)"]
+    assert reason([], starter, 15, died(faults)) == "run failed: ranks 1, 3: Aborted"
+    assert reason([], starter, 15) == "run failed: a rank was ended by signal 15"
 
 
 HANGS = """
