@@ -56,6 +56,8 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     if options.pairs > MOST_PAIRS:
         raise UsageError(f"{options.pairs} pairs are more than {MOST_PAIRS}", "30 are usually enough; try 100")
     loaded = Loaded(path)
+    if not loaded.results.measured():
+        raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or go on with --resume")
     if options.replay is not None:
         found, interrupted = _replayed(loaded, options, options.replay)
         return render(found, form), 130 if interrupted else 0

@@ -60,6 +60,12 @@ def test_nothing_measured(recorded: Path, tmp_path: Path) -> None:
     file.close()
     with pytest.raises(UsageError, match="no measurements"):
         explain(empty, ExplainOptions(replay=str(empty)))
+    with sqlite3.connect(empty) as file:  # as a kill leaves it before anything was begun
+        file.execute("DELETE FROM implementation")
+        file.execute("DELETE FROM run")
+    file.close()
+    with pytest.raises(UsageError, match="no measurements"):
+        explain(empty, ExplainOptions())
 
 
 def test_there_is_no_other_format(recorded: Path) -> None:

@@ -10,6 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.measure import Measurement
     from rich.table import Table
 
     from dagc.search.domain import Candidate
@@ -19,6 +21,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _EVERY = 0.25  # seconds between two drawings
 _LOG_EVERY = 10.0  # seconds between two lines where there is no terminal
 BINS = 40
+FEWEST_BINS = 8  # fewer say nothing
 MOST_DRAWN = 2000  # times that a histogram looks at
 
 
@@ -97,11 +100,31 @@ def panel(progress: Progress, noise: float, describe: Describe | None = None) ->
         if describe is not None and progress.best is not None:
             for line in describe(progress.best).splitlines():
                 table.add_row("", Text(line, style="dim", overflow="ellipsis", no_wrap=True))
-        low, high, bars = histogram(progress.seconds)
-        table.add_row("times", f"{low * 1e6:.1f} us {bars} {high * 1e6:.1f} us")
+        table.add_row("times", _Histogram(progress.seconds))
     if progress.failures:
         table.add_row("failed", Text(str(progress.failures), style="red"))
     return table
+
+
+class _Histogram:
+    """The times in one line, as wide as there is room for."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = seconds
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        low, high, _ = histogram(self._seconds, 1)
+        begin, end = f"{low * 1e6:.1f} us ", f" {high * 1e6:.1f} us"
+        bins = min(BINS, options.max_width - len(begin) - len(end))
+        bars = histogram(self._seconds, bins)[2] if bins >= FEWEST_BINS else "to"
+        yield Text(f"{begin}{bars}{end}", no_wrap=True, overflow="ellipsis")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        return Measurement(FEWEST_BINS, options.max_width)
 
 
 def _pace(progress: Progress) -> str:

@@ -276,6 +276,8 @@ def link_ranks(ranks: int) -> Link | None:
         return WorkerLink(ranks)
     rank, size = place
     if size != ranks:
+        if rank != 0:  # one tells it for all
+            raise SystemExit(UsageError.exit_code)
         raise UsageError(
             f"{ranks} ranks are wanted, but this command itself was started as one of {size}",
             f"give -n {size}, or start it alone: it then starts the ranks itself",

@@ -73,6 +73,16 @@ def test_a_histogram_is_as_wide_as_it_should_be(seconds: list[float]) -> None:
         assert "█" in bars
 
 
+@pytest.mark.parametrize(("width", "bars"), [(120, BINS), (60, 35), (40, 15), (30, 0)])
+def test_the_times_stay_in_their_line_however_narrow_the_terminal(width: int, bars: int) -> None:
+    lines = _shown(replace(PROGRESS, seconds=[3e-5 + 1e-7 * i for i in range(100)]), width=width)
+    (times,) = [line.rstrip() for line in lines if line.startswith("times")]
+    assert len(times) <= width
+    assert times.endswith("us")
+    assert sum(c in "▁▂▃▄▅▆▇█" for c in times) == bars
+    assert ("us to" in times) == (bars == 0)
+
+
 def test_a_histogram_of_very_many_times_still_has_its_shape() -> None:
     low, high, bars = histogram([1e-6] * 90_000 + [2e-6] * 10_000)
     assert (low, high) == (1e-6, 2e-6)
