@@ -7,12 +7,12 @@ values. Any other is a compile-time constant of the kernel, which is then compil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dagc.errors import UsageError
-from dagc.ir import Impl, Kernel, KernelOp, Program, Value
-from dagc.sym import Sym, Var, free
+from dagc.ir import Decision, Impl, Kernel, KernelOp, Program, Value
+from dagc.sym import Const, Sym, Var, free, substitute
 
 AXES = ("x", "y", "z")
 
@@ -64,9 +64,9 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
-    """The tunables of the named ops (base names), in the program's order.
+    """The tunables of the named ops (base names), in the program's order, that `stays_fixed` does not name.
 
-    Raises UsageError for an op without tunables, and for a tunable that the size of a scratch array hangs on.
+    Raises UsageError for an op that has none.
     """
     wanted = dict.fromkeys(ops)
     declared = {d.name: d for d in program.decisions}
@@ -74,22 +74,57 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
     for op in program.ops:
         if not isinstance(op, KernelOp) or op.base not in wanted:
             continue
-        kernel, impl = kernel_of(program, op)
+        _, impl = kernel_of(program, op)
         for name, value in op.tunables:
             decision = declared.get(f"{op.base}.{name}")
-            if decision is None or len(decision.values) < 2:
+            if decision is None or not _opens(impl, name, decision):
                 continue
-            if any(name in free(d) for s in impl.scratch for d in s.dims if d is not None):
-                raise UsageError(
-                    f"`{op.base}.{name}` cannot stay open: a scratch array of `{kernel.name}` has its size",
-                    f"fix it with -D {op.base}.{name}=...",
-                )
             tunable = OpenTunable(op.base, name, value, decision.values, _axis(impl, name))
             out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
-            raise UsageError(f"op `{base}` has nothing to tune", "name an op whose kernel declares `tune`")
+            raise UsageError(
+                f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers",
+                f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`",
+            )
     return tuple(out.values())
+
+
+def is_open(program: Program, op: KernelOp) -> bool:
+    """Has `open_tunables` anything for this op?"""
+    _, impl = kernel_of(program, op)
+    return any(_opens(impl, name, d) for name, d in _choices(program, op))
+
+
+def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
+    """Tunables of an op that have several values and cannot stay open: values that are no whole numbers (a chooser
+    answers with these), those of host code that starts its own kernels, and sizes of scratch arrays."""
+    _, impl = kernel_of(program, op)
+    return tuple(n for n, d in _choices(program, op) if len(d.values) > 1 and not _opens(impl, n, d))
+
+
+def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]:
+    declared = {d.name: d for d in program.decisions}
+    found = ((name, declared.get(f"{op.base}.{name}")) for name, _ in op.tunables)
+    return tuple((name, decision) for name, decision in found if decision is not None)
+
+
+def _opens(impl: Impl, name: str, decision: Decision) -> bool:
+    whole = all(isinstance(v, int) for v in decision.values)  # bool is one
+    sizes = any(name in free(d) for s in impl.scratch for d in s.dims if d is not None)
+    return impl.launch is not None and len(decision.values) > 1 and whole and not sizes
+
+
+def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = ()) -> bool:
+    """No `require` of the kernel forbids the tunables of the op, as far as is known without sizes, the GPU, and the
+    tunables that are `unsettled`."""
+    kernel, impl = kernel_of(program, op)
+    env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
+    env |= {n: Const(v) for n, v in op.tunables if n not in unsettled}
+    for name, expr in (*kernel.lets, *impl.lets):
+        env[name] = substitute(expr, env)
+    found = (substitute(condition, env) for condition in (*kernel.requires, *impl.requires))
+    return all(not isinstance(condition, Const) or bool(condition.value) for condition in found)
 
 
 # Where C++ demands a constant: sizes of arrays in shared memory, template arguments, pragmas.

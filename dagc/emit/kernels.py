@@ -16,7 +16,7 @@ from dagc.errors import DagcError
 from dagc.graph import Graph
 from dagc.ir import CodeText, Device, Formal, Impl, Kernel, KernelOp, Program, Value
 from dagc.lang.ast import CodeLang, Mode
-from dagc.launching import OpenTunable
+from dagc.launching import OpenTunable, may_be_settled
 from dagc.plan import Target
 from dagc.sym import free
 
@@ -76,13 +76,19 @@ class Functions:
         return self._names[self._key(op)]
 
     def settled(self, op: KernelOp) -> tuple[KernelOp, ...]:
-        """The op with each combination of the open tunables that are constants of its kernel; alone where none is."""
+        """The op with each combination of the open tunables that are constants of its kernel and that its `require`s
+        allow; alone where none is."""
         found = [self._open.get((op.base, name)) for name, _ in op.tunables]
         constants = [t for t in found if t is not None and not t.axis]
+        if not constants:
+            return (op,)
+        axes = {t.name for t in found if t is not None and t.axis}
         out = []
         for values in product(*(t.values for t in constants)):
             chosen = {t.name: v for t, v in zip(constants, values, strict=True)}
-            out.append(replace(op, tunables=tuple((n, chosen.get(n, v)) for n, v in op.tunables)))
+            one = replace(op, tunables=tuple((n, chosen.get(n, v)) for n, v in op.tunables))
+            if may_be_settled(self.program, one, axes):
+                out.append(one)
         return tuple(out)
 
     def _axis(self, op: KernelOp, tunable: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagc.emit.cxx import cxx_string
+from dagc.emit.cxx import cxx_string, cxx_value
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
 from dagc.errors import DagcError
@@ -113,7 +113,8 @@ class Steps:
         _, impl = implementation(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
-        function = self.functions.name(op)
+        settled = self.functions.settled(op)
+        function = self.functions.name(settled[0])
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is Device.GPU:
                 args.append(stream)
@@ -126,7 +127,6 @@ class Steps:
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
         rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name))
-        settled = self.functions.settled(op)
         if len(settled) == 1:
             return Launch(function, *rest)
         return Choice(tuple(Case(self._settled(op, one), Launch(self.functions.name(one), *rest)) for one in settled))
@@ -134,7 +134,7 @@ class Steps:
     def _settled(self, op: KernelOp, one: KernelOp) -> str:
         """Are the open tunables as in `one`?"""
         differ = [(n, v) for n, v in one.tunables if f"{op.base}.{n}" in self.layout.open and not self._axis(op, n)]
-        return " && ".join(f"{self.layout.variable(f'{op.base}.{n}')} == {v}" for n, v in differ)
+        return " && ".join(f"{self.layout.variable(f'{op.base}.{n}')} == {cxx_value(v)}" for n, v in differ)
 
     def _axis(self, op: KernelOp, name: str) -> str:
         return self.layout.open[f"{op.base}.{name}"].axis

@@ -8,12 +8,13 @@ from itertools import product
 from dagc import sym
 from dagc.graph import Graph
 from dagc.ir import Impl, KernelOp, Program, Region
-from dagc.launching import kernel_of, open_tunables
+from dagc.launching import is_open, kernel_of, open_tunables
 from dagc.sym import Const, Number, Sym, substitute
 from dagc.tune.types import Settings, Unit
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
+SHARED_LIMIT = 48 << 10  # bytes of a block, of a kernel that does not ask for more; the emitted launches do not
 
 
 def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
@@ -25,6 +26,8 @@ def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
     for index, op in enumerate(graph.ops):
         if not isinstance(op.op, KernelOp) or not op.gpu or not op.op.tunables or op.op.base in found:
             continue
+        if not is_open(graph.program, op.op) and not {op.op.base, op.op.kernel} & set(names):
+            continue
         if names and op.op.base not in names and op.op.kernel not in names:
             continue
         tunables = open_tunables(graph.program, [op.op.base])
@@ -32,7 +35,7 @@ def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
     known = {u.op for u in found.values()} | {u.kernel for u in found.values()}
     if not found or any(name not in known for name in names):
         bad = next((name for name in names if name not in known), "")
-        have = [o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and o.op.tunables]
+        have = [o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)]
         raise UsageError(
             f"no op or kernel `{bad}` has anything to tune" if bad else "the program has no kernel with `tune` choices",
             f"one of: {', '.join(dict.fromkeys(have))}" if have else "declare `tune bx in {32, 64, 128}` in a kernel",
@@ -99,7 +102,17 @@ def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Settings, 
     block = block_of(program, op, settings)
     threads = block[0] * block[1] * block[2]
     most = min(hardware.get("max_threads_per_block", 1024), 1024)
-    return 0 < threads <= most and all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True))
+    if not 0 < threads <= most or not all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True)):
+        return False
+    return _shared_fits(impl, bindings(program, op, settings))
+
+
+def _shared_fits(impl: Impl, env: Mapping[str, Sym]) -> bool:
+    """Dynamic shared memory; one that hangs on sizes is left to the launch."""
+    if impl.launch is None or impl.launch.shared is None:
+        return True
+    size = substitute(impl.launch.shared, env)
+    return not isinstance(size, Const) or int(size.value) <= SHARED_LIMIT
 
 
 def _three(sizes: list[int]) -> tuple[int, int, int]:

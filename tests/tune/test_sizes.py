@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dagc import api
 from dagc.errors import UsageError
-from dagc.tune.legal import fits, legal_settings, units
+from dagc.launching import stays_fixed
+from dagc.tune.legal import fits, legal_settings, op_of, units
 from dagc.tune.sizes import parse_sizes
 from tests.tune.oracle import ROOT
 
@@ -61,3 +64,47 @@ def test_a_kernel_that_has_nothing_to_tune() -> None:
     graph = api.load_graph(GEMM)
     with pytest.raises(UsageError, match="no op or kernel `nothing`"):
         units(graph, ["nothing"])
+
+
+# ---- what stays fixed, and what may not be launched ----------------------------------------------------------
+
+PROGRAM = '''program several
+scalar n : i32
+array y : f32[n]
+kernel one(y: out f32[n], n: i32) {
+  tune bx in {64}
+  gpu { launch grid(ceil(n / bx)) block(bx) cuda """ y[0] = bx; """ }
+}
+kernel two(y: inout f32[n], n: i32) {
+  tune bx in {64, 128}
+  tune tile in {1, 4096, 16384}
+  tune factor in {0.5, 2.0}
+  tune rows in {8, 16}
+  gpu {
+    array scratch : f32[rows]
+    launch grid(ceil(n / bx)) block(bx) shared(tile * sizeof(f32))
+    cuda """ y[0] = factor * tile; """
+  }
+}
+dag { one : gpu one(y, n)  two : gpu two(y, n) }
+'''
+
+
+def test_tunables_that_no_chooser_answers_stay_fixed_and_do_not_hinder_the_others(tmp_path: Path) -> None:
+    (tmp_path / "several.dag").write_text(PROGRAM)
+    graph = api.load_graph(tmp_path / "several.dag")
+    (unit,) = units(graph)
+    assert [t.name for t in unit.tunables] == ["bx", "tile"]
+    assert stays_fixed(graph.program, op_of(graph, unit)) == ("factor", "rows")
+    with pytest.raises(UsageError, match="op `one` has nothing to tune"):
+        units(graph, ["one"])
+    with pytest.raises(UsageError) as error:
+        units(graph, ["three"])
+    assert error.value.mend == "one of: two"
+
+
+def test_more_shared_memory_than_a_launch_has_is_not_legal(tmp_path: Path) -> None:
+    (tmp_path / "several.dag").write_text(PROGRAM)
+    graph = api.load_graph(tmp_path / "several.dag")
+    (unit,) = units(graph)
+    assert {dict(s)["tile"] for s in legal_settings(graph, unit, {})} == {1, 4096}

@@ -1,0 +1,34 @@
+"""Tunables that are constants of their kernels: which of their values are compiled, on the host target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api_tune
+from dagc.api_tune import TuneOptions
+from dagc.cli import main
+from tests.tune.programs import write_fill
+
+pytestmark = pytest.mark.mpi
+
+
+def test_what_a_require_forbids_is_not_compiled(tmp_path: Path) -> None:
+    body = 'static_assert(a * b <= 4, "too much"); if (i < n) y[i] = i;'
+    tune = "tune bx in {32, 64} tune a in {1, 2, 4} tune b in {1, 4} require a * b <= 4 && a * b * bx <= 128"
+    program, tuned = write_fill(tmp_path, tune, body), tmp_path / "t.db"
+    done = api_tune.tune(program, tuned, TuneOptions(sizes="N=100", target="host", method="exhaustive", cell=0.01))
+    assert not done.failures
+    assert done.cells == 6, "the product of a and b is 1 or 2 with either block, 4 with the smaller only"
+    assert main(["compile", str(program), "--launch", str(tuned), "--target", "host", "-o", str(tmp_path / "o")]) == 0
+
+
+def test_truth_values(tmp_path: Path) -> None:
+    program = write_fill(
+        tmp_path, "tune bx in {32} tune twice in {false, true}", "if (i < n) y[i] = twice ? i + 0 : i;"
+    )
+    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
+    assert not done.failures
+    arguments = ["compile", str(program), "--launch", str(tmp_path / "t.db"), "--target", "host"]
+    assert main([*arguments, "-o", str(tmp_path / "o"), "--run", "-n", "1"]) == 0
