@@ -6,6 +6,8 @@
 #   cuda       transport mpi_cuda; needs an MPI that takes device pointers
 #   host SIZE  mpi_host in both stagings, nccl and peer, each with and without capture, then the whole space, of one size:
 #              150000, 1500000, 15000000, bcsstk32 or cnr2000
+#   ops SIZE   mpi_host with the staging copies as ops, alone
+#   captured SIZE  mpi_cuda with what has no messages in CUDA graphs; needs an MPI that takes device pointers
 #   halo       the halo exchange over nccl and peer
 set -uo pipefail
 dagc=${DAGC:-dagc} work=${WORK:-build/explore} out=${OUT:-build/explore/results} matrices=${MATRICES:-.}
@@ -66,11 +68,22 @@ cuda() {
   done
 }
 
+captured() {
+  size "$1"
+  explore "spmv-$1-mpi_cuda-captured" "$1" $spmv "${set_[@]}" --transport mpi_cuda --capture on --mpi-takes-device-pointers \
+    "${sampled[@]}"
+}
+
+ops() {
+  size "$1"
+  explore "spmv-$1-mpi_host-ops" "$1" $spmv "${set_[@]}" --transport mpi_host -D staging=ops --capture off "${sampled[@]}"
+}
+
 host() {
   local s=$1
   size "$s"
   explore "spmv-$s-mpi_host" "$s" $spmv "${set_[@]}" --transport mpi_host --capture off "${sampled[@]}"
-  explore "spmv-$s-mpi_host-ops" "$s" $spmv "${set_[@]}" --transport mpi_host -D staging=ops --capture off "${sampled[@]}"
+  ops "$s"
   explore "spmv-$s-nccl" "$s" $spmv "${set_[@]}" --transport nccl --capture both "${whole[@]}"
   explore "spmv-$s-peer" "$s" $spmv "${set_[@]}" --transport peer --capture both "${whole[@]}"
   explore "spmv-$s-all" "$s" $spmv "${set_[@]}" --open yl.variant --open yr.variant \
@@ -90,10 +103,10 @@ while [ $# -gt 0 ]; do
   case $section in
     data | cuda)
       sizes=()
-      while [ $# -gt 0 ] && [[ ! $1 =~ ^(data|cuda|host|halo)$ || $1 == halo && $section == data ]]; do sizes+=("$1"); shift; done
+      while [ $# -gt 0 ] && [[ ! $1 =~ ^(data|cuda|host|ops|captured|halo)$ || $1 == halo && $section == data ]]; do sizes+=("$1"); shift; done
       $section "${sizes[@]}"
       ;;
-    host) host "$1"; shift ;;
+    host | ops | captured) $section "$1"; shift ;;
     halo) halo ;;
     *) echo "no section $section" >&2; exit 2 ;;
   esac
