@@ -59,6 +59,7 @@ class ExploreOptions:
 
 
 DEFAULT_BUDGET = 200
+NOISE_SHARE = 0.1  # of the time that is given, for measuring the noise floor before the search
 
 
 def strategies() -> tuple[tuple[str, str], ...]:
@@ -131,12 +132,13 @@ def _explore_here(
                 )
             )
         )
-        announce("checking results against the reference", quiet=options.quiet)
+        announce("checking results against the reference, measuring the noise floor", quiet=options.quiet)
         domain, wrong = working(machine, domain)
         for left in (*excluded, *wrong):
             notes.append(f"without {left.arm.configuration.text}: {left.failure}")
             records[0].fail(records[0].begin(left.arm.configuration, left.traversal), left.failure)
-        noise = machine.noise_floor(_first(domain))
+        limit = math.inf if options.time is None else NOISE_SHARE * options.time
+        noise = machine.noise_floor(_first(domain), limit=limit)
         records[0].noise(noise)
         if records[0].under_way is not None:
             died = records[0].under_way

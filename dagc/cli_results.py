@@ -43,7 +43,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
         help="exhaustive, random, mcts, mcts-min or model (default: mcts-min); --strategy help lists them",
     )  # fmt: skip
     add("--budget", type=positive, metavar="N", help="measurements to search with (default: 200; exhaustive: all)")
-    add("--time", type=duration, metavar="T", help="stop after 90s, 10m, 1.5h (default: no limit)")
+    add("--time", type=duration, metavar="T", help="end the search after 90s, 10m, 1.5h (default: no limit)")
     add(
         "--transport", dest="transports", default="all", metavar="all|NAME[,NAME]",
         help="mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)",

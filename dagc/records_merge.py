@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
     Implementations that are equal become one. One that was measured in any file has no failure (an MPI that takes no
     device pointers fails what another measures). Times stay as measured, and drift is divided out within each run.
     Raises UsageError where the programs, the ranks or (unless `other_machine`) the machines differ, where a file is no
-    results file or is given twice, and where `out` exists or cannot be written.
+    results file, where two hold the same run, and where `out` exists or cannot be written.
     """
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
@@ -59,11 +60,18 @@ def _check_equal(files: Sequence[Path], other_machine: bool) -> None:
     if len(files) < 2:
         raise UsageError("one file cannot be merged", "give two results files or more")
     first = None
-    for number, path in enumerate(files):
-        if path.resolve() in {earlier.resolve() for earlier in files[:number]}:
-            raise UsageError(f"{path} is given twice", "its measurements would count twice; give each file once")
+    where: dict[tuple[object, ...], int] = {}  # the file of each run, by its place
+    for place, path in enumerate(files):
         with closing(connect(path, write=False)) as source:
             program, runs = read_program(source), [run for _, run in read_runs(source)]
+        for run in runs:
+            # A noise floor that was measured is as good as a serial number.
+            key = (run.started, run.strategy, run.noise if not math.isnan(run.noise) else path.resolve(), run.seed)
+            if where.setdefault(key, place) != place:
+                raise UsageError(
+                    f"{path} and {files[where[key]]} hold the same run, begun {run.started}",
+                    "its measurements would count twice; leave one of them out",
+                )
         for found in ((program, run) for run in runs):
             first = first or found
             if found[0].hash != first[0].hash:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -117,16 +118,21 @@ class LiveMachine:
             raise RunFailed(f"the ranks ended at their start: {death}") from None
         return machine_facts(target, arch, answer["hosts"], answer["mpi"])
 
-    def noise_floor(self, reference: Candidate, number: int = 20) -> float:
+    def noise_floor(self, reference: Candidate, number: int = 20, limit: float = math.inf) -> float:
         """Make `reference` the drift reference, time it `number` times; the relative deviation of a single timing.
 
+        Where that takes longer than `limit` seconds there are fewer timings, at least one; NaN where they are too few.
         Raises WrongResult where its results are wrong, RunFailed where it cannot be measured.
         """
         _, _, failure = self._time(reference)
         if failure:
             raise WrongResult(failure) if failure.startswith("wrong result") else RunFailed(failure)
         self._reference = reference
-        return noise_floor([[t for t in (self.time_reference() for _ in range(number)) if not math.isnan(t)]])
+        end = time.monotonic() + limit
+        timings: list[float] = []
+        while len(timings) < number and (not timings or time.monotonic() < end):
+            timings.append(self.time_reference())
+        return noise_floor([[t for t in timings if not math.isnan(t)]])
 
     def probe(self, arm: int) -> str:
         """Open an arm's library, check and time its first traversal: "" where all is well, else what is wrong."""

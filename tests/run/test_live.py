@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -145,6 +146,8 @@ def test_the_noise_floor_is_measured_first(library: Library, link: Link) -> None
     machine = library.machine(link, on_reference=references.append)
     assert machine.noise_floor(library.first) >= 0
     assert len(references) == 20
+    assert math.isnan(machine.noise_floor(library.first, limit=0.0))  # of one timing
+    assert len(references) == 21
     assert min(references) <= machine.measure(library.first).reference <= max(references)
 
 
