@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ from dagc.api_tune_cells import (
     Wanted,
     at_point,
     measure,
+    only,
     plan,
     prepare,
 )
+from dagc.api_tune_checks import choosable, unchecked
 from dagc.api_tune_gpu import NOT_COUNTED, Counted, fitted_counts, hardware_at_hand
 from dagc.api_tune_selectors import Asked, asked_of, learn
 from dagc.errors import UsageError
@@ -135,10 +137,22 @@ def tune(
         resources = resources_of(made, Path(temporary)) if made.chosen.target.value == "cuda" else {}
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = fitted_counts(ready, counting, Path(temporary), options.seed) if counting and top else NOT_COUNTED
-        ready.notes += [*notes, *counted.notes]
+        ready.notes += [*notes, *_fixed(made), *counted.notes]
         choosers = {u.op: _chooser(ready, u, hardware, resources, (), asked[u.op].method, counted) for u in made.units}
         wanted = _wanted(ready, choosers, asked, options, top)
         return _measured(ready, asked, counted, wanted, hardware, resources, options, output, progress)
+
+
+def _fixed(made: Plan) -> list[str]:
+    from dagc.launching import stays_fixed
+    from dagc.tune.legal import op_of
+
+    ops = {u.op: op_of(made.graph, u) for u in made.units}
+    return [
+        f"{name}: {tunable} = {dict(op.tunables)[tunable]} stays, since it cannot stay open until the program runs"
+        for name, op in ops.items()
+        for tunable in stays_fixed(made.program, op)
+    ]
 
 
 def _can_run(made: Plan) -> bool:
@@ -227,6 +241,7 @@ def _measured(
     made = ready.plan
     flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
     cells: dict[tuple[str, Point, Settings], Cell] = {}
+    checks: dict[tuple[str, Settings], str] = {}
     failures = list(ready.failures)
     with _records(made, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None and options.resume:
@@ -234,18 +249,21 @@ def _measured(
             for cell, flushed in zip(before.cells, before.flushes, strict=True):
                 if flushed == flush:
                     cells[cell.op, cell.point, cell.settings] = cell
+            checks |= before.checks
         todo = [Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in cells)) for w in wanted]
         check: dict[str, list[Settings]] = {}
         for w in todo:
             check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
+        later = unchecked(made, check, checks) if wanted else {}
         total, done, began = sum(len(w.settings) for w in todo), 0, time.monotonic()
-        if total:
+        if total or later:
             timing = Timing(seconds=options.cell, flush=flush)
-            for result in measure(ready, todo, timing, check=check, seconds=options.seconds):
+            for result in measure(ready, todo, timing, check=check, later=later, seconds=options.seconds):
                 if result.failure:
                     where = "" if isinstance(result, Checked) else f" at {result.point.text}"
                     failures.append(f"{result.op} {settings_text(result.settings)}{where}: {result.failure}")
                 if isinstance(result, Checked):
+                    checks[result.op, result.settings] = result.failure
                     if records is not None:
                         records.add_check(result.op, result.settings, made.check_at, result.failure)
                     continue
@@ -256,9 +274,14 @@ def _measured(
                 if progress is not None:
                     progress(done, total, f"{result.op} {settings_text(result.settings)}")
         seconds = time.monotonic() - began
-        learned = {u.op: learn(ready, u, asked[u.op], cells, options.seed) for u in made.units}
+        fit, notes = choosable(made, checks, cells)
+        good = replace(
+            ready, plan=replace(made, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()},
+        )  # fmt: skip
+        right = {key: cell for key, cell in cells.items() if key[2] in fit.get(key[0], ())}
+        learned = {u.op: learn(good, u, asked[u.op], right, options.seed) for u in made.units}
         final = {
-            u.op: _final(ready, u, hardware, resources, cells, asked[u.op], counted, learned[u.op].selector)
+            u.op: _final(good, u, hardware, resources, right, asked[u.op], counted, learned[u.op].selector)
             for u in made.units
         }
         if records is not None:
@@ -272,7 +295,7 @@ def _measured(
                     unit.op, _kept(final[unit.op], asked[unit.op], counted, resources.get(unit.op, UNKNOWN), hardware)
                 )
     lines = tuple(_line(ready, u, p, final[u.op], cells) for u in made.units for p in made.points)
-    notes = list(ready.notes) + [f"{c.op}: {c.note}" for c in final.values() if c.note]
+    notes = [*ready.notes, *notes, *(f"{c.op}: {c.note}" for c in final.values() if c.note)]
     notes += [f"{op}: {note}" for op, a in asked.items() for note in (a.note, *learned[op].notes) if note]
     measured = len(cells)
     out = Path(output) if output is not None else None
@@ -338,9 +361,10 @@ def _line(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mappin
         cell = cells.get((unit.op, point, settings))
         return cell.seconds if cell is not None else math.nan
 
+    guess = chooser.model is None and chooser.selector is None and not chooser.anchors
     return Line(
         unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
-        best.seconds if best else math.nan, chooser.why(sizes, index),
+        best.seconds if best else math.nan, "the default" if guess else chooser.why(sizes, index),
     )  # fmt: skip
 
 

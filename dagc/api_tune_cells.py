@@ -142,9 +142,7 @@ def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
         at = list(pool.map(lambda p: at_point(made, p, folder), every))
         library, made, failures = built.result()
     if failures:
-        at = [
-            replace(a, fits={op: tuple(s for s in f if s in made.settings[op]) for op, f in a.fits.items()}) for a in at
-        ]
+        at = [only(a, made.settings) for a in at]
     out = Prepared(made, library, {a.point: a for a in at}, failures=failures)
     for a in at:
         for unit in made.units:
@@ -153,7 +151,8 @@ def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
     return out
 
 
-def _only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
+def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
+    """The same with some of the settings."""
     return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
 
 
@@ -218,30 +217,31 @@ def measure(
     timing: Timing,
     *,
     check: Mapping[str, Sequence[Settings]] | None = None,
+    later: Mapping[str, Sequence[Settings]] | None = None,
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Cell | Checked]:
     """Check, then time; each result as it comes. Within an op and a size the order is random, by the plan's seed.
 
-    `check` names settings by op that are compared with the reference first; those that fail are not timed.
-    `seconds` ends it between two cells.
+    `check` names settings by op that are compared with the reference first; those that fail are not timed. `later`
+    names others that are compared when all is timed. `seconds` ends it between two cells.
     """
     wrong: set[tuple[str, Settings]] = set()
+    base = {u.op: u.default for u in ready.plan.units}
     end = None if seconds is None else clock() + seconds
-    if check:
-        for result in _check(ready, check, timing):
-            if result.failure:
-                wrong.add((result.op, result.settings))
-            yield result
-            if end is not None and clock() > end:
-                return
+    for result in _check(ready, check, timing, base) if check else ():
+        if result.failure:
+            wrong.add((result.op, result.settings))
+        yield result
+        if end is not None and clock() > end:
+            return
     order = random.Random(f"{ready.plan.seed} order")
     by_point: dict[Point, list[Wanted]] = {}
     for item in wanted:
         by_point.setdefault(item.point, []).append(item)
     points = list(by_point)
     order.shuffle(points)
-    for cell in _time(ready, [(p, by_point[p]) for p in points], wrong, timing, order):
+    for cell in _time(ready, [(p, by_point[p]) for p in points], wrong, timing, order, base, later or {}):
         yield cell
         if end is not None and clock() > end:
             return
@@ -263,29 +263,68 @@ def _planned(ready: Prepared, point: Point, iterations: int) -> Any:
 
 
 def _all_defaults(made: Plan) -> list[tuple[str, int]]:
-    return [pair for u in made.units for pair in _decisions(u, u.default)]
+    return _all(made, {u.op: u.default for u in made.units})
 
 
-def _check(ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing) -> Iterator[Checked]:
-    from dagc.run.tuning import PlannedCell, PlannedUnit, measure
+def _all(made: Plan, base: Mapping[str, Settings]) -> list[tuple[str, int]]:
+    return [pair for u in made.units for pair in _decisions(u, base[u.op])]
+
+
+def _check(
+    ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: dict[str, Settings]
+) -> Iterator[Checked]:
+    """Settings of one op at a time, the others at `base`. Where that is wrong itself, a setting that is right takes its
+    place, and ops of which no setting was right beside it are checked again."""
+    right: dict[str, Settings] = {}
+    failed: list[Checked] = []
+    for result in _checked(ready, check, timing, base):
+        if result.failure:
+            failed.append(result)
+        else:
+            right.setdefault(result.op, result.settings)
+            yield result
+    moved = {r.op: right[r.op] for r in failed if r.settings == base[r.op] and r.op in right}
+    base.update(moved)
+    again = {r.op: check[r.op] for r in failed if r.op not in right} if moved else {}
+    yield from (r for r in failed if r.op not in again)
+    if again:
+        yield from _checked(ready, again, timing, base)
+
+
+def _checked(
+    ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: Mapping[str, Settings]
+) -> Iterator[Checked]:
+    from dagc.run.tuning import measure
+
+    keys: list[tuple[str, Settings]] = []
+    point = _check_point(ready, check, 0, keys)
+    if point is None:
+        return
+    for done in measure(ready.library, [point], _all(ready.plan, base), timing, RESULTS_AGREE):
+        yield Checked(*keys[done.number], done.failure)
+
+
+def _check_point(
+    ready: Prepared, check: Mapping[str, Sequence[Settings]], first: int, keys: list[tuple[str, Settings]]
+) -> Any:
+    """What to run at the size where results are checked, None for nothing. Cells are numbered from `first`; `keys` gets
+    what each is."""
+    from dagc.run.tuning import PlannedCell, PlannedUnit
 
     made = ready.plan
-    keys: list[tuple[str, Settings]] = []
     units: list[PlannedUnit] = []
     for unit in made.units:
         cells = []
         for settings in check.get(unit.op, ()):
             if settings not in ready.at[made.check_at].fits[unit.op]:
                 continue
-            cells.append(PlannedCell(len(keys), _decisions(unit, settings)))
+            cells.append(PlannedCell(first + len(keys), _decisions(unit, settings)))
             keys.append((unit.op, settings))
         if cells:
             units.append(PlannedUnit(unit.index, tuple(cells)))
     if not units:
-        return
-    point = replace(_planned(ready, made.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
-    for done in measure(ready.library, [point], _all_defaults(made), timing, RESULTS_AGREE):
-        yield Checked(*keys[done.number], done.failure)
+        return None
+    return replace(_planned(ready, made.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
 
 
 def _time(
@@ -294,7 +333,9 @@ def _time(
     wrong: set[tuple[str, Settings]],
     timing: Timing,
     order: random.Random,
-) -> Iterator[Cell]:
+    base: Mapping[str, Settings],
+    later: Mapping[str, Sequence[Settings]],
+) -> Iterator[Cell | Checked]:
     from dagc.run.tuning import PlannedCell, PlannedUnit, measure
     from dagc.tune.types import Cell
 
@@ -317,8 +358,14 @@ def _time(
         if planned:
             # In the middle of a program that repeats: there its kernels do what they do on average.
             points.append(replace(_planned(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
+    checked: list[tuple[str, Settings]] = []
+    last = _check_point(ready, later, len(keys), checked)
+    points += [last] if last is not None else []
     if not points:
         return
-    for done in measure(ready.library, points, _all_defaults(made), timing, RESULTS_AGREE):
+    for done in measure(ready.library, points, _all(made, base), timing, RESULTS_AGREE):
+        if done.number >= len(keys):
+            yield Checked(*checked[done.number - len(keys)], done.failure)
+            continue
         op, point, settings = keys[done.number]
         yield Cell(op, point, settings, done.times, done.failure)

@@ -32,3 +32,11 @@ def test_truth_values(tmp_path: Path) -> None:
     assert not done.failures
     arguments = ["compile", str(program), "--launch", str(tmp_path / "t.db"), "--target", "host"]
     assert main([*arguments, "-o", str(tmp_path / "o"), "--run", "-n", "1"]) == 0
+
+
+def test_a_value_that_cannot_stay_open_is_told(tmp_path: Path) -> None:
+    tune = "tune bx in {32, 64} tune factor in {1.0, 2.0}"
+    program = write_fill(tmp_path, tune, "if (i < n) y[i] = factor * i;")
+    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
+    assert not done.failures
+    assert any("fill: factor = 1.0 stays" in note for note in done.notes)

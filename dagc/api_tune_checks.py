@@ -1,0 +1,49 @@
+"""Which settings were checked against the reference, and so may be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagc.api_tune_cells import Plan
+    from dagc.tune.types import Cell, Point, Settings
+
+
+def unchecked(
+    made: Plan, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
+) -> dict[str, list[Settings]]:
+    """The other legal settings of each unit: a chooser may take them at other sizes, so they are checked too."""
+    found = {
+        op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
+        for op, settings in made.settings.items()
+    }
+    return {op: settings for op, settings in found.items() if settings}
+
+
+def choosable(
+    made: Plan, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Point, Settings], Cell]
+) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
+    """The settings of each unit that a chooser may answer, and notes: those whose results agree with the reference (or,
+    where they cannot be launched at the size of the checks, with another's at the sizes where they were timed), and
+    that failed nowhere. All, where nothing was run; the default alone, where none is right."""
+    good = {key for key, failure in checks.items() if not failure} | {
+        (o, s) for (o, _, s), c in cells.items() if c.times
+    }
+    bad = {key for key, failure in checks.items() if failure} | {(o, s) for (o, _, s), c in cells.items() if c.failure}
+    right = good - bad
+    out: dict[str, tuple[Settings, ...]] = {}
+    notes: list[str] = []
+    for unit in made.units:
+        legal = made.settings[unit.op]
+        left = sum((unit.op, s) not in good | bad for s in legal)
+        if left == len(legal):
+            out[unit.op] = legal
+            continue
+        out[unit.op] = tuple(s for s in legal if (unit.op, s) in right)
+        if left:
+            notes.append(f"{unit.op}: {left} of {len(legal)} settings were not checked, and are not chosen")
+        if not out[unit.op]:
+            out[unit.op] = (unit.default,)
+            notes.append(f"{unit.op}: no setting is right, the default stays")
+    return out, notes

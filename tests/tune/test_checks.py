@@ -1,0 +1,86 @@
+"""A setting is chosen only where its results are right, whichever setting is wrong, on the host target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api, api_tune
+from dagc.api_tune import TuneOptions, Tuning
+from dagc.cli import main
+from dagc.tune.records import load_tuned
+from tests.tune.programs import write_fill
+
+pytestmark = pytest.mark.mpi
+WRONG = "if (i < n) y[i] = {} ? -1 : i;"
+
+
+def tuned(folder: Path, tune: str, body: str, **options: object) -> Tuning:
+    program = write_fill(folder, tune, body)
+    asked = {"sizes": "N=100,300", "target": "host", "cell": 0.01, **options}
+    return api_tune.tune(program, folder / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
+
+
+def answers(folder: Path) -> set[int]:
+    return {s["bx"] for s in load_tuned(folder / "t.db").choosers["fill"]["settings"]}
+
+
+def test_no_chooser_answers_with_a_setting_that_is_wrong(tmp_path: Path) -> None:
+    done = tuned(tmp_path, "tune bx in {32, 64, 128, 256}", WRONG.format("bx == 256"), top=1)
+    assert ["256" in failure for failure in done.failures] == [True]
+    assert {dict(c.settings)["bx"] for c in load_tuned(tmp_path / "t.db").cells} == {32}
+    assert answers(tmp_path) == {32, 64, 128}, "what was not timed is checked too"
+
+
+def test_a_setting_that_is_wrong_at_one_size_is_chosen_at_none(tmp_path: Path) -> None:
+    done = tuned(
+        tmp_path,
+        "tune bx in {32, 64, 128}",
+        WRONG.format("bx == 64 && n > 200"),
+        method="knn",
+        sizes="N=100,150,160,300",
+    )
+    assert any("64 at N=300" in failure for failure in done.failures)
+    assert answers(tmp_path) == {32, 128}
+    assert any("knn, k =" in note for note in done.notes), "sizes at which it is wrong count as measured in full"
+
+
+def test_a_default_that_is_wrong_hinders_no_other(tmp_path: Path) -> None:
+    done = tuned(tmp_path, "tune bx in {32, 64, 128}", WRONG.format("bx == 32"), method="exhaustive")
+    assert len(done.failures) == 1
+    assert done.cells == 4
+    assert all(dict(line.chosen)["bx"] != 32 and line.best is not None for line in done.lines)
+    assert answers(tmp_path) == {64, 128}
+    out = ["-o", str(tmp_path / "o"), "--run", "-n", "1"]
+    assert (
+        main(["compile", str(tmp_path / "fill.dag"), "--launch", str(tmp_path / "t.db"), "--target", "host", *out]) == 0
+    )
+
+
+def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: Path) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64}", WRONG.format("bx == 32"))
+    text = program.read_text().replace(
+        "dag {", 'kernel same(y: inout f32[n], n: i32) {\n  tune t in {32, 64, 128}\n  gpu { launch grid(ceil(n / t)) '
+        'block(t) cuda """ int i = blockIdx.x * t + threadIdx.x; if (i < n) y[i] += 0; """ }\n}\ndag {'
+    ).replace("gpu fill(y, n) }", "gpu fill(y, n)  same : gpu same(y, n) }")  # fmt: skip
+    program.write_text(text)
+    done = api_tune.tune(
+        program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01, method="exhaustive")
+    )
+    assert len(done.failures) == 1
+    assert {(line.op, dict(line.chosen).get("bx", 64)) for line in done.lines} == {("fill", 64), ("same", 64)}
+    assert done.cells == 1 + 3
+
+
+def test_where_no_setting_is_right_the_default_stays(tmp_path: Path) -> None:
+    done = tuned(tmp_path, "tune bx in {32, 64, 128}", WRONG.format("true"))
+    assert len(done.failures) == 3
+    assert any("no setting is right, the default stays" in note for note in done.notes)
+    assert answers(tmp_path) == {32}
+    api.compile(tmp_path / "fill.dag", tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)
+
+
+def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(tmp_path: Path) -> None:
+    done = tuned(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;", target="cuda", top=0)
+    assert {line.why for line in done.lines} == {"the default"}
