@@ -189,6 +189,7 @@ class _Unkept:
 def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Explanation, bool]:
     from dagc.explain import Options, answer, explanation
     from dagc.records import Records
+    from dagc.report.live import announce
     from dagc.run.target import choose_target
     from dagc.search.domain import Domain
 
@@ -202,6 +203,8 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     asked = asked.moved(subject.domain, domain)
     with ExitStack() as stack:
         records: list[Records] = []
+        edits = len(set(asked.candidates)) - 1
+        announce(f"compiling {len(arms)} configuration{'s' if len(arms) > 1 else ''} for {edits} edits of the best")
         machine = _machine(loaded, options, domain, link, chosen, records)
         run = _run(loaded, options, machine, chosen)
         records.append(
@@ -213,6 +216,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
         records[0].noise(noise)
         noise = loaded.results.noise if math.isnan(noise) else noise
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
+        announce(f"timing each edit in up to {options.pairs} pairs with the best")
         answers = answer(domain, asked, machine, records[0], timing)
     return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
 

@@ -280,7 +280,7 @@ def link_ranks(ranks: int) -> Link | None:
             raise SystemExit(UsageError.exit_code)
         raise UsageError(
             f"{ranks} ranks are wanted, but this command itself was started as one of {size}",
-            f"give -n {size}, or start it alone: it then starts the ranks itself",
+            f"start it on {ranks} ranks, or alone: it then starts them itself; or explore with -n {size}",
         )
     from dagc.run.executor import Executor, serve
     from dagc.run.runner import world
