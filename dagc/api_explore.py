@@ -140,6 +140,9 @@ def _explore_here(
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         noise = machine.noise_floor(_first(domain), limit=limit)
         records[0].noise(noise)
+        seeds = {earlier.seed for earlier in records[0].results().runs} - {options.seed}
+        if seeds and options.data is None:
+            notes.append(f"earlier runs of {output} had arrays of seed {', '.join(map(str, sorted(seeds)))}")
         if records[0].under_way is not None:
             died = records[0].under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")

@@ -75,7 +75,8 @@ def test_resume_goes_on_and_a_file_is_never_overwritten(tmp_path: Path) -> None:
     assert f"{file} did not exist; it was begun anew" in first.notes
     with pytest.raises(UsageError, match="exists"):
         run(file)
-    run(file, replace(QUICK, confirm=0, strategy="random", resume=True))
+    second = run(file, replace(QUICK, confirm=0, strategy="random", resume=True, seed=3))
+    assert f"earlier runs of {file} had arrays of seed 0" in second.notes
     results = load(file)
     assert len(results.runs) == 2
     assert len(results.implementations) == 24  # nothing was measured twice
