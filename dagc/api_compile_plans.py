@@ -80,7 +80,6 @@ def compile_plans(
     from dagc.compiled import Compiled, Launcher
     from dagc.plan import Target
     from dagc.run.mpi_env import joined
-    from dagc.select.methods import from_json
     from dagc.tune.plans import plan_label
     from dagc.tune.records import load_tuned
 
@@ -88,19 +87,18 @@ def compile_plans(
     program = api.load(path, defines)
     check_tuned(tuned, launch, program, chosen.arch if chosen.target is Target.CUDA else None)
     kept = tuned.choosers[PROGRAM]
+    selector, settings = _parts(kept, launch)
     _check_request(tuned, launch, kept["names"], defines, traversal)
     if joined() is not None:
         raise UsageError(
             "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
         )
     _check_fixed(tuned, launch, program, kept)
-    settings: list[Settings] = [tuple(s.items()) for s in kept["settings"]]
     labels = tuple(plan_label(s) for s in settings)
     plans = {
         label: _plan(path, {**defines, **dict(s)}, launch, tuned, chosen, prune_syncs)
         for label, s in zip(labels, settings, strict=True)
     }
-    selector = from_json(kept["selector"])
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     why = f"{kept['why']}, from {', '.join(selector.data)}"
@@ -110,6 +108,23 @@ def compile_plans(
         directory, first, None, chosen.reason, files, binary, None, api._left_out(first), Launcher(labels, why)
     )
     return Chosen(made, selector, labels, {**defines, **dict(settings[0])})
+
+
+def _parts(kept: Mapping[str, Any], launch: str) -> tuple[Selector, list[Settings]]:
+    """Raises UsageError where what was kept is damaged."""
+    from dagc.select.methods import from_json
+
+    try:
+        settings: list[Settings] = [tuple(s.items()) for s in kept["settings"]]
+        if not settings or any([n for n, _ in s] != list(kept["names"]) for s in settings):
+            raise ValueError("settings of other names")
+        _ = (str(kept["why"]), tuple(kept["data"]), str(kept["method"]))
+        return from_json(kept["selector"]), settings
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UsageError(
+            f"{launch}: what chooses the plan is damaged ({type(error).__name__}: {error})",
+            "tune again into another file",
+        ) from None
 
 
 def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, Any], traversal: str) -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagc import api
 from dagc.errors import UsageError
+from dagc.tune.types import settings_text
 
 if TYPE_CHECKING:
     from dagc.graph import Graph
     from dagc.ir import Program
     from dagc.tune.records import Tuned
+    from dagc.tune.types import Unit
 
 
 def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -> tuple[Any, ...]:
@@ -21,34 +23,59 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
-    from dagc.select.methods import from_json
-    from dagc.tune.choose import unit_chooser
     from dagc.tune.legal import units
     from dagc.tune.plans import PROGRAM
     from dagc.tune.records import load_tuned
 
     tuned = load_tuned(tuned_path)
     check_tuned(tuned, tuned_path, graph.program, arch)
-    out = []
-    for unit in units(graph, tuple(op for op in tuned.choosers if op != PROGRAM)):
-        kept = tuned.choosers[unit.op]
-        settings = [tuple(s.items()) for s in kept["settings"]]
-        anchors = [(dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]]
-        out.append(
-            unit_chooser(
-                graph,
-                unit,
-                settings,
-                _hardware_of(kept, tuned_path),
-                registers=kept["registers"],
-                shared=kept.get("shared", 0),
-                anchors=anchors,
-                method=kept["method"],
-                fits=_fits_of(kept, tuned_path),
-                selector=from_json(selector) if (selector := kept.get("selector")) else None,
+    ops = tuple(op for op in tuned.choosers if op != PROGRAM)
+    _check_open(graph, ops, tuned_path)
+    return tuple(_chooser_of(graph, unit, tuned.choosers[unit.op], tuned_path) for unit in units(graph, ops))
+
+
+def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
+    from dagc.ir import KernelOp
+    from dagc.launching import is_open
+
+    found = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)}
+    for op in ops:
+        if op not in found:
+            raise UsageError(
+                f"{path}: chooses for op `{op}`, of which nothing is open", f"drop -D {op}.NAME=..., or tune again"
             )
-        )
-    return tuple(out)
+
+
+def _chooser_of(graph: Graph, unit: Unit, kept: dict[str, Any], path: str | Path) -> Any:
+    """Raises UsageError where what was kept is damaged, of a newer dagc, or no longer among the program's choices."""
+    from dagc.api_tune import METHODS
+    from dagc.select.methods import from_json
+    from dagc.tune.choose import unit_chooser
+
+    try:
+        settings = [tuple((str(n), int(v)) for n, v in s.items()) for s in kept["settings"]]
+        anchors = [(dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]]
+        selector = from_json(kept["selector"]) if kept.get("selector") else None
+        method, registers, shared = str(kept["method"]), int(kept["registers"]), int(kept.get("shared", 0))
+        hardware = _hardware_of(kept, path)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UsageError(
+            f"{path}: the chooser of `{unit.op}` is damaged ({type(error).__name__}: {error})",
+            "tune again into another file",
+        ) from None
+    if method not in METHODS:
+        raise UsageError(f"{path}: made by a newer dagc (method {method})", "update dagc, or tune again")
+    values = {t.name: t.values for t in unit.tunables}
+    for setting in settings:
+        if [n for n, _ in setting] != list(values) or any(v not in values[n] for n, v in setting):
+            raise UsageError(
+                f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
+                f"drop -D {unit.op}.NAME=..., or tune again into another file",
+            )
+    return unit_chooser(
+        graph, unit, settings, hardware, registers=registers, shared=shared, anchors=anchors, method=method,
+        fits=_fits_of(kept, path), selector=selector,
+    )  # fmt: skip
 
 
 def _hardware_of(kept: dict[str, Any], path: str | Path) -> Any:
@@ -67,12 +94,18 @@ def _fits_of(kept: dict[str, Any], path: str | Path) -> dict[str, Any]:
 
 
 def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
-    """Raises UsageError where a tuned file is of another text or GPU, or has no chooser."""
+    """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
+    compiled for; None: for none, or do not compare."""
     from dagc.api_runs import program_record
 
     now = program_record(program)
     if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
         raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
+    if arch is not None and tuned.facts.get("target") == "host" and any(cell.times for cell in tuned.cells):
+        raise UsageError(
+            f"{path}: measured on the host target, which says nothing about a GPU",
+            "tune with --target cuda, or compile with --launch fixed",
+        )
     if arch is not None and tuned.facts.get("target") == "cuda" and tuned.facts.get("arch") != arch:
         raise UsageError(
             f"{path}: tuned for {tuned.facts.get('arch')}, this is compiled for {arch}",

@@ -110,8 +110,8 @@ class TuneRecords:
         self._connection.execute("INSERT OR REPLACE INTO tune_chooser VALUES (?, ?)", (op, json.dumps(chooser)))
 
     def read(self) -> Tuned:
-        """Everything in the file."""
-        return _read(self._connection)
+        """Everything in the file. Raises UsageError where a row of it cannot be read."""
+        return _read(self._connection, self.path)
 
     def close(self) -> None:
         """May be called twice."""
@@ -123,12 +123,14 @@ class TuneRecords:
 def load_tuned(path: str | Path) -> Tuned:
     """Raises UsageError where there is no such file, it is damaged, or nothing was tuned in it."""
     path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file", "give the path of a file that `dagc tune` has written")
     connection = connect(path, write=False)
     try:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "tune_cell" not in tables:
             raise UsageError(f"{path}: nothing was tuned in it", "give a file that `dagc tune` has written")
-        return _read(connection)
+        return _read(connection, path)
     finally:
         connection.close()
 
@@ -162,7 +164,14 @@ def check_same(connection: sqlite3.Connection, path: Path, program: Program, mac
             )
 
 
-def _read(connection: sqlite3.Connection) -> Tuned:
+def _read(connection: sqlite3.Connection, path: Path) -> Tuned:
+    try:
+        return _rows(connection)
+    except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise damaged(path, error) from None
+
+
+def _rows(connection: sqlite3.Connection) -> Tuned:
     rows = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id").fetchall()
     return Tuned(
         program=read_program(connection),

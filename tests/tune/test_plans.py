@@ -237,7 +237,16 @@ def test_what_compiling_refuses(tuned: Path, tmp_path: Path) -> None:
 @pytest.mark.mpi
 @runs
 def test_sources_for_a_gpu(tuned: Path, tmp_path: Path) -> None:
-    done = api.compile(TRIDIAG, tmp_path / "out", target="cuda", arch="sm_90", launch=str(tuned), build=False)
+    """As if the times had been measured on one: those of the host target are refused."""
+    with pytest.raises(UsageError, match="measured on the host target"):
+        api.compile(TRIDIAG, tmp_path / "out", target="cuda", arch="sm_90", launch=str(tuned), build=False)
+    measured_there = tmp_path / "gpu.db"
+    shutil.copy(tuned, measured_there)
+    with sqlite3.connect(measured_there) as connection:
+        connection.execute("UPDATE tune_fact SET value = '\"cuda\"' WHERE key = 'target'")
+        connection.execute("UPDATE tune_fact SET value = '\"sm_90\"' WHERE key = 'arch'")
+    connection.close()
+    done = api.compile(TRIDIAG, tmp_path / "out", target="cuda", arch="sm_90", launch=str(measured_there), build=False)
     assert done.launcher is not None
     assert done.files == ("CMakeLists.txt", "bench.cpp", "chooser.h", "plans/")
     assert {p.name for p in (tmp_path / "out").glob("plans/*/bench.cu")} == {"bench.cu"}

@@ -1,0 +1,99 @@
+"""Tuned files that are damaged, of another version, of other choices or of another target are refused in one line."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dagc import api, api_tune
+from dagc.api_tune import TuneOptions
+from dagc.cli import main
+from dagc.errors import UsageError
+from dagc.tune.records import load_tuned
+from tests.tune.programs import write_fill
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    path = write_fill(folder, "tune bx in {32, 64, 128}")
+    options = TuneOptions(sizes="N=100,200,300", target="host", cell=0.001, method="knn")
+    assert api_tune.tune(path, folder / "host.db", options).cells == 9
+    api_tune.tune(path, folder / "model.db", TuneOptions(sizes="N=100", target="cuda", arch="sm_90", top=0))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE tune_chooser SET chooser = '{not json'", "truncated, damaged"),
+        ("UPDATE tune_cell SET times = 'zzz'", "truncated, damaged"),
+        ("UPDATE tune_cell SET point = '3' WHERE id = 1", "truncated, damaged"),
+        ("DROP TABLE tune_chooser", "truncated, damaged"),
+        ("UPDATE tune_chooser SET chooser = '{}'", "the chooser of `fill` is damaged"),
+        ("UPDATE tune_chooser SET chooser = '7'", "the chooser of `fill` is damaged"),
+        ("UPDATE tune_chooser SET chooser = json_set(chooser, '$.anchors[0].chosen', 77)", "is damaged"),
+        (
+            "UPDATE tune_chooser SET chooser = json_set(chooser, '$.selector', json('{\"method\": \"knn\"}'))",
+            "is damaged",
+        ),
+        ("UPDATE tune_chooser SET chooser = json_set(chooser, '$.method', 'oracle')", "newer dagc .method oracle."),
+        ("UPDATE tune_chooser SET chooser = json_set(chooser, '$.settings[1].bx', 96)", "not among its choices"),
+        ("UPDATE tune_chooser SET op = 'other'", "chooses for op `other`, of which nothing is open"),
+    ],
+)
+def test_rows_that_cannot_be_used(program: Path, tmp_path: Path, statement: str, said: str) -> None:
+    tuned = tmp_path / "t.db"
+    shutil.copy(program.parent / "host.db", tuned)
+    with sqlite3.connect(tuned) as connection:
+        connection.execute(statement)
+    connection.close()
+    with pytest.raises(UsageError, match=said):
+        api.compile(program, tmp_path / "o", target="host", launch=str(tuned), build=False)
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("hello\n"),
+        lambda path: path.unlink(),
+    ],
+    ids=["truncated", "empty", "text", "absent"],
+)
+def test_files_that_are_none(
+    program: Path, tmp_path: Path, spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = tmp_path / "t.db"
+    shutil.copy(program.parent / "host.db", tuned)
+    spoil(tuned)
+    assert main(["compile", str(program), "--launch", str(tuned), "--no-build", "-o", str(tmp_path / "o")]) == 2
+    said = capsys.readouterr().err
+    assert str(tuned) in said
+    assert "mend:" in said
+
+
+def test_a_file_measured_on_the_host_is_none_for_a_gpu(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="measured on the host target"):
+        api.compile(program, tmp_path / "o", target="cuda", launch=str(program.parent / "host.db"), build=False)
+    for target in ("host", "cuda"):
+        model = str(program.parent / "model.db")
+        api.compile(program, tmp_path / target, target=target, arch="sm_90", launch=model, build=False)
+
+
+def test_a_tunable_that_is_fixed_is_not_chosen(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="of which nothing is open") as error:
+        api.compile(
+            program, tmp_path / "o", target="host", launch=str(program.parent / "host.db"), build=False,
+            defines={"fill.bx": "64"},
+        )  # fmt: skip
+    assert "drop -D fill.NAME" in (error.value.mend or "")
+    assert load_tuned(program.parent / "host.db").choosers
