@@ -233,10 +233,10 @@ def _machine(
     earlier = _exploration(loaded)
     found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
+    data = _data(loaded, options, domain, folder)
     libraries, failed = build_runners(found, chosen, folder / "explain")
     if failed:
         raise next(iter(failed.values()))
-    data = _data(loaded, options, domain, folder)
     vouched = options.mpi_takes_device_pointers or bool(earlier.options.get("mpi_takes_device_pointers"))
     loadables = [
         Loadable(

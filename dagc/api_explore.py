@@ -99,7 +99,7 @@ def _explore_here(
     path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any], link: Link
 ) -> Explored:
     from dagc.plan import Target
-    from dagc.records import Records
+    from dagc.records import Records, check_resumable
     from dagc.report.live import announce
     from dagc.run.live import LiveMachine
     from dagc.run.target import choose_target
@@ -109,7 +109,9 @@ def _explore_here(
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     if output.exists() and not options.resume:  # before anything is compiled
         raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
-    if options.resume and not output.exists():
+    if output.exists():
+        check_resumable(output, program_record(program), options.ranks)
+    elif options.resume:
         notes.append(f"{output} did not exist; it was begun anew")
     found = that_can_run(found, chosen, options, notes)
     domain = domain_of(found, options)

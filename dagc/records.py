@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +21,7 @@ from dagc.records_read import load, read
 from dagc.records_schema import (
     check,
     configuration_text,
+    connect,
     connect_as,
     create,
     damaged,
@@ -34,7 +35,7 @@ from dagc.records_schema import (
 )
 from dagc.results import Configuration, Implementation, ImplementationId, Program, Results, Run, TraceSpan
 
-__all__ = ["PURPOSES", "Records", "export_csv", "export_parquet", "load", "merge"]
+__all__ = ["PURPOSES", "Records", "check_resumable", "export_csv", "export_parquet", "load", "merge"]
 
 PURPOSES = ("search", "confirm", "explain")
 RUN_ENDED_TWICE = "the run ended twice while it was measured"
@@ -261,7 +262,16 @@ def _connection(path: Path, program: Program, run: Run, fresh: bool, other_machi
     return connection
 
 
-def _check_same(connection: sqlite3.Connection, path: Path, program: Program, run: Run, other_machine: bool) -> None:
+def check_resumable(path: Path, program: Program, ranks: int) -> None:
+    """Raises UsageError where `Records.open` with `resume` would, as far as can be said before any rank is started."""
+    if path.is_file() and path.stat().st_size == 0:
+        return
+    with closing(connect(path, write=False)) as connection:
+        _check_program(connection, path, program, ranks)
+    WriterLock(path).release()
+
+
+def _check_program(connection: sqlite3.Connection, path: Path, program: Program, ranks: int) -> None:
     found = read_program(connection)
     if found.hash != program.hash:
         raise UsageError(
@@ -270,11 +280,16 @@ def _check_same(connection: sqlite3.Connection, path: Path, program: Program, ru
             "choose another file with -o, or use the text and the parameters that it was made with",
         )
     for _, earlier in read_runs(connection):
-        if earlier.ranks != run.ranks:
+        if earlier.ranks != ranks:
             raise UsageError(
-                f"{path}: measured on {earlier.ranks} ranks, this run has {run.ranks}",
+                f"{path}: measured on {earlier.ranks} ranks, this run has {ranks}",
                 f"use -n {earlier.ranks}, or another file",
             )
+
+
+def _check_same(connection: sqlite3.Connection, path: Path, program: Program, run: Run, other_machine: bool) -> None:
+    _check_program(connection, path, program, run.ranks)
+    for _, earlier in read_runs(connection):
         if earlier.machine.key != run.machine.key and not other_machine:
             raise UsageError(
                 f"{path}: measured on another machine ({earlier.machine.key}; this is {run.machine.key})",

@@ -18,7 +18,7 @@ from dagc import api_explore, api_results
 from dagc.api_explore import Explored, ExploreOptions, explore
 from dagc.cli import main
 from dagc.errors import UsageError
-from dagc.records import load
+from dagc.records import Records, load
 from dagc.search.strategy import names
 from tests.data.h200 import h200_file
 from tests.run.conftest import SPMV, can_run
@@ -163,6 +163,24 @@ def test_arrays_of_other_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str
     command = ["explore", str(SPMV), "-D", "rows=2000", "-n", "3", "--data", data, "-o", str(tmp_path / "r.db")]
     assert main([*command, "--target", "host"]) == 2
     assert f"{data}: made for 2 ranks, not 3" in capsys.readouterr().err
+
+
+def test_what_cannot_be_resumed_is_told_before_anything_is_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = h200_file(tmp_path)
+    command = ["explore", str(SPMV), "--target", "host", "--resume", "-o", str(file)]
+    for arguments, message in (
+        (["-D", "rows=2000"], f"{file}: holds results of another program"),
+        (["-n", "3"], f"{file}: measured on 4 ranks, this run has 3"),
+    ):
+        assert main([*command, *arguments]) == 2
+        assert capsys.readouterr().err.startswith(f"dagc: error: {message}")
+    results = load(file)
+    with Records.open(file, results.program, results.runs[0], resume=True):
+        assert main(command) == 2
+    assert capsys.readouterr().err.startswith(f"dagc: error: {file}: another dagc writes to it")
+    assert not list(tmp_path.glob("*-build"))
 
 
 def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
