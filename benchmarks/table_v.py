@@ -7,6 +7,9 @@ search is handed one recorded pass of each implementation that it asks for, draw
 median of its passes). Rules are learned from the first 50, 100, 200, 400 and from all of these times; then the tree
 classifies every implementation, and is right where the median of all its passes lies in the range of the class given.
 
+With `--estimate` rules are learned a second time from each of these, as `dagc rules --estimate` does: from estimated
+times of the whole space, for which the passes that were handed out are used, and no others. (Rows `NAME, estimated`.)
+
 Two ways to label: `paper` draws every boundary above the 98th percentile of prominence; `distinct`, what dagc does,
 only those above the noise floor, between classes that are more than outliers. The noise floor and the share of outliers
 are those of the recording; with `--assumed` that share is what dagc assumes where nothing was measured several times.
@@ -29,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from dagc.api_estimate import estimated  # noqa: E402
 from dagc.api_results import Loaded  # noqa: E402
 from dagc.graph import Graph  # noqa: E402
 from dagc.results import Configuration, Outcome, Results  # noqa: E402
@@ -163,8 +167,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 found = [replace(s, measurements=passes) for s in found]
             for size in sizes:
                 key = "all" if size == len(samples) else str(size)
-                for labels, figures in one(found[:size], outliers, table, times).items():
-                    runs.setdefault(name, {}).setdefault(labels, {}).setdefault(key, []).append(figures)
+                learned_from = {name: found[:size]}
+                if args.estimate:
+                    learned_from[f"{name}, estimated"] = list(estimated(found[:size], results.noise))
+                for row_name, chosen in learned_from.items():
+                    for labels, figures in one(chosen, outliers, table, times).items():
+                        runs.setdefault(row_name, {}).setdefault(labels, {}).setdefault(key, []).append(figures)
             print(f"{name} seed {seed}: {time.perf_counter() - before:.1f} s", file=sys.stderr)
     rows = {
         name: {
@@ -234,6 +242,7 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="+", default=["mcts", "random"], metavar="NAME")
     parser.add_argument("--times", choices=("single", "median"), default="single", help="what the search is handed")
     parser.add_argument("--assumed", action="store_true", help="the share of outliers is assumed, not counted")
+    parser.add_argument("--estimate", action="store_true", help="learn from estimated times of the whole space, too")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--markdown", metavar="F")

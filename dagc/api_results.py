@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc import api
+from dagc.api_estimate import estimated
 from dagc.errors import UsageError
 from dagc.source import Source
 
@@ -72,35 +73,46 @@ class Loaded:
 # ---- rules ----------------------------------------------------------------------------------
 
 
-def learn(loaded: Loaded, *, all_classes: bool = False, only: Collection[Configuration] | None = None) -> Learned:
+def learn(
+    loaded: Loaded, *, all_classes: bool = False, only: Collection[Configuration] | None = None, estimate: bool = False
+) -> Learned:
     """Rules from everything that a results file has measured (of the configurations in `only`).
 
-    Raises UsageError where that is nothing.
+    `estimate`: with estimated times of the rest of the space, too. Raises UsageError where nothing was measured.
     """
     from dagc.rules import Outliers
     from dagc.rules import learn as learn_rules
 
-    samples = [s for s in loaded.samples() if only is None or s.configuration in only]
+    samples = tuple(s for s in loaded.samples() if only is None or s.configuration in only)
     if not samples:
         raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
     results = loaded.results
+    if estimate:
+        samples = estimated(samples, results.noise)
     chosen = (i for i in results.implementations if only is None or i.configuration in only)
     outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)
     return learn_rules(samples, results.noise, all_classes=all_classes, outliers=outliers)
 
 
 def rules(
-    path: str | Path, against: str | Path | None = None, form: str = "text", *, sets: int = 3, all_classes: bool = False
+    path: str | Path,
+    against: str | Path | None = None,
+    form: str = "text",
+    *,
+    sets: int = 3,
+    all_classes: bool = False,
+    estimate: bool = False,
 ) -> str:
     """Design rules of a results file as `text`, `md` or `json`.
 
     `against`: a full exploration of the same program; each rule set is then marked consistent with it or not, and the
-    class accuracy is given. `sets`: rule sets shown of each class. Raises UsageError.
+    class accuracy is given. `sets`: rule sets shown of each class. `estimate`: learn from estimated times of the whole
+    space (`dagc.api_estimate`), not from what was measured alone. Raises UsageError.
     """
     from dagc.rules import Findings, Samples, accuracy, check, render
 
     loaded = Loaded(path)
-    learned = learn(loaded, all_classes=all_classes)
+    learned = learn(loaded, all_classes=all_classes, estimate=estimate)
     if against is None:
         return render(Findings(learned, sets=sets), form)
     full = Loaded(against)

@@ -135,12 +135,16 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "--classes", choices=("distinct", "all"), default="distinct",
         help="distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)",
     )  # fmt: skip
+    add("--estimate", action="store_true", help="learn from estimated times of what was not measured, too")
 
 
 def _rules(args: argparse.Namespace) -> int:
     from dagc import api_results as api
 
-    print(api.rules(args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all"), end="")
+    print(api.rules(
+        args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
+        estimate=args.estimate,
+    ), end="")  # fmt: skip
     return 0
 
 

@@ -37,7 +37,7 @@ class ClassAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Shares of the `implementations` of the whole space, from 0 to 1.
+    """Shares of the `implementations` of the whole space, from 0 to 1; `learned_from` so many that were measured.
 
     share        within the range of the class given (Table V)
     chance       the same for random labels of the same sizes, on average
@@ -80,5 +80,5 @@ def accuracy(learned: Learned, whole: Samples, seconds: Sequence[float]) -> Accu
 
     chance = sum(c.given / len(times) * float(in_range[k].mean()) for k, c in enumerate(each))
     return Accuracy(
-        len(times), len(learned.samples), share(in_range), chance, share(near), share(between), each
+        len(times), learned.measured, share(in_range), chance, share(near), share(between), each
     )  # fmt: skip

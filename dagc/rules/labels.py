@@ -126,6 +126,21 @@ def cut_again(
     return _with_dropped(replace(found, classes=_classes(found.times, kept), boundaries=kept), [*dropped, *more])
 
 
+def with_estimates(found: Classes, times: Sequence[float]) -> Classes:
+    """The same boundaries; classes of these times, some of which are estimated, and of those that drew them."""
+    inside: list[list[float]] = [[] for _ in found.classes]
+    for time in times:
+        inside[found.of(time)].append(time)
+    classes = tuple(
+        replace(
+            c, count=len(all_of_it), fastest=min(c.fastest, *all_of_it), slowest=max(c.slowest, *all_of_it),
+            median=median(all_of_it or [c.median]),
+        )
+        for c, all_of_it in zip(found.classes, inside, strict=True)
+    )  # fmt: skip
+    return replace(found, classes=classes)
+
+
 def _seen_in(found: Classes, boundary: Boundary) -> Boundary:
     """With its height in the convolution of all times, where that reaches so far."""
     at = boundary.position - found.radius + 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagc.rules.features import Samples
 from dagc.rules.imply import Implications
-from dagc.rules.labels import PERCENTILE, classify_times, cut_again, noise_of
+from dagc.rules.labels import PERCENTILE, classify_times, cut_again, noise_of, with_estimates
 from dagc.rules.outliers import Outliers, Repeats
 from dagc.rules.tree import classify, train
 from dagc.rules.types import Classes, Feature, Rule, RuleSet, Sample, Tree
@@ -38,6 +38,11 @@ class Learned:
     tree: Tree
     rule_sets: tuple[RuleSet, ...]
     noise: float
+
+    @property
+    def measured(self) -> int:
+        """How many samples were measured; the times of the others are estimated."""
+        return sum(s.measurements > 0 for s in self.samples)
 
     def leaves(self, samples: Samples) -> list[int]:
         """The leaf of the tree (index of its node) that each sample arrives at."""
@@ -76,6 +81,8 @@ def learn(
     class than the noise. Where the noise is not known (NaN), every boundary is drawn and every other class is wrong.
     Classes that may be outliers are not drawn either; `outliers` says how many to expect (None: assumed, not counted).
     A fastest class that holds several configurations is cut again. `all_classes`: nothing of this, all as in the seed.
+    Samples whose times are estimated (`measurements` 0) draw no boundaries: they are of the class between whose
+    boundaries their times lie, and the tree learns from them as from the others.
     `simplify` makes the tree smaller: each leaf must lower its error by that much (0.002 is a readable tree).
     The order of the samples does not matter. ValueError without samples.
     """
@@ -86,27 +93,33 @@ def learn(
     )
     if not chosen:
         raise ValueError("no samples")
-    floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in chosen))
-    repeats = Repeats(tuple(s.measurements for s in chosen), outliers or Outliers((), noise))
-    classes = classify_times([s.seconds for s in chosen], floor, percentile, repeats)
+    measured = tuple(s for s in chosen if s.measurements) or chosen
+    floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in measured))
+    repeats = Repeats(tuple(s.measurements for s in measured), outliers or Outliers((), noise))
+    classes = classify_times([s.seconds for s in measured], floor, percentile, repeats)
     if not all_classes:
-        classes = cut_again(classes, [s.configuration for s in chosen], percentile, repeats)
-    labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
+        classes = cut_again(classes, [s.configuration for s in measured], percentile, repeats)
+    times = [s.seconds for s in chosen]
+    if len(measured) < len(chosen):
+        classes = with_estimates(classes, times)
+        labels = np.array([classes.of(t) for t in times])
+    else:
+        labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
     table = Samples.of(chosen)
     features, answers = table.features()
-    wrong = None if math.isnan(classes.noise) else _wrong(labels, classes)
+    wrong = None if math.isnan(classes.noise) else _wrong(labels, times, classes)
     tree = train(answers, labels, len(classes.classes), features, wrong, simplify)
     imply = Implications(table)
     rule_sets = _rule_sets(tree, imply)
     return Learned(chosen, classes, tuple(int(k) for k in labels), features, tree, rule_sets, noise)
 
 
-def _wrong(labels: Ints, classes: Classes) -> Bools:
+def _wrong(labels: Ints, seconds: Sequence[float], classes: Classes) -> Bools:
     """samples x classes: is it wrong, by more than the noise, to give this class to this sample?"""
     import numpy as np
 
     other: Bools = labels[:, None] != np.arange(len(classes.classes))
-    times = np.array(classes.times)[:, None]
+    times = np.array(seconds)[:, None]
     fastest = np.array([c.fastest for c in classes.classes]) * (1 - classes.noise)
     slowest = np.array([c.slowest for c in classes.classes]) * (1 + classes.noise)
     return other & ((times < fastest) | (times > slowest))

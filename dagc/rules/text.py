@@ -61,6 +61,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def _estimate_lines(learned: Learned) -> Iterable[str]:
+    if learned.measured < len(learned.samples):
+        yield (
+            f"Times of {len(learned.samples) - learned.measured} are estimated from {learned.measured} that were "
+            "measured: of those that were not, and of those whose measurement is improbable. Boundaries are drawn "
+            "between measured times."
+        )
+
+
 def _noise_lines(classes: Classes) -> Iterable[str]:
     if math.isnan(classes.noise):
         yield "Boundaries were not compared with the noise: every one above the threshold of prominence is drawn."
@@ -145,7 +154,7 @@ def _text(findings: Findings) -> str:
         span = f"{duration(c.fastest)} to {duration(c.slowest)}"
         out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
                    f"width {_width(c.width, classes.noise)}")  # fmt: skip
-    out += [*_noise_lines(classes), _tree_line(learned)]
+    out += [*_estimate_lines(learned), *_noise_lines(classes), _tree_line(learned)]
     if findings.accuracy is not None:
         out.append(_accuracy_line(findings.accuracy))
     for c in classes.classes if count > 1 else ():
@@ -178,7 +187,7 @@ def _markdown(findings: Findings) -> str:
     for c in classes.classes:
         out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
                    f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
-    out += ["", *(f"- {line}" for line in (*_noise_lines(classes), _tree_line(learned)))]
+    out += ["", *(f"- {line}" for line in (*_estimate_lines(learned), *_noise_lines(classes), _tree_line(learned)))]
     if findings.accuracy is not None:
         out.append(f"- {_accuracy_line(findings.accuracy)}")
     for c in classes.classes if len(classes.classes) > 1 else ():
@@ -214,6 +223,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
     learned, classes = findings.learned, findings.learned.classes
     return {
         "implementations": len(learned.samples),
+        "measured": learned.measured,
         "noise_of_a_measurement": _number(learned.noise),
         "noise": _number(classes.noise),
         "radius": classes.radius,

@@ -12,7 +12,7 @@ from dagc.traversal import Traversal
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An implementation and its time: the median of `measurements` measurements."""
+    """An implementation and its time: the median of `measurements` measurements, an estimate where that is 0."""
 
     graph: Graph
     configuration: Configuration
@@ -71,7 +71,7 @@ class PerformanceClass:
 class Classes:
     """Sorted times cut into classes.
 
-    times         all times, ascending
+    times         all times that boundaries were drawn from, ascending: not those that are estimated
     radius        of the step function that they are convolved with
     convolution   its value after times[radius - 1], times[radius], ...: len(times) - 2 * radius + 1 values, in seconds
     threshold     prominence that a peak must exceed (98th percentile)

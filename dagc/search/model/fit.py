@@ -15,22 +15,25 @@ ROUNDS = 4
 
 
 def fit_costs(
-    simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, seconds: Array, deviation: float
-) -> Array:
+    simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, seconds: Array, deviation: float,
+    weights: Array | None = None,
+) -> Array:  # fmt: skip
     """Costs that explain `seconds` (microseconds, one for each simulated candidate), each near its prior.
 
     `simulate(costs)` gives times and how often each cost lies on each path, shapes (n,) and (n, costs). A time is
     linear in the costs as long as the paths stay the same, so the regularised least-squares problem is solved for the
     paths found last, a few times over. `deviation`: standard deviation of a measurement and of the simulation, in
-    microseconds.
+    microseconds. `weights`: of each squared residual (default: 1), less for what may be an outlier.
     """
     import numpy as np
 
     before, costs = prior, start.copy()
+    each = np.ones(len(seconds)) if weights is None else weights
     weight = np.diag((deviation / (SPREAD * before)) ** 2)
     for _ in range(ROUNDS):
         _, table = simulate(costs)
-        found = np.linalg.solve(table.T @ table + weight, table.T @ (seconds - table @ before)) + before
+        weighted = table.T * each
+        found = np.linalg.solve(weighted @ table + weight, weighted @ (seconds - table @ before)) + before
         # Half a step: the paths belong to the costs that they were found with.
         costs = 0.5 * costs + 0.5 * np.maximum(found, 0.02 * before)
     return costs
