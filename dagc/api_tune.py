@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.api_tune_build import UNKNOWN, resources_of
+from dagc.api_tune_build import UNKNOWN, assumed, resources_of
 from dagc.api_tune_cells import (
     DEFAULT_FLUSH,
     AtPoint,
@@ -23,7 +23,15 @@ from dagc.api_tune_cells import (
     prepare,
 )
 from dagc.api_tune_checks import choosable, unchecked
-from dagc.api_tune_gpu import NOT_COUNTED, Counted, fitted_counts, hardware_at_hand
+from dagc.api_tune_gpu import (
+    NOT_COUNTED,
+    Counted,
+    fitted_counts,
+    gpu_name,
+    hardware_at_hand,
+    is_here,
+    named_arch,
+)
 from dagc.api_tune_selectors import Asked, asked_of, learn
 from dagc.errors import UsageError
 
@@ -122,7 +130,7 @@ def tune(
         raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
     made = plan(
         path, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at, defines=options.defines,
-        target=options.target, arch=options.arch, seed=options.seed,
+        target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed,
     )  # fmt: skip
     runs = _can_run(made)
     hardware, notes = hardware_at_hand(made, options.gpu)
@@ -135,6 +143,7 @@ def tune(
         else:
             ready = Prepared(made, Path(), {p: at_point(made, p, Path(temporary)) for p in made.points})
         resources = resources_of(made, Path(temporary)) if made.chosen.target.value == "cuda" else {}
+        notes += assumed(made, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = fitted_counts(ready, counting, Path(temporary), options.seed) if counting and top else NOT_COUNTED
         ready.notes += [*notes, *_fixed(made), *counted.notes]
@@ -156,10 +165,9 @@ def _fixed(made: Plan) -> list[str]:
 
 
 def _can_run(made: Plan) -> bool:
-    from dagc.devices import gpus
     from dagc.plan import Target
 
-    return made.chosen.target is Target.HOST or bool(gpus())
+    return made.chosen.target is Target.HOST or is_here(made)
 
 
 def _grade(made: Plan, cells: int, counted: Counted) -> str:
@@ -286,7 +294,7 @@ def _measured(
         }
         if records is not None:
             records.set_fact("arch", made.chosen.arch)
-            records.set_fact("gpu", hardware.name)
+            records.set_fact("gpu", gpu_name(made, hardware, bool(cells)))
             records.set_fact("target", made.chosen.target.value)
             for op, samples in counted.samples.items():
                 records.set_fact(f"counts {op}", samples)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import api
 from dagc.run.ptxas import Resources
+from dagc.toolchain import find_nvcc
 
 if TYPE_CHECKING:
     from dagc.api_tune_cells import Plan
@@ -50,6 +52,15 @@ def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
         if own:
             out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own))
     return out
+
+
+def assumed(made: Plan, resources: Mapping[str, Resources]) -> list[str]:
+    """A note about the units of which nvcc says nothing, on the CUDA target."""
+    unknown = [u.op for u in made.units if u.op not in resources]
+    if not unknown or made.chosen.target.value != "cuda":
+        return []
+    why = f"does not compile them for {made.chosen.arch}" if find_nvcc() is not None else "was not found"
+    return [f"{', '.join(unknown)}: {UNKNOWN.registers} registers a thread are assumed, since nvcc {why}"]
 
 
 def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]]:

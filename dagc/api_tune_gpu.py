@@ -32,6 +32,29 @@ class Counted:
 NOT_COUNTED = Counted()
 
 
+def named_arch(gpu: str | None) -> str | None:
+    """The architecture of the GPU that is named: its kernels are compiled for it. Raises UsageError for no such one."""
+    from dagc.rational.hardware import load_hardware
+
+    return load_hardware(gpu).arch if gpu is not None else None
+
+
+def is_here(made: Plan) -> bool:
+    """Has this machine a GPU of the architecture that is compiled for? Another's times would say nothing."""
+    from dagc.devices import gpus
+
+    here = gpus()
+    return bool(here) and here[0].arch.rstrip("af") == made.chosen.arch.rstrip("af")
+
+
+def gpu_name(made: Plan, hardware: Hardware, measured: bool) -> str:
+    """What the times, or else the model, are of: the descriptor that is named may be that of a sister."""
+    from dagc.devices import gpus
+    from dagc.plan import Target
+
+    return gpus()[0].name if measured and made.chosen.target is Target.CUDA and is_here(made) else hardware.name
+
+
 def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
     """The descriptor that the user names, else this machine's GPU (asked and measured once), else that of the
     architecture; and notes.
@@ -45,7 +68,10 @@ def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
 
     here = gpus() if made.chosen.target is Target.CUDA else ()
     if gpu is not None or not here or here[0].arch != made.chosen.arch:
-        return load_hardware(gpu or made.chosen.arch), []
+        notes = []
+        if here and not is_here(made):
+            notes.append(f"this machine's GPU is {here[0].arch}, not {made.chosen.arch}: nothing is measured")
+        return load_hardware(gpu or made.chosen.arch), notes
     try:
         return load_hardware(str(probe(here[0]))), []
     except (MissingTool, RunFailed, OSError) as error:

@@ -63,7 +63,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     )
     add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
     add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
-    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
+    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: of --gpu, else the GPU here, else sm_90)")
     defines(parser)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
     add("--resume", action="store_true", help="add to a tuned file")

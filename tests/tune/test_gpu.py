@@ -1,0 +1,55 @@
+"""The GPU that is named, or that is here: what kernels are compiled for, what is measured, and what the file is of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api, api_tune, api_tune_cells, api_tune_gpu
+from dagc.api_tune import TuneOptions
+from dagc.devices import GPU
+from dagc.rational.hardware import DESCRIPTORS
+from dagc.tune.records import load_tuned
+from tests.tune.programs import write_fill
+
+pytestmark = pytest.mark.mpi
+H100 = GPU("NVIDIA H100 PCIe", "9.0", 1 << 30, "580")
+
+
+def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.devices.gpus", lambda: ())
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    own = tmp_path / "own.toml"
+    own.write_text("[mine]\n" + DESCRIPTORS.read_text().split("[a100]")[1].split("[v100]")[0])
+    for gpu in ("a100", str(own)):
+        tuned = tmp_path / f"{Path(gpu).stem}.db"
+        api_tune.tune(program, tuned, TuneOptions(sizes="N=100", target="cuda", gpu=gpu))
+        assert load_tuned(tuned).facts["arch"] == "sm_80"
+        api.compile(program, tmp_path / "o", target="cuda", arch="sm_80", launch=str(tuned), build=False)
+
+
+def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.devices.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.run.target.gpus", lambda: (H100,))
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
+    assert done.cells == 0
+    assert any("this machine's GPU is sm_90, not sm_80: nothing is measured" in note for note in done.notes)
+
+
+def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.devices.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.run.target.gpus", lambda: (H100,))
+    made = api_tune_cells.plan(write_fill(tmp_path, "tune bx in {32, 64}"), target="cuda", arch="sm_90")
+    hardware, notes = api_tune_gpu.hardware_at_hand(made, "h200")
+    assert not notes
+    assert api_tune_gpu.gpu_name(made, hardware, measured=True) == "NVIDIA H100 PCIe"
+    assert api_tune_gpu.gpu_name(made, hardware, measured=False) == "NVIDIA H200"
+
+
+def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.devices.gpus", lambda: ())
+    program = write_fill(tmp_path, "tune bx in {32, 64}", 'static_assert(bx < 0, "never"); if (i < n) y[i] = i;')
+    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="h200", top=0))
+    assert any("fill: 32 registers a thread are assumed, since nvcc" in note for note in done.notes)
