@@ -32,12 +32,16 @@ def symbol(name: str) -> sp.Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`trips` iterations of a counter from `first`, by `step`."""
+    """`trips` iterations of a counter from `first`, by `step`.
+
+    `place`: where it stands in the text, in bytes, since two loops one after the other may be alike in all else.
+    """
 
     counter: sp.Symbol
     first: sp.Expr
     trips: sp.Expr
     step: sp.Expr
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +254,12 @@ def _for(state: _State, node: Node) -> None:
         _unknown_loop(state, body)
         return
     counter = symbol(f"{name}_{len(state.loops)}")
-    _inside(state, Loop(counter, start, trips, step), {name: counter}, body)
+    _inside(state, Loop(counter, start, trips, step, node.start_byte), {name: counter}, body)
 
 
 def _unknown_loop(state: _State, body: Node) -> None:
     counter = symbol(f"loop_{len(state.loops)}")
-    _inside(state, Loop(counter, sp.Integer(0), sp.Integer(32), sp.Integer(1)), {}, body)
+    _inside(state, Loop(counter, sp.Integer(0), sp.Integer(32), sp.Integer(1), body.start_byte), {}, body)
 
 
 def _inside(state: _State, loop: Loop, names: dict[str, sp.Expr], body: Node) -> None:
@@ -272,6 +276,8 @@ def _inside(state: _State, loop: Loop, names: dict[str, sp.Expr], body: Node) ->
     state.work = {}
     _statement(state, body)
     last = state.stored
+    if last is not None:  # its address, as the next iteration writes it
+        last = last[0], sp.expand(last[1].subs(loop.counter, loop.counter - loop.step))
     state.accesses, state.env = kept, env | {n: v for n, v in state.env.items() if n in names}
     state.stored = last
     state.work = work

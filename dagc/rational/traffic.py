@@ -200,8 +200,16 @@ class Traffic:
             out += list(planes.values())
         return out
 
-    def unique(self, members: list[Placed], nx: sp.Expr, ny: sp.Expr, nz: sp.Expr, bytes_: bool) -> sp.Expr:
-        """Sectors (or bytes) that the accesses of a cluster touch over `nx` x `ny` threads and `nz` planes."""
+    @staticmethod
+    def visits(members: Sequence[Placed]) -> int:
+        """How many loops, one after the other, load what a cluster touches."""
+        return len({tuple(loop.place for loop in p.access.loops) for p in members if not p.access.store})
+
+    def unique(
+        self, members: list[Placed], nx: sp.Expr, ny: sp.Expr, nz: sp.Expr, bytes_: bool, size: int = SECTOR
+    ) -> sp.Expr:
+        """Pieces of `size` bytes (or bytes, in whole pieces) that the accesses of a cluster touch over `nx` x `ny`
+        threads and `nz` planes."""
         p, element = members[0], members[0].access.size
         rows = [sp.expand(m.offset).coeff(p.y, 1) if p.y != 0 and self._wide(p.y) else sp.Integer(0) for m in members]
         more_rows = max(rows) - min(rows) if all(r.is_Integer for r in rows) else sp.Integer(0)
@@ -223,7 +231,7 @@ class Traffic:
         run, many, ragged = sp.sympify(element), sp.Float(1), []
         for d in sorted((d for d in known if not d.wide), key=lambda d: abs(int(d.stride))):
             step = abs(int(d.stride)) * element
-            if step <= SECTOR or (many == 1 and run != element):
+            if step <= size or (many == 1 and run != element):
                 run = run + (d.count - 1) * step
             else:
                 many = many * d.count
@@ -231,12 +239,12 @@ class Traffic:
             many = many * d.count
             ragged.append(d.stride)
         if bytes_:
-            return sp.Float(1) * many * sp.Max(SECTOR, run)
+            return sp.Float(1) * many * sp.Max(size, run)
         edge: sp.Expr = sp.Float(0)
         if ragged and run != element:
-            aligned = self._gcd(ragged[0], SECTOR // element)
-            edge = sp.Piecewise((sp.Float(0.5), aligned * element < SECTOR), (sp.Float(0), True))
-        return sp.Float(1) * many * sp.Max(sp.Float(1), sp.Float(1) * run / SECTOR + edge)
+            aligned = self._gcd(ragged[0], size // element)
+            edge = sp.Piecewise((sp.Float(0.5), aligned * element < size), (sp.Float(0), True))
+        return sp.Float(1) * many * sp.Max(sp.Float(1), sp.Float(1) * run / size + edge)
 
     # ---- the sum ------------------------------------------------------------------------------
     def operations(self) -> sp.Expr:

@@ -8,7 +8,8 @@ terms that an H200 showed to matter. All is counted in cycles of a multiprocesso
 issue      instructions of the busiest SM, four schedulers
 loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched
 stores     cycles of the L1 cache for each store of a warp: lines, bytes, and sectors written in part
-misses     sectors that a block brings into the L1 cache: unique ones, or more where its working set is too large
+misses     sectors that a block brings into the L1 cache: unique ones, again for each later
+           loop that finds them gone, or more where its working set is too large
 L2, HBM    unique sectors of all blocks, unique bytes of the grid, over the bandwidth
 latency    what one warp waits for, load after load, times the waves of blocks
 starts     the whole GPU starts about one block a cycle
@@ -32,7 +33,7 @@ from dagc.rational.geometry import Geometry
 from dagc.rational.hardware import Hardware, load_hardware
 from dagc.rational.model_input import read_accesses
 from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram
-from dagc.rational.traffic import LINE, SECTOR, Traffic
+from dagc.rational.traffic import LINE, SECTOR, Placed, Traffic
 
 # name -> (value, unit, meaning). Fitted to the oracle of an H200: benchmarks/tune/calibrate.py.
 CALIBRATION: dict[str, tuple[float, str, str]] = {
@@ -53,6 +54,7 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
     "shape": (0.0128, "", "excess time of a block of twice or half the best size, squared in doublings"),
     "shape_best": (8.7636, "log2 threads", "the best size"),
 }
+SPILL = 0.5  # of the L1 cache: with more, a later loop finds less of what an earlier one read; with 1 more, nothing
 REFERENCE = "h200"
 SAME = 0.1  # of a measurement
 
@@ -140,6 +142,7 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses) -> RationalProgram:
         "",
         "unique ones of a block",
     )
+    unique = _read_again(g, t, clusters, unique, nx, ny)
     whole = (sp.Integer(1), sp.Integer(1), sp.Integer(1)) if one else tuple(g.extent)
     memory = b.let(
         "memory_bytes",
@@ -193,6 +196,30 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses) -> RationalProgram:
         f"{g.kernel.name}_volume", g.parameters(constants), tuple(b.body), "time", "cycles",
         "volumes from address expressions (after Ernst et al., arXiv 2204.14242), calibrated on an H200",
     )  # fmt: skip
+
+
+def _read_again(
+    g: Geometry, t: Traffic, clusters: list[list[Placed]], unique: sp.Expr, nx: sp.Expr, ny: sp.Expr
+) -> sp.Expr:
+    """Sectors that a block brings in, with those that a later loop reads again.
+
+    What several loops read stays in the L1 cache from one to the next only where all that the resident blocks touch
+    fits, in whole lines. On an H200 (GRAMSCHM r, `near/` of benchmarks/results) the gain fades between half of the
+    cache and one and a half of it.
+    """
+    again = [m for m in clusters if t.visits(m) > 1]
+    if not again:
+        return unique
+    one = sp.Integer(1)
+    touched = sum((t.unique(m, nx, ny, one, False, LINE) for m in clusters if t.visits(m)), sp.Float(0))
+    held = g.b.let(
+        "held_bytes", sp.Min(g.resident, g.busiest) * LINE * touched, "bytes", "that the resident blocks load"
+    )
+    spilled = g.b.let(
+        "spilled", sp.Min(1, sp.Max(sp.Float(0), held / symbol("l1_bytes") - SPILL)), "", "share that is read again"
+    )
+    more = sum(((t.visits(m) - 1) * t.unique(m, nx, ny, one, False) for m in again), sp.Float(0))
+    return g.b.let("all_sectors", unique + spilled * more, "", "that a block brings in, those of later loops too")
 
 
 def explain_terms(values: Mapping[str, float]) -> str:

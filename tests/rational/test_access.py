@@ -1,0 +1,93 @@
+"""Loads and stores read from a kernel's text: what stays in a register, loops one after the other; beside counters."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import sympy as sp
+
+from benchmarks.tune.counters_csv import read_counters
+from dagc import api
+from dagc.rational.access import accesses_of, symbol
+from dagc.rational.evaluate import evaluate_all
+from dagc.rational.hardware import load_hardware
+from dagc.rational.model_input import read_accesses
+from dagc.rational.volume import calibration_of, volume_program
+from dagc.tune.legal import op_of, units
+
+ROOT = Path(__file__).parents[2]
+COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
+
+
+def in_loops(body: str) -> list[tuple[str, str, bool]]:
+    """Array, address and whether it is a store, of what is in loops."""
+    found = accesses_of(body, {"a": 4, "b": 4}, {"n": symbol("n")})
+    return [(a.array, str(a.address), a.store) for a in found.accesses if a.loops]
+
+
+def test_an_element_of_this_iteration_is_loaded_before_it_is_changed():
+    body = "for (int i = 0; i < n; ++i) a[i] -= b[i];"
+    assert in_loops(body) == [("b", "i_0", False), ("a", "i_0", False), ("a", "i_0", True)]
+
+
+def test_what_the_last_iteration_stored_is_in_a_register():
+    assert in_loops("for (int i = 1; i < n; ++i) a[i] = a[i - 1] + 1;") == [("a", "i_0", True)]
+    assert in_loops("for (int i = 0; i < n; ++i) a[0] += b[i];") == [("b", "i_0", False), ("a", "0", True)]
+
+
+def test_a_later_loop_loads_again():
+    body = "for (int i = 0; i < n; ++i) s += a[i];\nfor (int i = 0; i < n; ++i) t += a[i] * s;"
+    found = accesses_of(body, {"a": 4}, {"n": symbol("n"), "s": sp.Integer(0), "t": sp.Integer(0)})
+    assert len(found.accesses) == 2
+    assert len({loop.place for a in found.accesses for loop in a.loops}) == 2
+
+
+@pytest.fixture(scope="module")
+def counted():
+    return read_counters(COUNTERS)
+
+
+# column_norm of GRAMSCHM: one thread, whose k[0] the compiler takes out of the loop
+LOOPING = (
+    "2mm d", "2mm tmp", "3mm e", "3mm f", "3mm g", "atax ax", "atax aty", "bicg q", "bicg s", "corr corr", "corr mean",
+    "corr std", "covar covar", "covar mean", "gemm gemm", "gesummv gesummv", "gramschm r", "mvt x1", "mvt x2",
+    "syr2k syr2k", "syrk syrk",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPING)
+def test_loads_for_each_store_as_the_gpu_counted_them(counted, name):
+    """In innermost loops, beside the largest launch, where what is outside of them does not matter."""
+    program, op = name.split()
+    graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
+    (unit,) = units(graph, [op])
+    accesses = read_accesses(graph.program, op_of(graph, unit)).accesses
+    deepest = max(len(a.loops) for a in accesses)
+    times = Counter(a.store for a in accesses if len(a.loops) == deepest)
+    counts = max((one.counts for one in counted[program, op]), key=lambda counts: counts["load_requests"])
+    found = counts["load_requests"] / counts["store_requests"]
+    assert found == pytest.approx(times[False] / times[True], rel=0.02)
+
+
+def gramschm(size: int, block: int) -> dict[str, float]:
+    """Steps of the volume model of GRAMSCHM r on an H200."""
+    graph = api.load_graph(ROOT / "samples" / "polybench" / "gramschm.dag")
+    (unit,) = units(graph, ["r"])
+    program, gpu = volume_program(graph.program, op_of(graph, unit)), load_hardware("h200")
+    values = {**gpu.parameters(), **calibration_of(gpu), "ni": size, "nj": size, "registers": 32}
+    values |= {"blockDim_x": block, "blockDim_y": 1, "log2_threads": math.log2(block)}
+    values |= {p.name: 0 for p in program.parameters if p.name not in values}
+    found = evaluate_all(program, {p.name: values[p.name] for p in program.parameters})
+    return {name: float(value) for name, value in found.items()}
+
+
+def test_a_later_loop_finds_what_fits_into_the_cache():
+    """An H200 takes 0.75 of the time with 32 threads at 512, where 128 do not fit, and the same at 2048 (near/)."""
+    small, wide, large = gramschm(512, 32), gramschm(512, 128), gramschm(2048, 32)
+    assert small["held_bytes"] < wide["held_bytes"]
+    assert small["spilled"] < 0.2
+    assert wide["spilled"] == large["spilled"] == 1
+    assert large["all_sectors"] > 1.5 * large["block_sectors"]  # its loads twice, its stores once
