@@ -180,7 +180,8 @@ def best(
     low, high = interval(chosen.times(reference))
     ties = sum(i is not chosen and interval(i.times(reference))[0] <= high for i in found)
     name = "best" if rank == 0 else f"number {rank}"
-    spread = f"95%: {low * 1e6:.2f} to {high * 1e6:.2f}, {len(chosen.measurements)} measurements"
+    times = f"{len(chosen.measurements)} measurement{'' if len(chosen.measurements) == 1 else 's'}"
+    spread = f"95%: {low * 1e6:.2f} to {high * 1e6:.2f}, {times}"
     head = [
         f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread})"
         + (f"; {ties} more cannot be told from it" if ties else ""),
@@ -250,4 +251,5 @@ def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = Fa
 
     merge_files(paths, out, other_machine=other_machine)
     found = load(out)
-    return f"{out}: {len(found.implementations)} implementations of {len(found.runs)} runs\n"
+    runs = f"{len(found.runs)} run{'' if len(found.runs) == 1 else 's'}"
+    return f"{out}: {len(found.implementations)} implementations of {runs}\n"

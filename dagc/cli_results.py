@@ -37,12 +37,15 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     file(parser)
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
-    add("-n", dest="ranks", type=positive, default=4, metavar="RANKS", help="(default: 4)")
+    add("-n", dest="ranks", type=positive, metavar="RANKS", help="(default: 4; under mpiexec or srun, their number)")
     add(
         "--strategy", default="mcts-min", metavar="NAME",
         help="exhaustive, random, mcts, mcts-min or model (default: mcts-min); --strategy help lists them",
     )  # fmt: skip
-    add("--budget", type=positive, metavar="N", help="measurements to search with (default: 200; exhaustive: all)")
+    add(
+        "--budget", type=positive, metavar="N",
+        help="measurements to search with (default: 200; exhaustive: all; with --time: no limit)",
+    )  # fmt: skip
     add("--time", type=duration, metavar="T", help="end the search after 90s, 10m, 1.5h (default: no limit)")
     add(
         "--transport", dest="transports", default="all", metavar="all|NAME[,NAME]",
@@ -75,6 +78,14 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="no progress display")
 
 
+def _ranks(wanted: int | None) -> int:
+    """The number that was asked for, else of the ranks that this command is one of, else 4."""
+    from dagc.run.mpi_env import joined
+
+    place = joined()
+    return wanted or (4 if place is None else place[1])
+
+
 def _explore(args: argparse.Namespace) -> int:
     from dagc import api_explore as api
 
@@ -86,9 +97,9 @@ def _explore(args: argparse.Namespace) -> int:
         args.file,
         args.output,
         api.ExploreOptions(
-            ranks=args.ranks, strategy=args.strategy, budget=args.budget, time=args.time, transport=args.transports,
-            capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs, passes=args.passes,
-            confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed, resume=args.resume,
+            ranks=_ranks(args.ranks), strategy=args.strategy, budget=args.budget, time=args.time,
+            transport=args.transports, capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs,
+            passes=args.passes, confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed, resume=args.resume,
             other_machine=args.other_machine, replay=args.replay, data=args.data, target=args.target, arch=args.arch,
             most=args.max, most_configurations=args.max_configurations, watchdog=args.watchdog, trace=not args.no_trace,
             mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,

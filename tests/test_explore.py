@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from dagc import api_explore, api_results
-from dagc.api_explore import Explored, ExploreOptions, explore
+from dagc.api_explore import ExploreOptions, explore
+from dagc.api_explored import Explored
 from dagc.cli import main
 from dagc.errors import UsageError
 from dagc.records import Records, load
+from dagc.run.launch import launch
 from dagc.search.strategy import names
 from tests.data.h200 import h200_file
 from tests.run.conftest import SPMV, can_run
@@ -203,6 +205,19 @@ def test_rules_are_compared_on_the_same_ranks_only(tmp_path: Path, capsys: pytes
         connection.execute("UPDATE run SET ranks = 2")
     assert main(["rules", str(other), "--against", str(recorded)]) == 2
     assert f"{other} was measured on 2 ranks, {recorded} on 4" in capsys.readouterr().err
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_under_mpiexec_there_are_as_many_ranks_as_it_has_started(tmp_path: Path) -> None:
+    file = tmp_path / "r.db"
+    words = ["explore", str(SPMV), "-D", "rows=2000", "--transport", "mpi_cuda", "--target", "host", "--budget", "3"]
+    command = [sys.executable, "-m", "dagc", *words, "--confirm", "0", "--quiet", "-o", str(file)]
+    done = launch(command, 3, cwd=Path(__file__).parents[1], timeout=120)
+    assert (done.returncode, load(file).runs[0].ranks) == (0, 3), done.stderr
+    done = launch([*command, "--resume", "-n", "2"], 3, cwd=Path(__file__).parents[1], timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.count("2 ranks are wanted") == 1
 
 
 def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

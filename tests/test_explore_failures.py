@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc.api_explore import Explored, ExploreOptions, explore
+from dagc.api_explore import ExploreOptions, explore
+from dagc.api_explored import Explored
 from dagc.cli import main
 from dagc.errors import BuildFailed, DagcError, RunFailed, WrongResult
 from dagc.records import load
