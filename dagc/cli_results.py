@@ -99,10 +99,11 @@ def _explore(args: argparse.Namespace) -> int:
         api.ExploreOptions(
             ranks=_ranks(args.ranks), strategy=args.strategy, budget=args.budget, time=args.time,
             transport=args.transports, capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs,
-            passes=args.passes, confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed, resume=args.resume,
-            other_machine=args.other_machine, replay=args.replay, data=args.data, target=args.target, arch=args.arch,
-            most=args.max, most_configurations=args.max_configurations, watchdog=args.watchdog, trace=not args.no_trace,
-            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,
+            passes=args.passes, confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed,
+            resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
+            target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
+            watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
+            quiet=args.quiet,
         ),
         given(args),
     )  # fmt: skip
