@@ -144,7 +144,7 @@ def summary(found: list[Kernel]) -> list[str]:
                 rows.append((kernel.two, square(point), time / min(times.values()), time / times[kernel.default]))
 
         def mean(keep: list[float]) -> str:
-            return f"{math.exp(statistics.fmean(math.log(v) for v in keep)):.4f}"
+            return f"{math.exp(statistics.fmean(math.log(v) for v in keep)):.4f}" if keep else ""
 
         wide, narrow = [r for two, _, r, _ in rows if two], [r for two, _, r, _ in rows if not two]
         lines.append(

@@ -85,7 +85,7 @@ def gramschm(size: int, block: int) -> dict[str, float]:
 
 
 def test_a_later_loop_finds_what_fits_into_the_cache():
-    """An H200 takes 0.75 of the time with 32 threads at 512, where 128 do not fit, and the same at 2048 (near/)."""
+    """An H200 takes 0.75 of the time with 32 threads at 512, where 128 do not fit, and the same at 2048."""
     small, wide, large = gramschm(512, 32), gramschm(512, 128), gramschm(2048, 32)
     assert small["held_bytes"] < wide["held_bytes"]
     assert small["spilled"] < 0.2
