@@ -49,9 +49,8 @@ class Explored:
             return "\n".join([*out, f"best       none: {why}", ""])
         noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
         ties = f"; {s.ties} more cannot be told from it" if s.ties else ""
-        of_best = _number(s.measurements_of_best, "measurement")
         out += [
-            f"best       {_us(s.seconds)} (95%: {_us(s.low)} to {_us(s.high)}, {of_best})",
+            f"best       {_us(s.seconds)} ({spread(s.low, s.high, s.measurements_of_best)})",
             f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
@@ -61,6 +60,17 @@ class Explored:
         if s.interrupted:
             out.append("           interrupted; --resume goes on")
         return "\n".join(out) + "\n"
+
+
+def spread(low: float, high: float, measurements: int) -> str:
+    """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` in seconds.
+
+    Of fewer than six measurements even their whole range has less confidence than 95%, and one has no range.
+    """
+    number = _number(measurements, "measurement")
+    if measurements == 1:
+        return number
+    return f"{'95%' if measurements >= 6 else 'range'}: {_us(low)} to {_us(high)}, {number}"
 
 
 def _us(seconds: float) -> str:

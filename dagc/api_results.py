@@ -74,21 +74,24 @@ class Loaded:
 
 
 def learn(
-    loaded: Loaded, *, all_classes: bool = False, only: Collection[Configuration] | None = None, estimate: bool = False
+    loaded: Loaded,
+    *,
+    all_classes: bool = False,
+    only: Collection[Configuration] | None = None,
+    samples: Sequence[Sample] | None = None,
 ) -> Learned:
     """Rules from everything that a results file has measured (of the configurations in `only`).
 
-    `estimate`: with estimated times of the rest of the space, too. Raises UsageError where nothing was measured.
+    `samples`: from these instead, estimates for instance. Raises UsageError where that is nothing.
     """
     from dagc.rules import Outliers
     from dagc.rules import learn as learn_rules
 
-    samples = tuple(s for s in loaded.samples() if only is None or s.configuration in only)
+    if samples is None:
+        samples = [s for s in loaded.samples() if only is None or s.configuration in only]
     if not samples:
         raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
     results = loaded.results
-    if estimate:
-        samples = estimated(samples, results.noise)
     chosen = (i for i in results.implementations if only is None or i.configuration in only)
     outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)
     return learn_rules(samples, results.noise, all_classes=all_classes, outliers=outliers)
@@ -112,9 +115,10 @@ def rules(
     from dagc.rules import Findings, Samples, accuracy, check, render
 
     loaded = Loaded(path)
-    learned = learn(loaded, all_classes=all_classes, estimate=estimate)
+    found = estimated(loaded.samples(), loaded.results.noise) if estimate else None
+    learned = learn(loaded, all_classes=all_classes, samples=found.samples if found else None)
     if against is None:
-        return render(Findings(learned, sets=sets), form)
+        return render(Findings(learned, sets=sets, estimates=found), form)
     full = Loaded(against)
     if full.results.program.hash != loaded.results.program.hash:
         raise UsageError(
@@ -134,8 +138,8 @@ def rules(
     # Rules say nothing about configurations that they were not learned from.
     canonical = learn(full, all_classes=all_classes, only=known)
     whole = Samples.of(canonical.samples)
-    found = accuracy(learned, whole, [s.seconds for s in canonical.samples])
-    return render(Findings(learned, check(learned, canonical), found, sets), form)
+    share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
+    return render(Findings(learned, check(learned, canonical), share, sets, found), form)
 
 
 # ---- best -----------------------------------------------------------------------------------
@@ -166,6 +170,7 @@ def best(
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
+    from dagc.api_explored import spread
     from dagc.results import shown
     from dagc.statistics import interval
 
@@ -180,10 +185,8 @@ def best(
     low, high = interval(chosen.times(reference))
     ties = sum(i is not chosen and interval(i.times(reference))[0] <= high for i in found)
     name = "best" if rank == 0 else f"number {rank}"
-    times = f"{len(chosen.measurements)} measurement{'' if len(chosen.measurements) == 1 else 's'}"
-    spread = f"95%: {low * 1e6:.2f} to {high * 1e6:.2f}, {times}"
     head = [
-        f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread})"
+        f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread(low, high, len(chosen.measurements))})"
         + (f"; {ties} more cannot be told from it" if ties else ""),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",

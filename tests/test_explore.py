@@ -16,7 +16,7 @@ import pytest
 
 from dagc import api_explore, api_results
 from dagc.api_explore import ExploreOptions, explore
-from dagc.api_explored import Explored
+from dagc.api_explored import Explored, spread
 from dagc.cli import main
 from dagc.errors import UsageError
 from dagc.records import Records, load
@@ -183,6 +183,12 @@ def test_what_cannot_be_resumed_is_told_before_anything_is_compiled(
         assert main(command) == 2
     assert capsys.readouterr().err.startswith(f"dagc: error: {file}: another dagc writes to it")
     assert not list(tmp_path.glob("*-build"))
+
+
+def test_an_interval_has_the_confidence_that_it_says() -> None:
+    assert spread(1e-6, 2e-6, 6) == "95%: 1.00 us to 2.00 us, 6 measurements"
+    assert spread(1e-6, 2e-6, 5) == "range: 1.00 us to 2.00 us, 5 measurements"
+    assert spread(1e-6, 1e-6, 1) == "1 measurement"
 
 
 def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
