@@ -39,7 +39,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
     add("-n", dest="ranks", type=positive, metavar="RANKS", help="(default: 4; under mpiexec or srun, their number)")
     add(
-        "--strategy", default="mcts-min", metavar="NAME",
+        "--strategy", type=_strategy, default="mcts-min", metavar="NAME",
         help="exhaustive, random, mcts, mcts-min or model (default: mcts-min); --strategy help lists them",
     )  # fmt: skip
     add(
@@ -78,6 +78,17 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="no progress display")
 
 
+def _strategy(text: str) -> str:
+    """The name; `help` lists all, without a FILE too, and ends the command as --help does."""
+    if text != "help":
+        return text
+    from dagc import api_explore as api
+
+    for name, summary in api.strategies():
+        print(f"{name:12} {summary}")
+    raise SystemExit(0)
+
+
 def _ranks(wanted: int | None) -> int:
     """The number that was asked for, else of the ranks that this command is one of, else 4."""
     from dagc.run.mpi_env import joined
@@ -89,10 +100,6 @@ def _ranks(wanted: int | None) -> int:
 def _explore(args: argparse.Namespace) -> int:
     from dagc import api_explore as api
 
-    if args.strategy == "help":
-        for name, summary in api.strategies():
-            print(f"{name:12} {summary}")
-        return 0
     done = api.explore(
         args.file,
         args.output,
