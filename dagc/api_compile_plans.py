@@ -137,11 +137,9 @@ def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, 
 
 def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: Mapping[str, Any]) -> None:
     from dagc.api_tune_programs import check_fixed, fixed_choices
-    from dagc.tune.plans import ProgramSelect
 
-    select = ProgramSelect(tuple(kept["names"]), kept["method"], tuple(kept["data"]))
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
-    check_fixed(launch, tuned.facts[PROGRAM], fixed_choices(program, select, tuple(sizes)))
+    check_fixed(launch, tuned.facts[PROGRAM], fixed_choices(program, kept["names"], sizes))
 
 
 def _plan(

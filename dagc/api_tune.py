@@ -16,13 +16,14 @@ from dagc.api_tune_cells import (
     Plan,
     Prepared,
     Wanted,
-    at_point,
     measure,
     only,
     plan,
     prepare,
+    unbuilt,
 )
 from dagc.api_tune_checks import choosable, unchecked
+from dagc.api_tune_fixed import FACT, check_resumed, fixed_of
 from dagc.api_tune_gpu import (
     NOT_COUNTED,
     Counted,
@@ -141,7 +142,8 @@ def tune(
             ready = prepare(made, Path(temporary))
             made = ready.plan
         else:
-            ready = Prepared(made, Path(), {p: at_point(made, p, Path(temporary)) for p in made.points})
+            ready = unbuilt(made, Path(temporary))
+            made = ready.plan
         resources = resources_of(made, Path(temporary)) if made.chosen.target.value == "cuda" else {}
         notes += assumed(made, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
@@ -254,10 +256,13 @@ def _measured(
     with _records(made, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None and options.resume:
             before = records.read()
+            check_resumed(records.path, before, made.program, made.points)
             for cell, flushed in zip(before.cells, before.flushes, strict=True):
                 if flushed == flush:
                     cells[cell.op, cell.point, cell.settings] = cell
             checks |= before.checks
+        if records is not None:
+            records.set_fact(FACT, fixed_of(made.program))
         todo = [Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in cells)) for w in wanted]
         check: dict[str, list[Settings]] = {}
         for w in todo:

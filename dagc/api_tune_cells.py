@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import api
-from dagc.errors import UsageError
+from dagc.errors import DagcError, UsageError
 
 if TYPE_CHECKING:
     from dagc.graph import Graph
@@ -92,6 +92,7 @@ def plan(
     """
     from dagc.run.target import choose_target
     from dagc.tune.legal import legal_settings, units
+    from dagc.tune.sizes import parse_size
 
     chosen = choose_target(target, arch)
     graph = api.load_graph(path, defines)
@@ -102,7 +103,7 @@ def plan(
     for unit in found:
         if not settings[unit.op]:
             raise UsageError(f"op `{unit.op}`: no value of its tunables is legal", "look at its `require`s")
-    check = _points(graph.program, check_at)[0] if check_at else min(points, key=_volume)
+    check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
     return Plan(Path(path), dict(defines or {}), chosen, graph, found, points, settings, check, seed)
 
 
@@ -139,16 +140,44 @@ def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
     every = list(dict.fromkeys((made.check_at, *made.points)))
     with ThreadPoolExecutor(max_workers=jobs or max(1, (os.cpu_count() or 2) // 2)) as pool:
         built = pool.submit(build_what_compiles, made, folder)
-        at = list(pool.map(lambda p: at_point(made, p, folder), every))
+        at, notes = _taken(made, list(pool.map(lambda p: _tried(made, p, folder), every)), (made.check_at,))
         library, made, failures = built.result()
+    made = replace(made, points=tuple(p for p in made.points if any(p == a.point for a in at)))
     if failures:
         at = [only(a, made.settings) for a in at]
-    out = Prepared(made, library, {a.point: a for a in at}, failures=failures)
+    out = Prepared(made, library, {a.point: a for a in at}, notes, failures)
     for a in at:
         for unit in made.units:
             if not a.fits[unit.op]:
                 out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, left out")
     return out
+
+
+def unbuilt(made: Plan, folder: Path) -> Prepared:
+    """The data of each size alone, where nothing is measured. Runs the program's Python code."""
+    at, notes = _taken(made, [_tried(made, p, folder) for p in made.points], ())
+    points = tuple(p for p in made.points if any(p == a.point for a in at))
+    return Prepared(replace(made, points=points), Path(), {a.point: a for a in at}, notes)
+
+
+def _tried(made: Plan, point: Point, folder: Path) -> AtPoint | tuple[Point, DagcError]:
+    try:
+        return at_point(made, point, folder)
+    except DagcError as error:
+        return point, error
+
+
+def _taken(
+    made: Plan, tried: Sequence[AtPoint | tuple[Point, DagcError]], needed: Sequence[Point]
+) -> tuple[list[AtPoint], list[str]]:
+    """Sizes that the set-up takes, and notes of the others. Raises its error for one that is `needed`, and where none
+    is left to tune."""
+    at = [a for a in tried if isinstance(a, AtPoint)]
+    failed = [f for f in tried if not isinstance(f, AtPoint)]
+    for point, error in failed:
+        if point in needed or not any(a.point in made.points for a in at):
+            raise error
+    return at, [f"{point.text}: left out: {' '.join(str(error).split())}" for point, error in failed]
 
 
 def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:

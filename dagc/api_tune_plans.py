@@ -59,7 +59,7 @@ def tune_program(
     ):
         cells, data = _before(made, records, options)
         _enough(method, made, data)
-        for cell in _cells(made, cells, data, Path(folder), options, records, progress):
+        for cell in _cells(made, cells, data, Path(folder), options, records, progress, failures):
             cells[cell.point, cell.settings] = cell
             if cell.failure:
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
@@ -103,7 +103,7 @@ def _before(
     """Cells of a resumed file, and the selector's data at their points. Notes in the file what must not differ."""
     from dagc.tune.types import Point
 
-    now = fixed_choices(made.program, made.select, [n for p in made.points for n, _ in p.params])
+    now = fixed_choices(made.program, made.select.names, [n for p in made.points for n, _ in p.params])
     cells: dict[tuple[Point, Settings], Cell] = {}
     data: dict[Point, tuple[int, ...]] = {}
     if records is None:
@@ -143,8 +143,10 @@ def _cells(
     options: TuneOptions,
     records: Any,
     progress: Progress | None,
+    failures: list[str],
 ) -> Iterator[Cell]:
     """Every cell that is not known yet, kept as it comes: sizes in random order, settings in random order at each.
+    A size that the set-up does not take is added to `failures`.
 
     The data of one size lie on disk at a time.
     """
@@ -172,7 +174,12 @@ def _cells(
     timing = Timing(seconds=options.cell)
     for number, (point, wanted) in enumerate(todo):
         place = folder / f"data-{number}"
-        data[point] = _write_data(made, point, place)
+        try:
+            data[point] = _write_data(made, point, place)
+        except DagcError as error:
+            failures.append(f"{point.text or 'as given'}: left out: {' '.join(str(error).split())}")
+            shutil.rmtree(place, ignore_errors=True)
+            continue
         if records is not None:
             records.set_fact("program data", [[list(p.params), list(v)] for p, v in data.items()])
         good = [s for s in wanted if s in built]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -120,13 +120,17 @@ def _same_at(program: Program, other: Program, point: Point) -> None:
         )
 
 
-def fixed_choices(program: Program, select: ProgramSelect, sizes: Sequence[str]) -> dict[str, Any]:
-    """What the tuned times hang on besides sizes and settings: parameters, and the other decisions."""
+def fixed_choices(program: Program, names: Collection[str], sizes: Collection[str]) -> dict[str, Any]:
+    """What the tuned times hang on besides `sizes` and the settings of `names`: parameters, and the other decisions."""
     from dagc.ir import ElementType
 
-    params = {p.name: p.value.value if isinstance(p.value, ElementType) else p.value for p in program.params}
-    made = {d.name: d.chosen for d in program.decisions if d.name not in select.names}
-    return {"params": {n: v for n, v in params.items() if n not in sizes}, "decisions": made}
+    def kept(value: Any) -> Any:  # as JSON gives it back
+        if isinstance(value, ElementType):
+            return value.value
+        return value if isinstance(value, bool | int | float | str) else str(value)
+
+    params = {p.name: kept(p.value) for p in program.params if p.name not in sizes}
+    return {"params": params, "decisions": {d.name: kept(d.chosen) for d in program.decisions if d.name not in names}}
 
 
 def check_fixed(path: str | Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import api
+from dagc.api_tune_fixed import check_compiled
 from dagc.errors import UsageError
 from dagc.tune.types import settings_text
 
@@ -29,6 +30,7 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
 
     tuned = load_tuned(tuned_path)
     check_tuned(tuned, tuned_path, graph.program, arch)
+    check_compiled(tuned_path, tuned, graph.program)
     ops = tuple(op for op in tuned.choosers if op != PROGRAM)
     _check_open(graph, ops, tuned_path)
     return tuple(_chooser_of(graph, unit, tuned.choosers[unit.op], tuned_path) for unit in units(graph, ops))

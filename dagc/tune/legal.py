@@ -37,8 +37,12 @@ def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
         bad = next((name for name in names if name not in known), "")
         have = [o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)]
         raise UsageError(
-            f"no op or kernel `{bad}` has anything to tune" if bad else "the program has no kernel with `tune` choices",
-            f"one of: {', '.join(dict.fromkeys(have))}" if have else "declare `tune bx in {32, 64, 128}` in a kernel",
+            f"no op or kernel `{bad}` has anything to tune"
+            if bad
+            else "no kernel of the program has `tune` choices that are open",
+            f"one of: {', '.join(dict.fromkeys(have))}"
+            if have
+            else "declare `tune bx in {32, 64, 128}` in a kernel, or drop -D OP.NAME=...",
         )
     return tuple(found.values())
 

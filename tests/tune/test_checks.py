@@ -9,6 +9,7 @@ import pytest
 from dagc import api, api_tune
 from dagc.api_tune import TuneOptions, Tuning
 from dagc.cli import main
+from dagc.errors import DagcError
 from dagc.tune.records import load_tuned
 from tests.tune.programs import write_fill
 
@@ -84,3 +85,12 @@ def test_where_no_setting_is_right_the_default_stays(tmp_path: Path) -> None:
 def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(tmp_path: Path) -> None:
     done = tuned(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;", target="cuda", top=0)
     assert {line.why for line in done.lines} == {"the default"}
+
+
+@pytest.mark.parametrize("options", [{}, {"target": "cuda", "top": 0}], ids=["measured", "model"])
+def test_a_size_that_the_set_up_does_not_take_is_left_out(tmp_path: Path, options: dict[str, object]) -> None:
+    done = tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=100,2000000,300", **options)
+    assert [line.point.text for line in done.lines] == ["N=100", "N=300"]
+    assert any("N=2000000: left out:" in note and "MemoryError" in note for note in done.notes)
+    with pytest.raises(DagcError, match="MemoryError"):
+        tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=2000000", resume=True, **options)

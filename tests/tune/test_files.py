@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,57 @@ def test_a_tunable_that_is_fixed_is_not_chosen(program: Path, tmp_path: Path) ->
         )  # fmt: skip
     assert "drop -D fill.NAME" in (error.value.mend or "")
     assert load_tuned(program.parent / "host.db").choosers
+
+
+# ---- other parameters and decisions ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("varied")
+    path = write_fill(folder, "tune bx in {32, 64}", "if (i < n) y[i] = real(i + 0 * m);")
+    text = path.read_text().replace("setup ", "param real : type = f32\nparam M : i64 = 7\ntune m in {1, 2}\nsetup ")
+    path.write_text(text)
+    api_tune.tune(path, folder / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.001))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("defines", "said"),
+    [
+        ({"real": "f64"}, "tuned with real=f32, this is real=f64"),
+        ({"M": "8"}, "tuned with M=7, this is M=8"),
+        ({"m": "2"}, "tuned with m=1, this is m=2"),
+        ({"fill.bx": "64"}, "no kernel of the program has `tune` choices that are open"),
+    ],
+)
+def test_times_of_other_parameters_are_not_mixed(varied: Path, defines: dict[str, str], said: str) -> None:
+    options = TuneOptions(sizes="N=100", target="host", cell=0.001, resume=True, defines=defines)
+    with pytest.raises(UsageError, match=said):
+        api_tune.tune(varied, varied.parent / "t.db", options)
+
+
+def test_other_sizes_are_no_other_parameters(varied: Path, tmp_path: Path) -> None:
+    tuned = tmp_path / "t.db"
+    shutil.copy(varied.parent / "t.db", tuned)
+    options = TuneOptions(sizes="N=200", target="host", cell=0.001, resume=True, defines={"N": "50"})
+    assert api_tune.tune(varied, tuned, options).cells > 2
+    for n in ("50", "90"):
+        api.compile(varied, tmp_path / n, target="host", launch=str(tuned), build=False, defines={"N": n, "M": "9"})
+
+
+@pytest.mark.parametrize("defines", [{"real": "f64"}, {"m": "2"}])
+def test_what_a_kernel_is_made_of_is_as_it_was_tuned(varied: Path, tmp_path: Path, defines: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="tuned with"):
+        api.compile(
+            varied, tmp_path / "o", target="host", launch=str(varied.parent / "t.db"), build=False, defines=defines
+        )
+
+
+def test_a_resumed_file_may_have_settings_that_are_choices_no_more(tmp_path: Path) -> None:
+    path = write_fill(tmp_path, "tune bx in {32, 64}\n  tune a in {1, 2}", "if (i < n) y[i] = i * (a > 0);")
+    options = TuneOptions(sizes="N=100", target="host", cell=0.001, method="exhaustive")
+    assert api_tune.tune(path, tmp_path / "t.db", options).cells == 4
+    fixed = replace(options, resume=True, defines={"fill.a": "1"})
+    done = api_tune.tune(path, tmp_path / "t.db", fixed)
+    assert {tuple(n for n, _ in line.chosen) for line in done.lines} == {("bx",)}

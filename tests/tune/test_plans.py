@@ -284,6 +284,17 @@ def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path
     assert any("leave one out: takes 4 sizes or more" in note for note in done.notes)
 
 
+@pytest.mark.mpi
+@runs
+def test_a_size_that_the_set_up_does_not_take_is_left_out(faulty: Path, tmp_path: Path) -> None:
+    python = faulty.with_suffix(".py")
+    python.write_text(python.read_text().replace("    return", "    assert N < 90\n    return", 1))
+    options = TuneOptions(sizes="N=10,20,95", target="host", cell=0.001, method="exhaustive", defines={"k": "1,3"})
+    done = api_tune.tune(faulty, tmp_path / "t.db", options)
+    assert [line.point.text for line in done.lines] == ["N=10", "N=20"]
+    assert any("N=95: left out:" in failure and "AssertionError" in failure for failure in done.failures)
+
+
 BOTH = """program both
 param N : i64 = 100
 tune k in {1, 2}

@@ -10,7 +10,7 @@ from dagc import api
 from dagc.errors import UsageError
 from dagc.launching import stays_fixed
 from dagc.tune.legal import fits, legal_settings, op_of, units
-from dagc.tune.sizes import parse_sizes
+from dagc.tune.sizes import parse_size, parse_sizes
 from tests.tune.oracle import ROOT
 
 GEMM = ROOT / "samples" / "polybench" / "gemm.dag"
@@ -33,11 +33,29 @@ def test_sizes() -> None:
         ("NI=99999999999", "is not a size"),
         ("NI=3,,4", "a value is missing"),
         (" ; ", "names no size"),
+        ("NI=-5", "NI=-5 is not a size"),
+        ("NI=1.5", "NI=1.5 is not a size"),
+        ("NI=1e3", "NI=1e3 is not a size"),
+        ("NI=\u0663", "is not a size"),
+        ("NI=1__0", "is not a size"),
+        ("NI=" + "9" * 5000, "is not a size"),
+        ("NI==5", "is not NAME=VALUE"),
+        ("NI=5 NJ=6 NI=7", "gives NI twice"),
+        ("NI=NI=5", "gives NI twice"),
     ],
 )
 def test_bad_sizes_are_named(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said.replace("[", r"\[")):
         parse_sizes(text, api.load(GEMM))
+
+
+def test_results_are_checked_at_one_size() -> None:
+    program = api.load(GEMM)
+    assert parse_size("NI=1_000", program, "--check-at").text == "NI=1000"
+    with pytest.raises(UsageError, match="--check-at NI=3,9: 2 sizes"):
+        parse_size("NI=3,9", program, "--check-at")
+    with pytest.raises(UsageError, match="--check-at: NI=0 is not a size"):
+        parse_size("NI=0", program, "--check-at")
 
 
 def test_legal_settings() -> None:
