@@ -113,11 +113,14 @@ def build_runners(
 ) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
     """One runner library per configuration, compiled side by side, and why some have none.
 
-    Capture needs no library of its own.
+    Capture needs no library of its own. Raises MissingTool where there are no ranks to run them.
     """
     from dagc.plan import Plan
     from dagc.results import Configuration
+    from dagc.run.link import require_ranks
     from dagc.space import Space
+
+    require_ranks()
 
     def key(configuration: Configuration) -> Configuration:
         return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))

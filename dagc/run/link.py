@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -27,6 +28,7 @@ from dagc.errors import MissingTool, RunFailed, UsageError
 from dagc.run.launch import Started, start
 from dagc.run.mpi_env import joined
 from dagc.run.watchdog import FAULT, died, told
+from dagc.toolchain import require_mpi
 
 if TYPE_CHECKING:
     from dagc.run.executor import Executor
@@ -262,6 +264,13 @@ def _interrupted_later() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt
+
+
+def require_ranks() -> None:
+    """Raises MissingTool where ranks cannot be started, or could not be spoken to: sooner than after a long build."""
+    require_mpi()
+    if find_spec("mpi4py") is None:  # the ranks run this Python
+        raise MissingTool("mpi4py is not installed, which the ranks that measure need", "pip install 'dagc[mpi]'")
 
 
 def link_ranks(ranks: int) -> Link | None:

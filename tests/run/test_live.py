@@ -20,11 +20,11 @@ import pytest
 from dagc import api
 from dagc.configurations import configuration_of
 from dagc.emit import rows
-from dagc.errors import RunFailed, UsageError, WrongResult
+from dagc.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.records import load
 from dagc.results import Configuration
 from dagc.run.launch import joined, launch
-from dagc.run.link import Link, WorkerLink, link_ranks
+from dagc.run.link import Link, WorkerLink, link_ranks, require_ranks
 from dagc.run.live import EVERY, LiveMachine, Loadable
 from dagc.search.domain import Arm, Candidate, Domain
 from dagc.setup import run_setup
@@ -366,3 +366,10 @@ def test_the_number_of_ranks_must_be_that_of_the_command(monkeypatch: pytest.Mon
     monkeypatch.setenv("PMI_RANK", "1")
     with pytest.raises(SystemExit, match="2"):  # silent: the first rank says it for all
         link_ranks(4)
+
+
+def test_ranks_need_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_ranks()
+    monkeypatch.setitem(sys.modules, "mpi4py", None)  # as where it is not installed
+    with pytest.raises(MissingTool, match="mpi4py is not installed"):
+        require_ranks()
