@@ -169,7 +169,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 key = "all" if size == len(samples) else str(size)
                 learned_from = {name: found[:size]}
                 if args.estimate:
-                    learned_from[f"{name}, estimated"] = list(estimated(found[:size], results.noise))
+                    learned_from[f"{name}, estimated"] = list(estimated(found[:size], results.noise).samples)
                 for row_name, chosen in learned_from.items():
                     for labels, figures in one(chosen, outliers, table, times).items():
                         runs.setdefault(row_name, {}).setdefault(labels, {}).setdefault(key, []).append(figures)

@@ -8,14 +8,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dagc.rules import Sample
+    from dagc.rules import Estimates, Sample
     from dagc.search.domain import Candidate, Domain
 
 WHOLE = 2500  # a space up to this size is estimated as a whole, of a larger one
 SAMPLE = 1000  # so many implementations, drawn uniformly (by random walks where they cannot be counted)
 
 
-def estimated(samples: Sequence[Sample], noise: float = math.nan) -> tuple[Sample, ...]:
+def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
     """The samples and the rest of the space of their configurations, with the times of `dagc.rules.estimate`.
 
     `noise` is the relative standard deviation of a single measurement. The order of the samples does not matter.

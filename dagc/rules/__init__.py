@@ -2,7 +2,7 @@
 
 from dagc.rules.accuracy import Accuracy, ClassAccuracy, accuracy
 from dagc.rules.consistency import Checked, Verdict, check
-from dagc.rules.estimates import FEWEST, estimate, in_order
+from dagc.rules.estimates import FEWEST, Estimates, estimate, in_order
 from dagc.rules.features import Samples
 from dagc.rules.labels import classify_times, noise_of
 from dagc.rules.learn import Learned, learn, paths
@@ -22,7 +22,8 @@ from dagc.rules.types import (
 )
 
 __all__ = [
-    "FEWEST", "FORMATS", "Accuracy", "Boundary", "Checked", "ClassAccuracy", "Classes", "Feature", "Findings", "Kind",
-    "Learned", "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet", "Sample", "Samples", "Tree",
-    "Verdict", "accuracy", "check", "classify_times", "estimate", "in_order", "learn", "noise_of", "paths", "render",
+    "FEWEST", "FORMATS", "Accuracy", "Boundary", "Checked", "ClassAccuracy", "Classes", "Estimates", "Feature",
+    "Findings", "Kind", "Learned", "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet", "Sample",
+    "Samples", "Tree", "Verdict", "accuracy", "check", "classify_times", "estimate", "in_order", "learn", "noise_of",
+    "paths", "render",
 ]  # fmt: skip

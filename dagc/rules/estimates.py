@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.rules.features import Samples
@@ -44,6 +44,25 @@ DEGREES = 2  # of freedom of Student's t distribution
 IMPROBABLE = 5  # standard deviations
 
 
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What `estimate` found.
+
+    samples  all: measured ones with their times, those with estimated times with `measurements` 0
+    error    median of how far, relative, measured times are from what trees that have not seen them expect
+    spread   median of how far they are from the median of them all: the error without any knowledge
+    """
+
+    samples: tuple[Sample, ...]
+    error: float
+    spread: float
+
+    @property
+    def weak(self) -> bool:
+        """Do they know little?"""
+        return self.error > self.spread / 2
+
+
 def in_order(samples: Sequence[Sample]) -> list[Sample]:
     """In an order that does not depend on times, nor on that in which they come."""
     return sorted(samples, key=lambda s: (s.configuration.text, traversal_text(s.traversal, s.graph)))
@@ -51,7 +70,7 @@ def in_order(samples: Sequence[Sample]) -> list[Sample]:
 
 def estimate(
     measured: Sequence[Sample], others: Sequence[Sample], simulate: Simulate, noise: float = math.nan
-) -> tuple[Sample, ...]:
+) -> Estimates:
     """All of `measured`, then all of `others`, with times as described above; the times of `others` are not looked at.
 
     `noise` is the relative standard deviation of a single measurement (NaN: unknown). The same samples in the same
@@ -78,10 +97,12 @@ def estimate(
     kept = often | (abs(residuals) <= IMPROBABLE * deviation)
     table = _table(answers, simulate(times, weights))
     expected = np.exp(_forest(bootstrap=False).fit(table[:known], logs, sample_weight=weights).predict(table))
-    return tuple(
+    samples = tuple(
         sample if place < known and kept[place] else replace(sample, seconds=float(expected[place]), measurements=0)
         for place, sample in enumerate(everything)
     )
+    spread = float(np.median(abs(logs - np.median(logs))))
+    return Estimates(samples, float(np.median(abs(residuals))), spread)
 
 
 def _table(answers: Any, simulated: Floats) -> Floats:

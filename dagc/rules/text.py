@@ -11,6 +11,7 @@ from typing import Any
 from dagc.errors import UsageError
 from dagc.rules.accuracy import Accuracy
 from dagc.rules.consistency import Checked, Verdict
+from dagc.rules.estimates import Estimates
 from dagc.rules.learn import Learned
 from dagc.rules.types import Boundary, Classes, Rule, RuleSet
 
@@ -21,13 +22,14 @@ FORMATS = ("text", "md", "json")
 class Findings:
     """What is printed. `checked` and `accuracy` are there where a full exploration was given to compare with.
 
-    `sets` is how many rule sets of each class are shown (JSON has all).
+    `sets` is how many rule sets of each class are shown (JSON has all). `estimates`: those that were learned from.
     """
 
     learned: Learned
     checked: tuple[Checked, ...] = ()
     accuracy: Accuracy | None = None
     sets: int = 3
+    estimates: Estimates | None = None
 
     def verdict(self, rule_set: RuleSet) -> Checked | None:
         return next((c for c in self.checked if c.rule_set == rule_set), None)
@@ -61,13 +63,19 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _estimate_lines(learned: Learned) -> Iterable[str]:
-    if learned.measured < len(learned.samples):
+def _estimate_lines(findings: Findings) -> Iterable[str]:
+    learned, estimates = findings.learned, findings.estimates
+    if estimates is not None:
         yield (
             f"Times of {len(learned.samples) - learned.measured} are estimated from {learned.measured} that were "
-            "measured: of those that were not, and of those whose measurement is improbable. Boundaries are drawn "
-            "between measured times."
+            "measured: of those that were not, and of those whose measurement is improbable."
         )
+        yield (
+            f"An estimate is off by {percent(estimates.error)} (median, of measured times that it was not made from); "
+            f"the median of all would be by {percent(estimates.spread)}."
+        )
+        if estimates.weak:
+            yield "So the estimates know little: measure more, or do without them."
 
 
 def _noise_lines(classes: Classes) -> Iterable[str]:
@@ -154,7 +162,7 @@ def _text(findings: Findings) -> str:
         span = f"{duration(c.fastest)} to {duration(c.slowest)}"
         out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
                    f"width {_width(c.width, classes.noise)}")  # fmt: skip
-    out += [*_estimate_lines(learned), *_noise_lines(classes), _tree_line(learned)]
+    out += [*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned)]
     if findings.accuracy is not None:
         out.append(_accuracy_line(findings.accuracy))
     for c in classes.classes if count > 1 else ():
@@ -187,7 +195,7 @@ def _markdown(findings: Findings) -> str:
     for c in classes.classes:
         out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
                    f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
-    out += ["", *(f"- {line}" for line in (*_estimate_lines(learned), *_noise_lines(classes), _tree_line(learned)))]
+    out += ["", *(f"- {line}" for line in (*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned)))]
     if findings.accuracy is not None:
         out.append(f"- {_accuracy_line(findings.accuracy)}")
     for c in classes.classes if len(classes.classes) > 1 else ():
@@ -224,6 +232,9 @@ def as_json(findings: Findings) -> dict[str, Any]:
     return {
         "implementations": len(learned.samples),
         "measured": learned.measured,
+        "estimates": None if findings.estimates is None else {
+            "error": findings.estimates.error, "spread": findings.estimates.spread,
+        },
         "noise_of_a_measurement": _number(learned.noise),
         "noise": _number(classes.noise),
         "radius": classes.radius,

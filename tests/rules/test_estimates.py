@@ -55,7 +55,7 @@ def text(sample: Sample) -> str:
 
 def test_the_space_is_filled_in() -> None:
     measured, whole = made_up(1)
-    found = estimated(measured, NOISE)
+    found = estimated(measured, NOISE).samples
     assert sorted(map(text, found)) == sorted(map(text, whole))
     assert sum(s.measurements for s in found) >= 0.9 * len(measured)
     truth = {text(s): s.seconds for s in whole}
@@ -67,7 +67,7 @@ def test_the_space_is_filled_in() -> None:
 def test_an_outlier_is_replaced_and_the_others_keep_their_times(seed: int) -> None:
     measured, _ = made_up(seed, outliers=1)
     before = {text(s): s for s in measured}
-    found = {text(s): s for s in estimated(measured, NOISE)}
+    found = {text(s): s for s in estimated(measured, NOISE).samples}
     (outlier,) = (text(s) for s in measured if s.seconds > 1.1e-4 and not slow(s.graph, s.traversal))
     assert found[outlier].measurements == 0
     assert found[outlier].seconds < 1.1e-4
@@ -79,7 +79,7 @@ def test_an_outlier_is_replaced_and_the_others_keep_their_times(seed: int) -> No
 def test_a_median_of_three_is_kept() -> None:
     measured, _ = made_up(2, outliers=3)
     often = [replace(s, measurements=3) for s in measured]
-    found = {text(s): s for s in estimated(often, NOISE)}
+    found = {text(s): s for s in estimated(often, NOISE).samples}
     assert all(found[text(s)] == s for s in often)
 
 
@@ -91,7 +91,7 @@ def test_the_order_of_samples_does_not_matter() -> None:
 
 def test_the_noise_need_not_be_known() -> None:
     measured, whole = made_up(4)
-    assert len(estimated(measured)) == len(whole)
+    assert len(estimated(measured).samples) == len(whole)
 
 
 def test_times_of_the_others_are_not_looked_at() -> None:
@@ -112,7 +112,7 @@ def test_too_few() -> None:
     measured, _ = made_up(6)
     with pytest.raises(UsageError, match="at least 10"):
         estimated(measured[: FEWEST - 1], NOISE)
-    assert estimated(measured[:FEWEST], NOISE)
+    assert estimated(measured[:FEWEST], NOISE).samples
     with pytest.raises(ValueError, match="at least 10"):
         estimate(measured[: FEWEST - 1], [], lambda seconds, weights: seconds)
 
@@ -123,7 +123,7 @@ def test_several_configurations() -> None:
     space = list(Space(graph))
     assert 2 * len(space) > FEWEST
     samples = [Sample(graph, c, t, 1e-5 * f) for c, f in ((first, 1), (second, 3)) for t in space]
-    found = estimated(samples[:-2] if len(samples) > FEWEST + 1 else samples, NOISE)
+    found = estimated(samples[:-2] if len(samples) > FEWEST + 1 else samples, NOISE).samples
     assert len(found) == len(samples)
     assert all(s.seconds == pytest.approx(1e-5 if s.configuration == first else 3e-5, rel=0.2) for s in found)
 
@@ -140,14 +140,15 @@ def test_estimates_draw_no_boundary() -> None:
 
 def test_rules_say_what_is_estimated() -> None:
     measured, whole = made_up(7)
-    samples = estimated(measured, NOISE)
+    estimates = estimated(measured, NOISE)
+    samples = estimates.samples
     learned = learn(samples, NOISE)
     assert len(learned.samples) == len(whole)
     assert learned.measured == sum(s.measurements > 0 for s in samples)
     assert len(learned.labels) == sum(c.count for c in learned.classes.classes) == len(whole)
     line = f"Times of {len(whole) - learned.measured} are estimated from {learned.measured} that were measured"
-    assert line in render(Findings(learned))
-    assert line in render(Findings(learned), "md")
+    assert line in render(Findings(learned, estimates=estimates))
+    assert line in render(Findings(learned, estimates=estimates), "md")
     assert "estimated" not in render(Findings(learn(measured, NOISE)))
     found = accuracy(learned, Samples.of(whole), [s.seconds for s in whole])
     assert found.learned_from == learned.measured
@@ -161,9 +162,23 @@ def test_estimates_of_the_h200_data_classify_better() -> None:
     for seed in range(3):
         part = Random(seed).sample(whole, 100)
         plain = learn(part, noise, outliers=h200_outliers())
-        better = learn(estimated(part, noise), noise, outliers=h200_outliers())
+        better = learn(estimated(part, noise).samples, noise, outliers=h200_outliers())
         gains.append(accuracy(better, table, times).tolerant - accuracy(plain, table, times).tolerant)
     assert np.mean(gains) > 0
+
+
+def test_how_far_estimates_are_off() -> None:
+    measured, _ = made_up(8)
+    found = estimated(measured, NOISE)
+    assert found.error < 2 * NOISE
+    assert not found.weak
+    random = Random(8)
+    noise_alone = [replace(s, seconds=random.gauss(1, NOISE)) for s in measured]
+    nothing = estimated(noise_alone, NOISE)
+    assert nothing.weak
+    assert nothing.error == pytest.approx(nothing.spread, rel=0.5)
+    assert "know little" in render(Findings(learn(nothing.samples, NOISE), estimates=nothing))
+    assert "know little" not in render(Findings(learn(found.samples, NOISE), estimates=found))
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +188,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert (found["implementations"], found["measured"]) == (2036, 500)
     assert sum(c["count"] for c in found["classes"]) == 2036
+    assert 0 < found["estimates"]["error"] < found["estimates"]["spread"] / 2
     assert main(["rules", str(path), "--format", "json"]) == 0
     plain = json.loads(capsys.readouterr().out)
-    assert (plain["implementations"], plain["measured"]) == (500, 500)
+    assert (plain["implementations"], plain["measured"], plain["estimates"]) == (500, 500, None)
     assert [b["seconds"] for b in plain["boundaries"]] == [b["seconds"] for b in found["boundaries"]]
