@@ -113,14 +113,17 @@ def build_runners(
 ) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
     """One runner library per configuration, compiled side by side, and why some have none.
 
-    Capture needs no library of its own. Raises MissingTool where there are no ranks to run them.
+    Capture needs no library of its own. Raises MissingTool where there are no ranks, or no GPU, to run them.
     """
-    from dagc.plan import Plan
+    from dagc.devices import gpus
+    from dagc.plan import Plan, Target
     from dagc.results import Configuration
     from dagc.run.link import require_ranks
     from dagc.space import Space
 
     require_ranks()
+    if chosen.target is Target.CUDA and not gpus():
+        raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
 
     def key(configuration: Configuration) -> Configuration:
         return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))

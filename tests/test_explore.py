@@ -18,6 +18,7 @@ from dagc import api_explore, api_results
 from dagc.api_explore import ExploreOptions, explore
 from dagc.api_explored import Explored, spread
 from dagc.cli import main
+from dagc.devices import gpus
 from dagc.errors import UsageError
 from dagc.records import Records, load
 from dagc.run.launch import launch
@@ -183,6 +184,15 @@ def test_what_cannot_be_resumed_is_told_before_anything_is_compiled(
         assert main(command) == 2
     assert capsys.readouterr().err.startswith(f"dagc: error: {file}: another dagc writes to it")
     assert not list(tmp_path.glob("*-build"))
+
+
+@needs_mpi
+@pytest.mark.skipif(bool(gpus()), reason="there is a GPU")
+def test_no_gpu_is_told_before_anything_is_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r.db"
+    assert main(["explore", str(SPMV), "-D", "rows=2000", "--target", "cuda", "-o", str(file)]) == 3
+    assert "no GPU was found" in capsys.readouterr().err
+    assert not list((tmp_path / "r-build").glob("0*"))
 
 
 def test_an_interval_has_the_confidence_that_it_says() -> None:
