@@ -262,12 +262,14 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
 
     Raises UsageError where that cannot be.
     """
+    from dagc.api_runs import clear_half_made
+    from dagc.files import is_output
     from dagc.setup import run_setup
 
     earlier = _exploration(loaded)
     given = options.data or earlier.options.get("data")
     data = Path(given) if given is not None else folder / f"data-{earlier.ranks}"
-    if data.is_dir():
+    if data.is_dir() and (given is not None or is_output(data)):
         return data
     if given is not None:
         raise UsageError(f"{data}: no such folder", "give the arrays with --data DIR; `dagc setup` makes them")
@@ -277,6 +279,7 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
             f"{program.path}, whose set-up makes the arrays, is not there",
             "run this where `dagc explore` was run, or give the arrays with --data DIR",
         )
+    clear_half_made(data)
     run_setup(program, Path(program.path).parent, earlier.ranks, earlier.seed, data)
     return data
 

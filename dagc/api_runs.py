@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc import __version__, api
 from dagc.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult
+from dagc.files import is_output
 
 if TYPE_CHECKING:
     from dagc.api_explore import ExploreOptions
@@ -136,7 +139,7 @@ def build_runners(
         number, configured = item
         plan = Plan(configured.graph, Space(configured.graph).first(), chosen.target, chosen.arch)
         directory = folder / f"{number:03d}"
-        api._write_sources(plan, directory, force=False)
+        api._write_sources(plan, directory, force=True)  # what a run that was killed has left there
         try:
             return api._build(directory, plan, "runner")
         except BuildFailed as error:
@@ -245,6 +248,7 @@ def loadables_of(
     if options.data is not None:
         _check_data(data, options.ranks)
     else:  # before the compiler runs: what is wrong with it, is known sooner
+        clear_half_made(data)
         api.run_setup(path, options.ranks, data, options.seed, defines)
     built, failed = build_runners(found, chosen, folder)
     if not built:
@@ -263,6 +267,16 @@ def loadables_of(
         for arm in kept
     ]  # fmt: skip
     return (Domain(kept) if excluded else domain), loadables, excluded
+
+
+_ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
+
+
+def clear_half_made(data: Path) -> None:
+    """Remove arrays that a run was exchanging when it was killed; a folder with anything else in it stays."""
+    half = data.is_dir() and not is_output(data)
+    if half and all(_ARRAYS.fullmatch(entry.name) for entry in data.iterdir()):
+        shutil.rmtree(data)
 
 
 def _check_data(data: Path, ranks: int) -> None:

@@ -20,6 +20,7 @@ from dagc.api_explored import Explored, spread
 from dagc.cli import main
 from dagc.devices import gpus
 from dagc.errors import UsageError
+from dagc.files import MARK
 from dagc.records import Records, load
 from dagc.run.launch import launch
 from dagc.search.strategy import names
@@ -105,6 +106,26 @@ def test_a_killed_search_leaves_a_readable_file(tmp_path: Path) -> None:
     assert before >= 5
     run(file, replace(QUICK, resume=True, budget=3, confirm=0, seconds=0.01))
     assert _measured(file) == before + 3
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_arrays_that_a_killed_run_left_half_made_are_made_again(tmp_path: Path) -> None:
+    options = replace(QUICK, budget=2, confirm=0, trace=False)
+    run(tmp_path / "r.db", options)
+    data = tmp_path / "r-build" / "data-2"
+    (data / MARK).unlink()  # as while entries are exchanged
+    (data / "setup.json").unlink()
+    (data / ".dagc-new-abc").mkdir()
+    assert main(["explain", str(tmp_path / "r.db"), "--pairs", "1", "--variants", "1", "--seconds", "0.0005"]) == 0
+    assert {p.name for p in data.iterdir()} == {MARK, "rank-0000", "rank-0001", "setup.json"}
+    (data / MARK).unlink()
+    (tmp_path / "r-build" / "000" / MARK).unlink()
+    run(tmp_path / "r.db", replace(options, resume=True))
+    (data / MARK).unlink()
+    (data / "mine.txt").touch()
+    with pytest.raises(UsageError, match="has content that dagc did not write"):
+        run(tmp_path / "r.db", replace(options, resume=True))
 
 
 def _measured(file: Path) -> int:
