@@ -23,6 +23,7 @@ from dagc.api_tune_cells import (
     unbuilt,
 )
 from dagc.api_tune_checks import choosable, unchecked
+from dagc.api_tune_choosers import chooser_of
 from dagc.api_tune_fixed import FACT, check_resumed, fixed_of
 from dagc.api_tune_gpu import (
     NOT_COUNTED,
@@ -192,10 +193,8 @@ def _chooser(
     counted: Counted | None = None,
     selector: Selector | None = None,
 ) -> Any:
-    from dagc.tune.choose import unit_chooser
-
     made, taken = ready.plan, resources.get(unit.op, UNKNOWN)
-    return unit_chooser(
+    return chooser_of(
         made.graph, unit, made.settings[unit.op], hardware, registers=taken.registers, shared=taken.shared,
         anchors=anchors, method=method, fits=counted.fits.get(unit.op) if counted is not None else None,
         selector=selector,

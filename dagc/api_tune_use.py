@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import api
+from dagc.api_tune_choosers import chooser_of
 from dagc.api_tune_fixed import check_compiled
 from dagc.errors import UsageError
 from dagc.tune.types import settings_text
@@ -52,7 +53,6 @@ def _chooser_of(graph: Graph, unit: Unit, kept: dict[str, Any], path: str | Path
     """Raises UsageError where what was kept is damaged, of a newer dagc, or no longer among the program's choices."""
     from dagc.api_tune import METHODS
     from dagc.select.methods import from_json
-    from dagc.tune.choose import unit_chooser
 
     try:
         settings = [tuple((str(n), int(v)) for n, v in s.items()) for s in kept["settings"]]
@@ -74,7 +74,7 @@ def _chooser_of(graph: Graph, unit: Unit, kept: dict[str, Any], path: str | Path
                 f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
             )
-    return unit_chooser(
+    return chooser_of(
         graph, unit, settings, hardware, registers=registers, shared=shared, anchors=anchors, method=method,
         fits=_fits_of(kept, path), selector=selector,
     )  # fmt: skip
@@ -186,7 +186,7 @@ def show(
     unit = units(graph, (kernel,))[0]
     if format == "c":
         from dagc.rational.hardware import load_hardware
-        from dagc.tune.choose import compiled_chooser, unit_chooser
+        from dagc.tune.choose import compiled_chooser
         from dagc.tune.legal import legal_settings
 
         if tuned is not None:
@@ -195,6 +195,11 @@ def show(
                 raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
             return compiled_chooser(found).source
         settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-        made = unit_chooser(graph, unit, settings, load_hardware(gpu), method=method or "volume")
+        made = chooser_of(graph, unit, settings, load_hardware(gpu), method=method or "volume")
         return compiled_chooser([made]).source
-    return printers[format](whole_model(graph, unit, method or "volume"))
+    try:
+        return printers[format](whole_model(graph, unit, method or "volume"))
+    except RecursionError:
+        raise UsageError(
+            f"{unit.op}: the kernel's text is nested too deeply to be read", "tune it with --method exhaustive"
+        ) from None

@@ -40,3 +40,49 @@ def test_a_value_that_cannot_stay_open_is_told(tmp_path: Path) -> None:
     done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
     assert not done.failures
     assert any("fill: factor = 1.0 stays" in note for note in done.notes)
+
+
+GRID = "tune bx in {32} tune rows in {1, 2, 4}"
+SEVERAL = "for (int r = 0; r < rows; ++r) if (i * rows + r < n) y[i * rows + r] = i * rows + r;"
+
+
+@pytest.mark.parametrize("method", ["volume", "exhaustive", "knn"])
+def test_a_tunable_of_the_grid_is_measured_without_a_model(tmp_path: Path, method: str) -> None:
+    program = write_fill(tmp_path, GRID, SEVERAL)
+    program.write_text(program.read_text().replace("grid(ceil(n / bx))", "grid(ceil(n / (bx * rows)))"))
+    options = TuneOptions(sizes="N=100,200,400", target="host", cell=0.01, method=method)
+    done = api_tune.tune(program, tmp_path / "t.db", options)
+    assert not done.failures
+    assert all(line.best is not None for line in done.lines)
+    assert any("fill: no model: it hangs on rows" in note for note in done.notes)
+    out = ["-o", str(tmp_path / "o"), "--run", "-n", "1"]
+    arguments = ["compile", str(program), "--launch", str(tmp_path / "t.db"), "--target", "host"]
+    assert main([*arguments, *out, "-D", "N=150"]) == 0
+
+
+def test_blocks_of_three_dimensions(tmp_path: Path) -> None:
+    program = write_fill(tmp_path, "tune bx in {8, 16} tune by in {4} tune bz in {1, 2}")
+    text = program.read_text().replace(
+        "grid(ceil(n / bx)) block(bx)", "grid(ceil(n / (bx * by * bz))) block(bx, by, bz)"
+    )
+    program.write_text(
+        text.replace(
+            "blockIdx.x * bx + threadIdx.x", "((blockIdx.x * bz + threadIdx.z) * by + threadIdx.y) * bx + threadIdx.x"
+        )
+    )
+    done = api_tune.tune(
+        program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01, method="exhaustive")
+    )
+    assert not done.failures
+    assert done.cells == 4
+    done = api_tune.tune(program, tmp_path / "model.db", TuneOptions(sizes="N=100", target="cuda", top=0))
+    assert [line.op for line in done.lines] == ["fill"]
+
+
+def test_a_loop_over_the_grid(tmp_path: Path) -> None:
+    """Whatever the model can read of it, it is tuned."""
+    body = "for (; i < n; ) { y[i] = i; i += gridDim.x * bx; } while (i < 0) { i += bx; }"
+    program = write_fill(tmp_path, "tune bx in {32, 64}", body)
+    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", top=0))
+    assert [line.op for line in done.lines] == ["fill"]
+    assert main(["tune", str(program), "--show", "fill"]) in (0, 2)
