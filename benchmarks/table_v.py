@@ -155,7 +155,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     repeated = () if args.assumed else (i.times(results.reference) for i in results.implementations)
     outliers = Outliers.of(repeated, results.noise)
     passes = statistics.median_low(s.measurements for s in samples)
-    sizes = [*(n for n in SIZES if n < len(samples)), len(samples)]
+    sizes = [*(n for n in SIZES if n < len(samples)), *(() if args.part else (len(samples),))]
     runs: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
     for name in args.strategies:
         for seed in range(args.seeds):
@@ -243,6 +243,7 @@ def main() -> None:
     parser.add_argument("--times", choices=("single", "median"), default="single", help="what the search is handed")
     parser.add_argument("--assumed", action="store_true", help="the share of outliers is assumed, not counted")
     parser.add_argument("--estimate", action="store_true", help="learn from estimated times of the whole space, too")
+    parser.add_argument("--part", action="store_true", help="not after all measurements, which takes longest")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--markdown", metavar="F")
