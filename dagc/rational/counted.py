@@ -143,9 +143,9 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
     def grown(degree: int) -> tuple[float, tuple[str, ...], int]:
         names: tuple[str, ...] = ()
         now = np.inf
-        while len(names) < MOST:
+        while len(names) < min(MOST, len(columns)):
             trials = [(score((*names, more), degree), (*names, more)) for more in columns if more not in names]
-            least, longer = min(trials, key=lambda t: t[0], default=(np.inf, ()))
+            least, longer = min(trials, key=lambda t: t[0])
             if names and least * WORSE > now:
                 break
             now, names = least, longer

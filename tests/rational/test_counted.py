@@ -68,6 +68,13 @@ def test_the_program_counts_as_the_kernels_text_does(gemm):
     assert counted["time"] > 0
 
 
+def test_a_search_for_parameters_ends_where_a_kernel_has_few(recorded):
+    """GRAMSCHM's q: fewer parameters that vary than the search would take, and no fit of degree 2 through its sizes."""
+    program, op = op_named("gramschm", "q")
+    fits = fit_counts(program, op, recorded["gramschm", "q"])
+    assert fits["requests"].held_out.largest < 1e-3
+
+
 def test_functions_come_back_from_their_json(gemm):
     import json
 
