@@ -179,7 +179,9 @@ def _statement(state: _State, node: Node) -> bool:
             return False
         case "while_statement" | "do_statement":
             state.notes.append("a `while` loop: how often it runs is not known")
-            _unknown_loop(state, node)
+            body = node.child_by_field_name("body")
+            assert body is not None
+            _unknown_loop(state, body)
         case _:
             raise NotUnderstood(f"`{_text(node)[:40]}` is not understood")
     return True

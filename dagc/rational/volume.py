@@ -206,8 +206,8 @@ def _read_again(
     """Sectors that a block brings in, with those that a later loop reads again.
 
     What several loops read stays in the L1 cache from one to the next only where all that the resident blocks touch
-    fits, in whole lines. On an H200 (GRAMSCHM r, `near.csv.xz` of benchmarks/results) the gain fades between half of the
-    cache and one and a half of it.
+    fits, in whole lines. On an H200 (GRAMSCHM r, `near.csv.xz` of benchmarks/results) the gain fades between half of
+    the cache and one and a half of it.
     """
     again = [m for m in clusters if t.visits(m) > 1]
     if not again:
