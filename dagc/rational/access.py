@@ -277,9 +277,7 @@ def _inside(state: _State, loop: Loop, names: dict[str, sp.Expr], body: Node) ->
     kept = list(state.accesses)
     state.work = {}
     _statement(state, body)
-    last = state.stored
-    if last is not None:  # its address, as the next iteration writes it
-        last = last[0], sp.expand(last[1].subs(loop.counter, loop.counter - loop.step))
+    last = _stored_before(state, loop)
     state.accesses, state.env = kept, env | {n: v for n, v in state.env.items() if n in names}
     state.stored = last
     state.work = work
@@ -290,6 +288,14 @@ def _inside(state: _State, loop: Loop, names: dict[str, sp.Expr], body: Node) ->
     _statement(state, body)
     after = {n: _unknown(state) for n in _assigned(body) if n in env and not isinstance(env[n], (_Pointer, _Local))}
     state.loops, state.env = outer, env | after
+
+
+def _stored_before(state: _State, loop: Loop) -> tuple[str, sp.Expr] | None:
+    """What an iteration stored last, its address as the next iteration writes it."""
+    if state.stored is None:
+        return None
+    array, address = state.stored
+    return array, sp.expand(address.subs(loop.counter, loop.counter - loop.step))
 
 
 def _counter(state: _State, node: Node | None) -> tuple[str, sp.Expr]:
