@@ -10,12 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.api_explored import Explored
-from dagc.api_runs import configured, domain_of, loadables_of, program_record, run_record, that_can_run, working
+from dagc.api_runs import (
+    configured,
+    domain_of,
+    loadables_of,
+    program_record,
+    run_record,
+    setup_digest,
+    that_can_run,
+    working,
+)
 from dagc.errors import UsageError
 
 if TYPE_CHECKING:
     from dagc.records import Records
-    from dagc.results import Configuration, ImplementationId, Results
+    from dagc.results import Configuration, ImplementationId, Results, Run
     from dagc.run.link import Link
     from dagc.run.live import LiveMachine
     from dagc.search.domain import Candidate, Domain
@@ -126,7 +135,7 @@ def _explore_here(
             on_reference=lambda seconds: records[0].reference(seconds) if records else None,
         )  # fmt: skip
         facts = machine.facts(chosen.target.value, chosen.arch)
-        run = run_record(facts, options, Path(path))
+        run = run_record(facts, options, Path(path), setup_digest(Path(path), program, options))
         records.append(
             stack.enter_context(
                 Records.open(
@@ -142,9 +151,8 @@ def _explore_here(
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         noise = machine.noise_floor(_first(domain), limit=limit)
         records[0].noise(noise)
-        seeds = {earlier.seed for earlier in records[0].results().runs} - {options.seed}
-        if seeds and options.data is None:
-            notes.append(f"earlier runs of {output} had arrays of seed {', '.join(map(str, sorted(seeds)))}")
+        if options.data is None:
+            notes += _other_arrays(output, records[0].results().runs, run)
         if records[0].under_way is not None:
             died = records[0].under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
@@ -155,6 +163,17 @@ def _explore_here(
         if options.trace and not done.interrupted:
             _trace(machine, domain, records[0], done)
     return _explored(done, domain, output, notes, noise)
+
+
+def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
+    """In what the arrays of earlier runs of a file differ from those of this one."""
+    out = []
+    seeds = {earlier.seed for earlier in runs} - {now.seed}
+    if seeds:
+        out.append(f"earlier runs of {output} had arrays of seed {', '.join(map(str, sorted(seeds)))}")
+    if {earlier.options.get("setup", now.options.get("setup")) for earlier in runs} - {now.options.get("setup")}:
+        out.append(f"earlier runs of {output} had arrays of another set-up: its file has changed")
+    return out
 
 
 def _explore_replayed(

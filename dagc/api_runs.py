@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,13 +177,22 @@ def revision(folder: Path) -> str:
 # ---- on the machine -------------------------------------------------------------------------
 
 
-def run_record(machine: Machine, options: ExploreOptions, path: Path) -> Run:
+def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
+    """SHA-256 of the file that makes the arrays, in part; "" where none does, or the arrays were given."""
+    if program.setup is None or options.data is not None:
+        return ""
+    file = path.parent / program.setup.file
+    return sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+
+
+def run_record(machine: Machine, options: ExploreOptions, path: Path, setup: str = "") -> Run:
+    """`setup`: digest of the file that made the arrays."""
     from dagc.results import Run
 
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
         seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
-        version=__version__, options=asdict(options),
+        version=__version__, options=asdict(options) | ({"setup": setup} if setup else {}),
     )  # fmt: skip
 
 

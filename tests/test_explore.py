@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -86,6 +87,21 @@ def test_resume_goes_on_and_a_file_is_never_overwritten(tmp_path: Path) -> None:
     assert len(results.implementations) == 24  # nothing was measured twice
     with pytest.raises(UsageError, match="another program"):
         explore(SPMV, file, replace(QUICK, resume=True), {"rows": "2001"})
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_a_set_up_that_has_changed_is_told(tmp_path: Path) -> None:
+    shutil.copytree(SPMV.parent, tmp_path / "spmv")
+    file, dag = tmp_path / "r.db", tmp_path / "spmv" / SPMV.name
+    options = replace(QUICK, confirm=0, strategy="random", budget=2)
+    explore(dag, file, options, {"rows": "2000"})
+    again = explore(dag, file, replace(options, resume=True), {"rows": "2000"})
+    assert not [note for note in again.notes if "set-up" in note]
+    with (tmp_path / "spmv" / "spmv.py").open("a") as setup:
+        setup.write("\n# other values\n")
+    changed = explore(dag, file, replace(options, resume=True), {"rows": "2000"})
+    assert f"earlier runs of {file} had arrays of another set-up: its file has changed" in changed.notes
 
 
 @pytest.mark.mpi
