@@ -13,9 +13,9 @@ import sympy as sp
 from dagc.ir import KernelOp, Program, Region
 from dagc.launching import kernel_of
 from dagc.rational.access import symbol
-from dagc.rational.model_input import to_sympy
+from dagc.rational.model_input import conditions_of, to_sympy
 from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram, Statement, assignments, expressions
-from dagc.sym import Const, Var, substitute
+from dagc.sym import Const, Sym, Var, substitute
 
 WARP = 32
 SHARED_UNIT = 128  # bytes
@@ -202,10 +202,31 @@ class Geometry:
         return tuple(out)
 
 
+def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Basic]:
+    """The `require`s that hang on sizes. Those on tunables and the GPU alone were seen to when settings were listed; a
+    tunable that is no block dimension cannot be told here."""
+    kernel, impl = geometry.kernel, geometry.impl
+    assert impl.launch is not None
+    blocks = {s.name: f"blockDim_{a}" for s, a in zip(impl.launch.block, "xy", strict=False) if isinstance(s, Var)}
+    env: dict[str, Sym] = {name: Var(blocks.get(name, f"tunable.{name}")) for name, _ in op.tunables}
+    for name, expr in (*kernel.lets, *impl.lets):
+        env[name] = substitute(expr, env)
+    sizes = {scalar.name for scalar in program.scalars}
+    out = []
+    for require in (*kernel.requires, *impl.requires):
+        for found in conditions_of(substitute(require, env)):
+            condition = found.subs(geometry.sizes)
+            names = {s.name for s in condition.free_symbols}
+            if names & sizes and names <= sizes | set(blocks.values()):
+                out.append(condition)
+    return out
+
+
 def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
-    """1 where the grid has blocks and is within CUDA's limits, else 0. Parameters as in `volume_program`."""
+    """1 where the grid has blocks and is within CUDA's limits, and the kernel's `require`s on sizes hold, else 0.
+    Parameters as in `volume_program`."""
     geometry = Geometry(program, op)
-    conditions = []
+    conditions = _required(program, geometry, op)
     for size, limit in zip(geometry.grid, (2**31 - 1, 65535, 65535), strict=True):
         if size != 1:
             conditions += [size >= 1, size <= limit]

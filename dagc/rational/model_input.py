@@ -63,3 +63,18 @@ def to_sympy(expr: Sym) -> sp.Expr | None:
             return numbers[0] - numbers[1] * sp.floor(numbers[0] / numbers[1])
         case _:
             return None
+
+
+_RELATIONS = {Fn.EQ: sp.Eq, Fn.NE: sp.Ne, Fn.LT: sp.Lt, Fn.LE: sp.Le, Fn.GT: sp.Gt, Fn.GE: sp.Ge}
+
+
+def conditions_of(expr: Sym) -> tuple[sp.Basic, ...]:
+    """The comparisons that a condition asks for, all of them; those that are no comparisons of numbers are left out."""
+    if not isinstance(expr, Apply):
+        return ()
+    if expr.fn is Fn.AND:
+        return tuple(found for arg in expr.args for found in conditions_of(arg))
+    if expr.fn not in _RELATIONS:
+        return ()
+    left, right = (to_sympy(a) for a in expr.args)
+    return () if left is None or right is None else (_RELATIONS[expr.fn](left, right),)

@@ -87,6 +87,32 @@ def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
     assert chooser.settings[chooser.choose(sizes)] != flat
 
 
+def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path) -> None:
+    """At 200 it would choose blocks of several rows without it."""
+    text = (SAMPLES / "syrk.dag").read_text(encoding="utf-8")
+    line = "  require 32 <= bx * by && bx * by <= 1024\n"
+    assert line in text
+    (tmp_path / "syrk.py").write_text((SAMPLES / "syrk.py").read_text(encoding="utf-8"))
+    rows = {}
+    for name, more in (("free", ""), ("bound", "  require ni > 100 * by && hw.max_threads_per_block > 0\n")):
+        dag = tmp_path / f"{name}.dag"
+        dag.write_text(text.replace(line, line + more))
+        graph = api.load_graph(dag)
+        (unit,) = units(graph)
+        chooser = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), H200)
+        rows[name] = dict(chooser.settings[chooser.choose({"ni": 200, "nj": 200})])["by"]
+        legal = [dict(s)["by"] for s in (chooser.settings[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
+        assert max(legal) == (1 if more else 1024)
+        source = tmp_path / f"{name}.c"
+        calls = f"{chooser.function}(200, 200, out, out + 1); return (int)out[1];"
+        source.write_text(compiled_chooser([chooser]).source + f"int main(void) {{ int64_t out[3]; {calls} }}\n")
+        subprocess.run(
+            ["gcc", "-std=c99", "-O1", "-ffp-contract=off", str(source), "-o", str(tmp_path / name)], check=True
+        )
+        assert subprocess.run([str(tmp_path / name)], check=False).returncode == rows[name]
+    assert rows["free"] > rows["bound"] == 1
+
+
 WRAPPER = "void ask_{op}(const int64_t* d, int64_t* out) {{ (void)d; {function}({args}); }}\n"
 TIMES = "void times_{op}(const int64_t* d, double* out) {{ (void)d; dagc_times_{op}({data}out); }}\n"
 
