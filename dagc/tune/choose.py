@@ -3,7 +3,8 @@
 A chooser has a model (a rational program that gives the time of a launch), measured bests, or both:
 
   model alone     the setting that the model says is fastest; the first in the list (the default before all) wins ties
-  measured bests  at a size that was measured, the best there; elsewhere the best of the nearest measured size
+  measured bests  at a size that was measured, the best there; elsewhere the best of the nearest measured size, or the
+                  first setting that can be launched where that cannot
   both            the same, unless the model says that another setting is faster by more than MARGIN at that size
   a selector      at a size that was measured, the best there; elsewhere what the selector has learned, or the first
                   setting that can be launched where its choice cannot
@@ -105,13 +106,12 @@ class UnitChooser:
         nearest = self._nearest(here)
         if nearest is not None and nearest.data == here:
             return nearest.chosen
-        if self.selector is not None:
-            wanted, good = self.selector.choose([int(sizes[n]) for n in self.selector.data]), self.can_launch(sizes)
+        if self.selector is not None or self.model is None:
+            wanted = nearest.chosen if nearest is not None else 0
+            if self.selector is not None:
+                wanted = self.selector.choose([int(sizes[n]) for n in self.selector.data])
+            good = self.can_launch(sizes)
             return next((i for i in (wanted, *range(len(self.settings))) if good[i]), wanted)
-        if nearest is not None and self.model is None:
-            return nearest.chosen
-        if self.model is None:
-            return 0
         times = self.times(sizes)
         best = min(range(len(times)), key=lambda i: times[i])
         if nearest is not None and times[nearest.chosen] <= (1 + MARGIN) * times[best]:

@@ -109,23 +109,30 @@ def _body(chooser: UnitChooser, name: str, margin: float) -> str:
             f"      if ({better}) chosen = best;",
             "    }",
         ]
+    elif chooser.launchable is not None:
+        lines += ["    {", *_launchable_or_first(chooser, name), "    }"]
     lines += [*(f"    last[{i}] = {d};" for i, d in enumerate(data)), "    known = 1;", "  }"]
     return "\n".join(lines) + "\n"
 
 
 def _selected(chooser: UnitChooser, selector: Selector, name: str) -> list[str]:
     """The selector's choice; the first that can be launched where it cannot."""
-    lines = [f"      chosen = dagc_select_{name}({', '.join(_identifier(d) for d in selector.data)});"]
-    if chooser.launchable is not None:
-        lines += [
-            f"      for (int k = -1, wanted = chosen; k < {len(chooser.settings)}; ++k) {{",
-            "        const int i = k < 0 ? wanted : k;",
-            f"        if (!{_call(chooser, 'launchable', chooser.launchable, name)}) continue;",
-            "        chosen = i;",
-            "        break;",
-            "      }",
-        ]
-    return lines
+    asked = f"      chosen = dagc_select_{name}({', '.join(_identifier(d) for d in selector.data)});"
+    return [asked, *_launchable_or_first(chooser, name)]
+
+
+def _launchable_or_first(chooser: UnitChooser, name: str) -> list[str]:
+    """What was chosen, or the first that can be launched where it cannot."""
+    if chooser.launchable is None:
+        return []
+    return [
+        f"      for (int k = -1, wanted = chosen; k < {len(chooser.settings)}; ++k) {{",
+        "        const int i = k < 0 ? wanted : k;",
+        f"        if (!{_call(chooser, 'launchable', chooser.launchable, name)}) continue;",
+        "        chosen = i;",
+        "        break;",
+        "      }",
+    ]
 
 
 def _times(chooser: UnitChooser, model: RationalProgram, name: str) -> str:

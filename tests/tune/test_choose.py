@@ -76,7 +76,7 @@ def test_a_measured_best_is_kept_unless_the_model_gains() -> None:
     assert measured_only.settings[measured_only.choose(there)] == far
 
 
-def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
+def test_settings_that_cannot_be_launched_are_not_chosen(tmp_path: Path) -> None:
     """65536 rows of blocks are too many along y: a block of one row cannot be launched there."""
     graph = api.load_graph(SAMPLES / "2dconv.dag")
     unit = units(graph)[0]
@@ -85,6 +85,18 @@ def test_settings_that_cannot_be_launched_are_not_chosen() -> None:
     sizes = {"ni": 70_000, "nj": 64}
     assert chooser.times(sizes)[1] == math.inf
     assert chooser.settings[chooser.choose(sizes)] != flat
+    there = {"ni": 64, "nj": 64}
+    measured = unit_chooser(graph, unit, chooser.settings, H200, anchors=[(there, flat)], method="exhaustive")
+    assert measured.model is None
+    assert measured.settings[measured.choose(there)] == flat
+    assert measured.settings[measured.choose(sizes)] != flat
+    ask = f"int64_t at[2]; {measured.function}"
+    asked = f"{ask}(70000, 64, at, at + 1); return at[1] == 8 ? 0 : 1;"
+    source = compiled_chooser([measured]).source + f"int main(void) {{ {asked} }}\n"
+    (tmp_path / "c.c").write_text(source)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["gcc", *flags, str(tmp_path / "c.c"), "-o", str(tmp_path / "c")], check=True)
+    subprocess.run([str(tmp_path / "c")], check=True)
 
 
 def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path) -> None:
