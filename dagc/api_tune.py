@@ -40,6 +40,7 @@ from dagc.errors import UsageError
 if TYPE_CHECKING:
     from dagc.run.ptxas import Resources
     from dagc.select.selector import Selector
+    from dagc.tune.records import TuneRecords
     from dagc.tune.types import Cell, Point, Settings, Unit
 
 
@@ -254,12 +255,7 @@ def _measured(
     failures = list(ready.failures)
     with _records(made, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None and options.resume:
-            before = records.read()
-            check_resumed(records.path, before, made.program, made.points)
-            for cell, flushed in zip(before.cells, before.flushes, strict=True):
-                if flushed == flush:
-                    cells[cell.op, cell.point, cell.settings] = cell
-            checks |= before.checks
+            cells, checks = _resumed(records, made, flush)
         if records is not None:
             records.set_fact(FACT, fixed_of(made.program))
         todo = [Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in cells)) for w in wanted]
@@ -302,10 +298,8 @@ def _measured(
             records.set_fact("target", made.chosen.target.value)
             for op, samples in counted.samples.items():
                 records.set_fact(f"counts {op}", samples)
-            for unit in made.units:
-                records.set_chooser(
-                    unit.op, _kept(final[unit.op], asked[unit.op], counted, resources.get(unit.op, UNKNOWN), hardware)
-                )
+            for op, chooser in final.items():
+                records.set_chooser(op, _kept(chooser, asked[op], counted, resources.get(op, UNKNOWN), hardware))
     lines = tuple(_line(ready, u, p, final[u.op], cells) for u in made.units for p in made.points)
     notes = [*ready.notes, *notes, *(f"{c.op}: {c.note}" for c in final.values() if c.note)]
     notes += [f"{op}: {note}" for op, a in asked.items() for note in (a.note, *learned[op].notes) if note]
@@ -314,6 +308,17 @@ def _measured(
     return Tuning(
         lines, _grade(made, measured, counted), _methods(asked), measured, tuple(failures), tuple(notes), out, seconds,
     )  # fmt: skip
+
+
+def _resumed(
+    records: TuneRecords, made: Plan, flush: int
+) -> tuple[dict[tuple[str, Point, Settings], Cell], dict[tuple[str, Settings], str]]:
+    """Cells of earlier runs that were timed as these will be, and what was checked. Raises UsageError where the file is
+    of other parameters."""
+    before = records.read()
+    check_resumed(records.path, before, made.program, made.points)
+    timed = zip(before.cells, before.flushes, strict=True)
+    return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
 
 
 def _records(made: Plan, output: str | Path, options: TuneOptions, flush: int) -> Any:
