@@ -178,7 +178,7 @@ def compile(
     prune_syncs: bool = False,
     build: bool = True,
     run: bool = False,
-    ranks: int = 4,
+    ranks: int | None = None,
     seed: int = 0,
     seconds: float = 0.01,
     repeats: int = 20,
@@ -193,11 +193,13 @@ def compile(
     sync ops that prove nothing. `seconds` is the length of one
     measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
     are compiled in, or choose among plans (docs/plans.md). The set-up runs the user's Python code; nothing else here
-    does.
+    does. `ranks` is by default 4, and under mpiexec or srun as many as they started.
     """
-    from dagc.run.mpi_env import joined
+    from dagc.run.place import rank_among, ranks_or_default
     from dagc.run.target import choose_target
 
+    ranks = ranks_or_default(ranks)
+    rank = rank_among(ranks) if run else None
     chosen = choose_target(target, arch)
     if launch != "fixed":
         from dagc.api_compile_plans import compile_plans, has_plans
@@ -220,7 +222,7 @@ def compile(
         )  # fmt: skip
         return replace(made, number=number)
 
-    if run and joined() is not None:
+    if rank is not None:
         return _run_as_rank(compile_here, path, seed, defines, seconds, repeats, mpi_takes_device_pointers)
     done = compile_here()
     if not run or done.binary is None:

@@ -80,19 +80,22 @@ def compile_plans(
     from dagc.compiled import Compiled, Launcher
     from dagc.plan import Target
     from dagc.run.mpi_env import joined
+    from dagc.run.place import refuse
     from dagc.tune.plans import plan_label
     from dagc.tune.records import load_tuned
 
+    if joined() is not None:
+        refuse(
+            UsageError(
+                "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
+            )
+        )
     tuned = load_tuned(launch)
     program = api.load(path, defines)
     check_tuned(tuned, launch, program, chosen.arch if chosen.target is Target.CUDA else None)
     kept = tuned.choosers[PROGRAM]
     selector, settings = _parts(kept, launch)
     _check_request(tuned, launch, kept["names"], defines, traversal)
-    if joined() is not None:
-        raise UsageError(
-            "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
-        )
     _check_fixed(tuned, launch, program, kept)
     labels = tuple(plan_label(s) for s in settings)
     plans = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from dagc import __version__
-from dagc.cli_arguments import defines, file, given, natural, positive, prune, seconds, space
+from dagc.cli_arguments import defines, file, given, natural, positive, prune, ranks, seconds, space
 from dagc.cli_results import add_commands
 from dagc.cli_tune import add_tune, run_tune
 from dagc.errors import DagcError
@@ -98,9 +98,11 @@ def _fmt(args: argparse.Namespace) -> int:
 
 def _setup(args: argparse.Namespace) -> int:
     from dagc import api
+    from dagc.run.place import ranks_or_default
 
-    api.run_setup(args.file, args.ranks, args.output, args.seed, given(args))
-    print(f"arrays of {args.ranks} rank{'s' if args.ranks > 1 else ''} in {args.output}")
+    ranks = ranks_or_default(args.ranks)
+    api.run_setup(args.file, ranks, args.output, args.seed, given(args))
+    print(f"arrays of {ranks} rank{'s' if ranks > 1 else ''} in {args.output}")
     return 0
 
 
@@ -189,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
     file(setup)
     defines(setup)
-    setup.add_argument("-n", dest="ranks", type=positive, default=4, metavar="RANKS", help="(default: 4)")
+    ranks(setup)
     setup.add_argument(
         "-o", dest="output", required=True, metavar="DIR", help="where to write; `bench --data DIR` reads it"
     )
@@ -212,7 +214,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     prune(compile_)
     add("--no-build", action="store_true", help="write sources only")
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
-    add("-n", dest="ranks", type=positive, default=4, metavar="RANKS", help="ranks for --run (default: 4)")
+    ranks(compile_)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
     add(
         "--seconds",
@@ -233,10 +235,24 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def _for_first_rank(args: argparse.Namespace) -> bool:
+    """Whether mpiexec or srun has started this command on several ranks, and its work is that of another one of them.
+
+    What measures is done by all ranks together, and `doctor` looks at the machine of each.
+    """
+    from dagc.run.place import is_first
+
+    if args.command in ("explore", "explain", "tune", "doctor") or (args.command == "compile" and args.run):
+        return False
+    return not is_first()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (docs/cli.md)."""
     args = _parser().parse_args(argv)
     try:
+        if _for_first_rank(args):
+            return 0
         code: int = args.run_command(args)
         sys.stdout.flush()
         return code

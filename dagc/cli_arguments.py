@@ -59,6 +59,12 @@ def transport(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def ranks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", dest="ranks", type=positive, metavar="RANKS", help="(default: 4; under mpiexec or srun, their number)"
+    )
+
+
 def prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Protocol
 
-from dagc.cli_arguments import defines, duration, file, given, natural, positive, prune, seconds
+from dagc.cli_arguments import defines, duration, file, given, natural, positive, prune, ranks, seconds
 
 
 class Add(Protocol):
@@ -37,7 +37,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     file(parser)
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
-    add("-n", dest="ranks", type=positive, metavar="RANKS", help="(default: 4; under mpiexec or srun, their number)")
+    ranks(parser)
     add(
         "--strategy", type=_strategy, default="mcts-min", metavar="NAME",
         help="exhaustive, random, mcts, mcts-min or model (default: mcts-min); --strategy help lists them",
@@ -89,22 +89,15 @@ def _strategy(text: str) -> str:
     raise SystemExit(0)
 
 
-def _ranks(wanted: int | None) -> int:
-    """The number that was asked for, else of the ranks that this command is one of, else 4."""
-    from dagc.run.mpi_env import joined
-
-    place = joined()
-    return wanted or (4 if place is None else place[1])
-
-
 def _explore(args: argparse.Namespace) -> int:
     from dagc import api_explore as api
+    from dagc.run.place import ranks_or_default
 
     done = api.explore(
         args.file,
         args.output,
         api.ExploreOptions(
-            ranks=_ranks(args.ranks), strategy=args.strategy, budget=args.budget, time=args.time,
+            ranks=ranks_or_default(args.ranks), strategy=args.strategy, budget=args.budget, time=args.time,
             transport=args.transports, capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs,
             passes=args.passes, confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed,
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,

@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import dagc
-from dagc.errors import MissingTool, RunFailed, UsageError
+from dagc.errors import MissingTool, RunFailed
 from dagc.run.launch import Started, start
-from dagc.run.mpi_env import joined
+from dagc.run.place import rank_among
 from dagc.run.watchdog import FAULT, died, told
 from dagc.toolchain import require_mpi
 
@@ -280,17 +280,9 @@ def link_ranks(ranks: int) -> Link | None:
     closed, and then get None. So this comes before anything that may fail on the first rank only.
     Raises UsageError where this command was started on another number of ranks.
     """
-    place = joined()
-    if place is None:
+    rank = rank_among(ranks)
+    if rank is None:
         return WorkerLink(ranks)
-    rank, size = place
-    if size != ranks:
-        if rank != 0:  # one tells it for all
-            raise SystemExit(UsageError.exit_code)
-        raise UsageError(
-            f"{ranks} ranks are wanted, but this command itself was started as one of {size}",
-            f"start it on {ranks} ranks, or alone: it then starts them itself; or explore with -n {size}",
-        )
     from dagc.run.executor import Executor, serve
     from dagc.run.runner import world
 

@@ -279,13 +279,23 @@ def test_under_mpiexec_the_command_joins(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "data-2" / "rank-0001").is_dir()
 
 
-@pytest.mark.parametrize(("wrong", "says"), [("-Drows=many", "rows"), ("-Dno_such=1", "no_such")])
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [("-Drows=many", "rows"), ("-Dno_such=1", "no_such"), ("-n3", "3 ranks are wanted, but this command itself was")],
+)
 def test_under_mpiexec_an_error_is_told_once(tmp_path: Path, wrong: str, says: str) -> None:
     done = _under_mpiexec(2, SPMV, "-o", "out", "--target", "host", "--run", wrong, cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.count("error:") == 1
     assert says in done.stderr
+
+
+def test_under_mpiexec_one_rank_writes_for_all(tmp_path: Path) -> None:
+    done = _under_mpiexec(3, SPMV, "-o", "out", "--target", "host", "--no-build", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("wrote ") == 1
+    assert (tmp_path / "out" / "bench.cpp").is_file()
 
 
 def test_under_mpiexec_a_wrong_result_is_told(tmp_path: Path) -> None:
