@@ -12,11 +12,8 @@ from dagc.api_tune_build import UNKNOWN, assumed, resources_of
 from dagc.api_tune_cells import (
     DEFAULT_FLUSH,
     AtPoint,
-    Checked,
     Plan,
     Prepared,
-    Wanted,
-    measure,
     only,
     plan,
     prepare,
@@ -34,6 +31,7 @@ from dagc.api_tune_gpu import (
     is_here,
     named_arch,
 )
+from dagc.api_tune_measure import Checked, Wanted, measure
 from dagc.api_tune_selectors import Asked, asked_of, learn
 from dagc.errors import UsageError
 
@@ -98,7 +96,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What `dagc tune` found. `seconds`: of checking and timing `cells` settings."""
+    """What `dagc tune` found. `seconds`: of checking and timing `cells` settings, all told; `busy`: of these, what the
+    checks and timings took themselves, without starting processes and loading data."""
 
     lines: tuple[Line, ...]
     grade: str
@@ -108,6 +107,7 @@ class Tuning:
     notes: tuple[str, ...]
     output: Path | None
     seconds: float = 0.0
+    busy: float = 0.0
 
 
 def tune(
@@ -252,7 +252,7 @@ def _measured(
     flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
     cells: dict[tuple[str, Point, Settings], Cell] = {}
     checks: dict[tuple[str, Settings], str] = {}
-    failures = list(ready.failures)
+    failures, busy = list(ready.failures), 0.0
     with _records(made, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None and options.resume:
             cells, checks = _resumed(records, made, flush)
@@ -267,6 +267,7 @@ def _measured(
         if total or later:
             timing = Timing(seconds=options.cell, flush=flush)
             for result in measure(ready, todo, timing, check=check, later=later, seconds=options.seconds):
+                busy += result.took
                 if result.failure:
                     where = "" if isinstance(result, Checked) else f" at {result.point.text}"
                     failures.append(f"{result.op} {settings_text(result.settings)}{where}: {result.failure}")
@@ -307,6 +308,7 @@ def _measured(
     out = Path(output) if output is not None else None
     return Tuning(
         lines, _grade(made, measured, counted), _methods(asked), measured, tuple(failures), tuple(notes), out, seconds,
+        busy,
     )  # fmt: skip
 
 

@@ -1,11 +1,9 @@
-"""Tuning's groundwork, wired: what is tuned, the program whose launch parameters are open, its data, measured cells."""
+"""Tuning's groundwork, wired: what is tuned, the program whose launch parameters are open, its data."""
 
 from __future__ import annotations
 
 import os
-import random
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +16,9 @@ if TYPE_CHECKING:
     from dagc.graph import Graph
     from dagc.ir import Program
     from dagc.run.target import Choice
-    from dagc.run.tuning import Timing
     from dagc.sym import Number
-    from dagc.tune.types import Cell, Point, Settings, Unit
+    from dagc.tune.types import Point, Settings, Unit
 
-RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
 DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any GPU so far
 
 
@@ -217,184 +213,3 @@ def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
     from dagc.sym import evaluate
 
     return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
-
-
-# ---- measured -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Cells to measure: settings of a unit at a point."""
-
-    op: str
-    point: Point
-    settings: tuple[Settings, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Whether the whole program is right under settings of one unit; `failure` is "" or what is wrong."""
-
-    op: str
-    settings: Settings
-    failure: str
-
-
-def measure(
-    ready: Prepared,
-    wanted: Sequence[Wanted],
-    timing: Timing,
-    *,
-    check: Mapping[str, Sequence[Settings]] | None = None,
-    later: Mapping[str, Sequence[Settings]] | None = None,
-    seconds: float | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Cell | Checked]:
-    """Check, then time; each result as it comes. Within an op and a size the order is random, by the plan's seed.
-
-    `check` names settings by op that are compared with the reference first; those that fail are not timed. `later`
-    names others that are compared when all is timed. `seconds` ends it between two cells.
-    """
-    wrong: set[tuple[str, Settings]] = set()
-    base = {u.op: u.default for u in ready.plan.units}
-    end = None if seconds is None else clock() + seconds
-    for result in _check(ready, check, timing, base) if check else ():
-        if result.failure:
-            wrong.add((result.op, result.settings))
-        yield result
-        if end is not None and clock() > end:
-            return
-    order = random.Random(f"{ready.plan.seed} order")
-    by_point: dict[Point, list[Wanted]] = {}
-    for item in wanted:
-        by_point.setdefault(item.point, []).append(item)
-    points = list(by_point)
-    order.shuffle(points)
-    for cell in _time(ready, [(p, by_point[p]) for p in points], wrong, timing, order, base, later or {}):
-        yield cell
-        if end is not None and clock() > end:
-            return
-
-
-def _decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
-    return tuple((f"{unit.op}.{name}", value) for name, value in settings)
-
-
-def _planned(ready: Prepared, point: Point, iterations: int) -> Any:
-    from dagc.emit import rows
-    from dagc.run.tuning import PlannedPoint
-    from dagc.space import Space
-
-    at, graph = ready.at[point], ready.plan.graph
-    first = Space(graph).first()
-    issued = [a for kind, a, _ in rows(first) if kind == 0 and graph.ops[a].name != "end"]
-    return PlannedPoint(at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
-
-
-def _all_defaults(made: Plan) -> list[tuple[str, int]]:
-    return _all(made, {u.op: u.default for u in made.units})
-
-
-def _all(made: Plan, base: Mapping[str, Settings]) -> list[tuple[str, int]]:
-    return [pair for u in made.units for pair in _decisions(u, base[u.op])]
-
-
-def _check(
-    ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: dict[str, Settings]
-) -> Iterator[Checked]:
-    """Settings of one op at a time, the others at `base`. Where that is wrong itself, a setting that is right takes its
-    place, and ops of which no setting was right beside it are checked again."""
-    right: dict[str, Settings] = {}
-    failed: list[Checked] = []
-    for result in _checked(ready, check, timing, base):
-        if result.failure:
-            failed.append(result)
-        else:
-            right.setdefault(result.op, result.settings)
-            yield result
-    moved = {r.op: right[r.op] for r in failed if r.settings == base[r.op] and r.op in right}
-    base.update(moved)
-    again = {r.op: check[r.op] for r in failed if r.op not in right} if moved else {}
-    yield from (r for r in failed if r.op not in again)
-    if again:
-        yield from _checked(ready, again, timing, base)
-
-
-def _checked(
-    ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: Mapping[str, Settings]
-) -> Iterator[Checked]:
-    from dagc.run.tuning import measure
-
-    keys: list[tuple[str, Settings]] = []
-    point = _check_point(ready, check, 0, keys)
-    if point is None:
-        return
-    for done in measure(ready.library, [point], _all(ready.plan, base), timing, RESULTS_AGREE):
-        yield Checked(*keys[done.number], done.failure)
-
-
-def _check_point(
-    ready: Prepared, check: Mapping[str, Sequence[Settings]], first: int, keys: list[tuple[str, Settings]]
-) -> Any:
-    """What to run at the size where results are checked, None for nothing. Cells are numbered from `first`; `keys` gets
-    what each is."""
-    from dagc.run.tuning import PlannedCell, PlannedUnit
-
-    made = ready.plan
-    units: list[PlannedUnit] = []
-    for unit in made.units:
-        cells = []
-        for settings in check.get(unit.op, ()):
-            if settings not in ready.at[made.check_at].fits[unit.op]:
-                continue
-            cells.append(PlannedCell(first + len(keys), _decisions(unit, settings)))
-            keys.append((unit.op, settings))
-        if cells:
-            units.append(PlannedUnit(unit.index, tuple(cells)))
-    if not units:
-        return None
-    return replace(_planned(ready, made.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
-
-
-def _time(
-    ready: Prepared,
-    items: Sequence[tuple[Point, list[Wanted]]],
-    wrong: set[tuple[str, Settings]],
-    timing: Timing,
-    order: random.Random,
-    base: Mapping[str, Settings],
-    later: Mapping[str, Sequence[Settings]],
-) -> Iterator[Cell | Checked]:
-    from dagc.run.tuning import PlannedCell, PlannedUnit, measure
-    from dagc.tune.types import Cell
-
-    made = ready.plan
-    units = {u.op: u for u in made.units}
-    keys: list[tuple[str, Point, Settings]] = []
-    points = []
-    for point, wanted in items:
-        at = ready.at[point]
-        planned: list[PlannedUnit] = []
-        for item in wanted:
-            fitting = [s for s in item.settings if s in at.fits[item.op] and (item.op, s) not in wrong]
-            order.shuffle(fitting)
-            cells = []
-            for settings in fitting:
-                cells.append(PlannedCell(len(keys), _decisions(units[item.op], settings)))
-                keys.append((item.op, point, settings))
-            if cells:
-                planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
-        if planned:
-            # In the middle of a program that repeats: there its kernels do what they do on average.
-            points.append(replace(_planned(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
-    checked: list[tuple[str, Settings]] = []
-    last = _check_point(ready, later, len(keys), checked)
-    points += [last] if last is not None else []
-    if not points:
-        return
-    for done in measure(ready.library, points, _all(made, base), timing, RESULTS_AGREE):
-        if done.number >= len(keys):
-            yield Checked(*checked[done.number - len(keys)], done.failure)
-            continue
-        op, point, settings = keys[done.number]
-        yield Cell(op, point, settings, done.times, done.failure)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc import api_tune_cells
-from dagc.api_tune_cells import Plan, Prepared, Wanted
+from dagc.api_tune_cells import Plan, Prepared
+from dagc.api_tune_measure import Wanted, all_defaults, decisions, planned_point
 
 if TYPE_CHECKING:
     from dagc.sym import Number
@@ -86,12 +87,12 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
             cells = []
             for settings in item.settings:
                 if settings in at.fits[item.op]:
-                    cells.append(PlannedCell(len(keys), api_tune_cells._decisions(units[item.op], settings)))
+                    cells.append(PlannedCell(len(keys), decisions(units[item.op], settings)))
                     keys.append(replace(item, settings=(settings,)))
             if cells:
                 planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
         middle = (at.repeats - 1) // 2
-        points.append(replace(api_tune_cells._planned(ready, point, middle), time=tuple(planned)))
-    for done in count(ready.library, points, api_tune_cells._all_defaults(made)):
+        points.append(replace(planned_point(ready, point, middle), time=tuple(planned)))
+    for done in count(ready.library, points, all_defaults(made)):
         key = keys[done.number]
         yield Sample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), done.counts, done.failure)

@@ -186,7 +186,8 @@ def _cells(
         results = [Cell(PROGRAM, point, s, (), refused[s]) for s in wanted if s in refused]
         cells = [replace(built[s], number=i) for i, s in enumerate(good)]
         measured = (
-            Cell(PROGRAM, point, good[d.number], d.times, d.failure) for d in measure_programs(cells, place, timing)
+            Cell(PROGRAM, point, good[d.number], d.times, d.failure, d.took)
+            for d in measure_programs(cells, place, timing)
         )
         for cell in chain(results, measured):
             if records is not None:

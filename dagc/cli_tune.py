@@ -123,7 +123,7 @@ def table(done: Tuning) -> str:
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    text = [f"{done.grade}; method {done.method}, {done.cells} settings measured{_in(done.seconds)}"]
+    text = [f"{done.grade}; method {done.method}, {done.cells} settings measured{_in(done)}"]
     text += ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     text += [f"failed: {failure}" for failure in done.failures]
     text += [f"note: {note}" for note in done.notes]
@@ -132,8 +132,11 @@ def table(done: Tuning) -> str:
     return "\n".join(text) + "\n"
 
 
-def _in(seconds: float) -> str:
-    return f" in {seconds:.1f} s" if seconds >= 0.05 else ""
+def _in(done: Tuning) -> str:
+    """How long that took; of it, what is not starting processes and loading data."""
+    if done.seconds < 0.05:
+        return ""
+    return f" in {done.seconds:.1f} s" + (f" ({done.busy:.2f} s of them checks and timings)" if done.busy else "")
 
 
 def _us(value: float) -> str:

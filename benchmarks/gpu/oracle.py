@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dagc import api_tune_cells
+from dagc import api_tune_cells, api_tune_measure
 from dagc.api_runs import program_record, revision
 from dagc.run.machine import machine_facts
 from dagc.run.tuning import Timing
@@ -121,14 +121,14 @@ def measure(name: str, ready: api_tune_cells.Prepared, args: argparse.Namespace,
         before = records.read()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
         wanted = [
-            api_tune_cells.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
+            api_tune_measure.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
             for u in plan.units
             for p in plan.points
         ]
         check = {u.op: [s for s in plan.settings[u.op] if (u.op, s) not in before.checks] for u in plan.units}
         began, cells, failed = time.monotonic(), 0, 0
         left = max(0.0, end - began)
-        for result in api_tune_cells.measure(
+        for result in api_tune_measure.measure(
             ready, wanted, Timing(seconds=args.cell, flush=flush), check=check, seconds=left
         ):
             failed += bool(result.failure)

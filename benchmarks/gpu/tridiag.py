@@ -2,6 +2,7 @@
 
     python benchmarks/gpu/tridiag.py --build-only
     python benchmarks/gpu/tridiag.py -o tridiag.csv [--largest 1e8] [--time 400]
+    python benchmarks/gpu/tridiag.py -o again.csv --largest 1e8 --again tridiag.csv --timings 25,60 --cell 1
 
 There is a program for each type, m and number of chunks (each chunk with a stream of its own): m is known when kernels
 are compiled. Every cell is checked against LAPACK once and then timed as a whole solve, with all copies. The programs
@@ -9,8 +10,9 @@ of one size are loaded together, as many as fit into `--memory`, and timed in tu
 that whatever drifts meets them all alike. A timing is that of as many solves as fill `BATCH` seconds.
 
 One line a cell: real,size,m,chunks,median_us,low_us,high_us,repeats,verified; low and high bound the median with 95 %.
-What the file holds already is not measured again. A cell with wrong results is written without times. What machine it
-was stands in a `.json` beside it.
+What the file holds already is not measured again. `--again` gives more timings, into a file of their own, to those
+cells of another file that are near the fastest of their size: only they decide what is best. A cell with wrong results
+is written without times. What machine it was stands in a `.json` beside it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ SIZES = tuple(sorted([d * 10**i for i in range(2, 8) for d in (1, 2, 4, 5, 8)]
                      + [4_500, 25_000, 30_000, 60_000, 70_000, 75_000, 10**8]))  # fmt: skip
 COLUMNS = ("real", "size", "m", "chunks", "median_us", "low_us", "high_us", "repeats", "verified")
 BATCH = 0.002  # seconds: long beside what calling the program costs
-FEWEST, MOST = 7, 25  # timings of a cell
+TIMINGS = (7, 25)  # of a cell, at least and at most
+NEAR = 0.15  # of the fastest of a size: what is within it is worth measuring again
 SMALL = 10**7  # data up to this size are made beforehand and kept
 
 
@@ -144,7 +147,7 @@ class Opened:
         self.runner.execute(self.table, self.solves)
         return (time.perf_counter() - start) / self.solves
 
-    def begin(self, longest: float) -> None:
+    def begin(self, longest: float, timings: tuple[int, int]) -> None:
         """Check the results; find out how many solves a timing takes."""
         self.runner.reset()
         self.runner.execute(self.table)
@@ -156,7 +159,8 @@ class Opened:
             self.solves *= 4
             each = self.time()
         self.solves = max(1, math.ceil(BATCH / each))
-        self.timings = min(MOST, max(FEWEST, int(longest / (each * self.solves))))
+        fewest, most = timings
+        self.timings = min(most, max(fewest, int(longest / (each * self.solves))))
 
     def record(self) -> tuple[object, ...]:
         """A line of the file."""
@@ -177,7 +181,9 @@ def batches(cells: Sequence[Cell], memory: float) -> Iterator[list[Cell]]:
         yield batch
 
 
-def measure(cells: Sequence[Cell], programs: Programs, folder: Path, longest: float, random: Random) -> list[Opened]:
+def measure(
+    cells: Sequence[Cell], programs: Programs, folder: Path, longest: float, timings: tuple[int, int], random: Random
+) -> list[Opened]:
     """All cells of a batch, in turn."""
     comm = world()
     with ExitStack() as stack:
@@ -186,8 +192,8 @@ def measure(cells: Sequence[Cell], programs: Programs, folder: Path, longest: fl
             built = programs[cell.real, cell.m, cell.chunks]
             runner = stack.enter_context(Runner(built.library, folder, comm))
             found.append(Opened(cell, runner, runner.prepare(built.rows)))
-            found[-1].begin(longest)
-        for turn in range(MOST):
+            found[-1].begin(longest, timings)
+        for turn in range(timings[1]):
             due = [o for o in found if turn < o.timings]
             random.shuffle(due)
             for opened in due:
@@ -210,7 +216,22 @@ def known(path: Path) -> set[Cell]:
 
 def wanted(args: argparse.Namespace) -> list[Cell]:
     sizes = [int(float(s)) for s in args.sizes.split(",")] if args.sizes else [s for s in SIZES if s <= args.largest]
-    return [Cell(r, n, m, c) for n in sizes for r in args.reals.split(",") for m in SUBSYSTEMS for c in CHUNKS]
+    cells = [Cell(r, n, m, c) for n in sizes for r in args.reals.split(",") for m in SUBSYSTEMS for c in CHUNKS]
+    if args.again is None:
+        return cells
+    near = near_best(args.again)
+    return [c for c in cells if c in near]
+
+
+def near_best(path: Path) -> set[Cell]:
+    """Those cells of a file that took at most `NEAR` longer than the fastest of their size."""
+    times: dict[tuple[str, int], dict[Cell, float]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["verified"] == "True":
+                cell = Cell(row["real"], int(row["size"]), int(row["m"]), int(row["chunks"]))
+                times.setdefault((cell.real, cell.size), {})[cell] = float(row["median_us"])
+    return {c for at in times.values() for c, time in at.items() if time <= (1 + NEAR) * min(at.values())}
 
 
 def campaign(args: argparse.Namespace, programs: Programs, cells: Sequence[Cell], end: float) -> int:
@@ -232,7 +253,7 @@ def campaign(args: argparse.Namespace, programs: Programs, cells: Sequence[Cell]
             for batch in batches(mine, args.memory * 1e9):
                 if time.monotonic() > end:
                     break
-                for opened in measure(batch, programs, folder, args.cell, random):
+                for opened in measure(batch, programs, folder, args.cell, args.timings, random):
                     out.writerow(opened.record())
                     done += 1
                     if opened.wrong:
@@ -245,6 +266,12 @@ def campaign(args: argparse.Namespace, programs: Programs, cells: Sequence[Cell]
     return wrong
 
 
+def both(text: str) -> tuple[int, int]:
+    """`7,25`."""
+    fewest, most = (int(part) for part in text.split(","))
+    return fewest, most
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -254,7 +281,9 @@ def main() -> int:
     add("--sizes", default="", metavar="N,N", help="(default: all 37)")
     add("--largest", type=float, default=1e7, metavar="N", help="leave out larger sizes (default: 1e7)")
     add("--reals", default="f64,f32")
-    add("--cell", type=float, default=0.15, metavar="S", help=f"time of a cell, or {FEWEST} solves (default: 0.15)")
+    add("--again", type=Path, metavar="FILE", help=f"only cells within {NEAR:.0%} of the fastest of their size there")
+    add("--cell", type=float, default=0.15, metavar="S", help="time of a cell, or the fewest timings (default: 0.15)")
+    add("--timings", type=both, default=TIMINGS, metavar="N,N", help="of a cell, fewest and most (default: 7,25)")
     add("--time", type=float, default=math.inf, metavar="S", help="stop after so many seconds, builds included")
     add("--memory", type=float, default=16, metavar="GB", help="of the programs loaded together (default: 16)")
     add(

@@ -1,7 +1,8 @@
 """The sub-system size of the tridiagonal partition method, chosen by nearest neighbours: leave one size out.
 
-    python -m benchmarks.tune.tridiag_knn benchmarks/results/2026-11-21-h200-tridiag/tridiag.csv.xz [--tolerance 0.02]
+    python -m benchmarks.tune.tridiag_knn TRIDIAG.csv.xz [AGAIN.csv.xz] [--tolerance 0.02]
 
+A cell that stands in several files is that of the last.
 A choice is a pair (m, chunks). For each size left out, labels are made and the model is trained on the others only;
 regret is t_chosen / t_best - 1 on raw times. Accuracy: the predicted pair, or its m, is the one that the rule gives
 when all sizes are seen (corrected) or the fastest (observed), or its time is within the tolerance of the best.
@@ -14,6 +15,7 @@ import csv
 import lzma
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from dagc.select.knn import fit_knn
@@ -22,19 +24,21 @@ from dagc.select.labels import observed_labels, simplest_labels
 Pair = tuple[int, int]
 
 
-def read(path: Path) -> tuple[dict[str, dict[int, dict[Pair, float]]], float]:
+def read(paths: Sequence[Path]) -> tuple[dict[str, dict[int, dict[Pair, float]]], float]:
     """real -> size -> (m, chunks) -> microseconds, complete sizes only; and the median half width of the intervals."""
+    rows: dict[tuple[str, int, Pair], tuple[float, float]] = {}
+    for path in paths:
+        with lzma.open(path, "rt") as file:
+            for row in csv.DictReader(file):
+                if row["verified"] == "True":
+                    time, low, high = (float(row[name]) for name in ("median_us", "low_us", "high_us"))
+                    key = row["real"], int(row["size"]), (int(row["m"]), int(row["chunks"]))
+                    rows[key] = time, (high - low) / 2 / time
     out: dict[str, dict[int, dict[Pair, float]]] = {}
-    widths = []
-    with lzma.open(path, "rt") as file:
-        for row in csv.DictReader(file):
-            if row["verified"] != "True":
-                continue
-            at = out.setdefault(row["real"], {}).setdefault(int(row["size"]), {})
-            at[int(row["m"]), int(row["chunks"])] = float(row["median_us"])
-            widths.append((float(row["high_us"]) - float(row["low_us"])) / 2 / float(row["median_us"]))
+    for (real, size, pair), (time, _) in rows.items():
+        out.setdefault(real, {}).setdefault(size, {})[pair] = time
     full = {real: {s: t for s, t in sorted(sizes.items()) if len(t) == 36} for real, sizes in out.items()}
-    return full, statistics.median(widths)
+    return full, statistics.median(width for _, width in rows.values())
 
 
 def evaluate(real: str, times: dict[int, dict[Pair, float]], tolerance: float) -> list[str]:
@@ -88,7 +92,7 @@ def rule(real: str, times: dict[int, dict[Pair, float]], tolerance: float) -> li
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measured", type=Path)
+    parser.add_argument("measured", type=Path, nargs="+")
     parser.add_argument(
         "--tolerance", type=float, help="relative (default: twice the median half width of an interval)"
     )

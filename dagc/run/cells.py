@@ -2,7 +2,7 @@
 
 The process is told by a JSON file what to do. It says on standard output, one JSON line each, what it begins and ends:
 
-    {"begin": cell} {"cell": cell, "times": [...]} {"cell": cell, "failure": "..."} {"done": true}
+    {"begin": cell} {"cell": cell, "took": s, "times": [...]} {"cell": cell, "took": s, "failure": "..."} {"done": true}
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +24,32 @@ MOST_DEATHS_BEFORE_A_CELL = 2
 
 @dataclass(frozen=True, slots=True)
 class CellDone:
-    """The times of a cell in seconds, or why there are none. Both empty: a check that went well."""
+    """The times of a cell in seconds, or why there are none. Both empty: a check that went well.
+
+    `took`: seconds from its begin to its end, all that is done beside timing included; 0 where the process died.
+    """
 
     number: int
     times: tuple[float, ...] = ()
     failure: str = ""
+    took: float = 0.0
 
 
 def say(**event: Any) -> None:
     """What the process says."""
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
+
+
+def begin(cell: int) -> float:
+    """The process begins a cell; returns when, for `end`."""
+    say(begin=cell)
+    return time.monotonic()
+
+
+def end(cell: int, began: float, **result: Any) -> None:
+    """The process ends a cell: `times=[...]` or `failure="..."`."""
+    say(cell=cell, took=round(time.monotonic() - began, 6), **result)
 
 
 def run_cells(
@@ -62,7 +78,9 @@ def run_cells(
                 elif "cell" in event:
                     deaths, begun = 0, None
                     done.add(event["cell"])
-                    yield CellDone(event["cell"], tuple(event.get("times", ())), event.get("failure", ""))
+                    yield CellDone(
+                        event["cell"], tuple(event.get("times", ())), event.get("failure", ""), event.get("took", 0.0)
+                    )
                 elif "done" in event:
                     ended = True  # what runs the process (a profiler) may still have to write
             if ended:

@@ -5,7 +5,7 @@ another one behind it.
 
     JOB: {data, timing: {relative, seconds, fewest, most}, cells: [{number, library, rows}, ...]}
 
-    events: {"begin": cell} {"cell": cell, "times": [...]} {"cell": cell, "failure": "..."} {"done": true}
+    events: those of `dagc.run.cells`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dagc.run.cells import say
+from dagc.run.cells import begin, end, say
 from dagc.statistics import interval
 
 BATCH = 0.002  # seconds of one measurement: long beside what calling the program costs
@@ -28,16 +28,16 @@ def main() -> int:
     job = json.loads(Path(sys.argv[1]).read_text())
     comm = world()
     for cell in job["cells"]:
-        say(begin=cell["number"])
+        began = begin(cell["number"])
         with Runner(Path(cell["library"]), Path(job["data"]), comm) as runner:
             table = runner.prepare(cell["rows"])
             runner.reset()
             runner.execute(table)
             wrong = runner.verify()
             if wrong:
-                say(cell=cell["number"], failure=" ".join(wrong.split()))
+                end(cell["number"], began, failure=" ".join(wrong.split()))
             else:
-                say(cell=cell["number"], times=_times(runner, table, **job["timing"]))
+                end(cell["number"], began, times=_times(runner, table, **job["timing"]))
     say(done=True)
     return 0
 

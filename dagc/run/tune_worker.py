@@ -10,7 +10,7 @@ another one behind the cell that failed.
     settings: [[decision, value], ...]
     count: each cell is one launch that a profiler sees, and is not timed (dagc.run.profile)
 
-    events: {"point": n} {"begin": cell} {"cell": cell, "times": [...]} {"cell": cell, "failure": "..."} {"done": true}
+    events: {"point": n}, and those of `dagc.run.cells`
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dagc.run.cells import say
+from dagc.run.cells import begin, end, say
 
 
 def main() -> int:
@@ -48,11 +48,11 @@ def _point(runner: Any, job: dict[str, Any], point: dict[str, Any]) -> None:
     table = runner.prepare(point["rows"])
     for unit in point["check"]:
         for number, settings in unit["cells"]:
-            say(begin=number)
+            began = begin(number)
             use(settings)
             runner.reset()
             runner.execute(table, point["repeats"])
-            say(cell=number, failure=_line(runner.verify()))
+            end(number, began, failure=_line(runner.verify()))
     if not point["time"]:
         return
     use([])
@@ -64,15 +64,15 @@ def _point(runner: Any, job: dict[str, Any], point: dict[str, Any]) -> None:
             use([])
             wrong = runner.keep(op)
             for number, settings in wanted[op]["cells"]:
-                say(begin=number)
+                began = begin(number)
                 use(settings)
                 failure = wrong or (_counted(runner, op) if job["count"] else runner.again(op, job["rtol"]))
                 if failure:
-                    say(cell=number, failure=_line(failure))
+                    end(number, began, failure=_line(failure))
                 elif job["count"]:
-                    say(cell=number, times=[])
+                    end(number, began, times=[])
                 else:
-                    say(cell=number, times=[float(t) for t in runner.time(op, **timing)])
+                    end(number, began, times=[float(t) for t in runner.time(op, **timing)])
             use([])
             runner.again(op, job["rtol"])  # as the program leaves it, for the ops that follow
         else:

@@ -59,7 +59,8 @@ class Point:
 class Cell:
     """One unit under one setting at one size: what was measured, or why there is nothing.
 
-    `times` are seconds of single launches in order; `failure` is "" or one line.
+    `times` are seconds of single launches in order; `failure` is "" or one line. `took`: seconds that measuring it kept
+    the machine busy, caches flushed and data restored; not kept in files.
     """
 
     op: str
@@ -67,6 +68,7 @@ class Cell:
     settings: Settings
     times: tuple[float, ...] = ()
     failure: str = ""
+    took: float = 0.0
 
     @property
     def seconds(self) -> float:
