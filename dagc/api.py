@@ -42,6 +42,10 @@ def read(path: str | Path) -> tuple[Source, Module]:
 
 def _read_source(path: str | Path) -> Source:
     try:
+        str(path).encode()  # it is written into what is emitted
+    except UnicodeEncodeError:
+        raise UsageError(f"{path}: the path is not UTF-8", "rename it, or go into its folder") from None
+    try:
         return Source.read(path)
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8") from None

@@ -181,9 +181,9 @@ def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
     if order.mpi is not None:
         add(f"{order.mpi.kind.value} {order.mpi.version}".encode())
     for word in command:
-        add(word.encode())
+        add(os.fsencode(word))
     for path in inputs(order):
-        add(_relative(path, order.directory).encode())
+        add(os.fsencode(_relative(path, order.directory)))
         add(path.read_bytes())
     return digest.hexdigest()
 

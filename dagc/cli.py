@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import codecs
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -247,8 +249,23 @@ def _for_first_rank(args: argparse.Namespace) -> bool:
     return not is_first()
 
 
+def _speak_utf8() -> None:
+    """Start anew in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
+
+    Where the encoding is another one, what it lacks is printed as an escape.
+    """
+    ascii_only = codecs.lookup(sys.getfilesystemencoding()).name == "ascii"
+    if ascii_only and "utf8" not in sys._xoptions:  # the option is for this process, the variable for those it starts
+        words = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execve(sys.executable, words, {**os.environ, "PYTHONUTF8": "1"})
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/cli.md)."""
+    """Run one command and return its exit code (docs/cli.md). Without `argv`: as the command of a shell."""
+    if argv is None:
+        _speak_utf8()
     args = _parser().parse_args(argv)
     try:
         if _for_first_rank(args):

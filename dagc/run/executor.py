@@ -13,6 +13,7 @@ and answers:
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -177,7 +178,7 @@ class Executor:
 class _Opened:
     def __init__(self, runner: Runner, key: str, library: str) -> None:
         self.library = library
-        self.runner, self.name = runner, hashlib.sha256(key.encode()).digest()
+        self.runner, self.name = runner, hashlib.sha256(os.fsencode(key)).digest()
         self.tables: dict[bytes, Table] = {}  # least recently used first
 
 

@@ -6,6 +6,7 @@ One shared library per program, lowering and variants; the ranks are mpi4py's.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ class Runner:
             getattr(self._library, f"dagc_runner_{name}").restype = ctypes.c_int64
         self._library.dagc_runner_measure.restype = ctypes.c_double
         self._library.dagc_runner_op_name.restype = ctypes.c_char_p
-        self._library.dagc_runner_open(str(data).encode(), ctypes.c_int(comm.py2f()), int(mpi_takes_device_pointers))
+        self._library.dagc_runner_open(os.fsencode(data), ctypes.c_int(comm.py2f()), int(mpi_takes_device_pointers))
 
     def __enter__(self) -> Runner:
         return self

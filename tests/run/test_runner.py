@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from random import Random
@@ -118,7 +119,9 @@ class Ranks:
             drawn = [built.space.first(), *(built.space.sample(random) for _ in range(OF_EACH - 1))]
             tables = [rows(t, built.capture) for t in drawn]
             ops = len(built.space.graph.ops)
-            programs.append({"library": str(library), "data": str(built.data), "tables": tables, "ops": ops})
+            data = Path(os.fsdecode(os.fsencode(folder) + b"/gr\xf6\xdfe-%d" % number))  # a name need not be UTF-8
+            data.symlink_to(built.data)
+            programs.append({"library": str(library), "data": str(data), "tables": tables, "ops": ops})
         self.traced: Traversal = self.built[1].space.sample(random)
         order = folder / "order.json"
         order.write_text(json.dumps({"programs": programs, "wrong": WRONG, "plain": rows(self.traced)}))
