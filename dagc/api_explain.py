@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagc import __version__
 from dagc.api_results import Loaded, learn, ranking
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from dagc.explain import Asked, Explanation
@@ -204,7 +204,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     with ExitStack() as stack:
         records: list[Records] = []
         edits = len(set(asked.candidates)) - 1
-        announce(f"compiling {len(arms)} configuration{'s' if len(arms) > 1 else ''} for {edits} edits of the best")
+        announce(f"compiling {counted(len(arms), 'configuration')} for {counted(edits, 'edit')} of the best")
         machine = _machine(loaded, options, domain, link, chosen, records)
         run = _run(loaded, options, machine, chosen)
         records.append(
@@ -216,7 +216,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
         records[0].noise(noise)
         noise = loaded.results.noise if math.isnan(noise) else noise
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
-        announce(f"timing each edit in up to {options.pairs} pairs with the best")
+        announce(f"timing each edit in up to {counted(options.pairs, 'pair')} with the best")
         answers = answer(domain, asked, machine, records[0], timing)
     return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
 

@@ -20,7 +20,7 @@ from dagc.api_runs import (
     that_can_run,
     working,
 )
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from dagc.records import Records
@@ -125,8 +125,7 @@ def _explore_here(
     found = that_can_run(found, chosen, options, notes)
     domain = domain_of(found, options)
     folder = output.parent / f"{output.stem}-build"
-    many = f"{len(found)} configuration{'s' if len(found) > 1 else ''}"
-    announce(f"setting up the arrays, compiling {many}", quiet=options.quiet)
+    announce(f"setting up the arrays, compiling {counted(len(found), 'configuration')}", quiet=options.quiet)
     domain, loadables, excluded = loadables_of(path, program, domain, found, chosen, folder, options, defines)
     with ExitStack() as stack:
         records: list[Records] = []

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dagc.errors import counted
+
 if TYPE_CHECKING:
     from dagc.results import Configuration
     from dagc.search.engine import Summary
@@ -38,11 +40,11 @@ class Explored:
         space = "a space not counted" if s.space is None else f"a space of {s.space}"
         out = [f"note       {note}" for note in self.notes]
         failed = f", {s.failures} failed" if s.failures else ""
-        done = f"{_number(s.implementations, 'implementation')} of {space}, {_number(s.measurements, 'measurement')}"
+        done = f"{counted(s.implementations, 'implementation')} of {space}, {counted(s.measurements, 'measurement')}"
         out.append(f"measured   {done}{failed}")
         out += [f"failed     {count} x {reason}" for reason, count in s.reasons[:REASONS]]
         if len(s.reasons) > REASONS:
-            out.append(f"           and {_number(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
+            out.append(f"           and {counted(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
         out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
         if s.best is None or self.configuration is None:
             why = "nothing could be measured" if s.failures else "nothing was measured in the time given"
@@ -67,7 +69,7 @@ def spread(low: float, high: float, measurements: int) -> str:
 
     Of fewer than six measurements even their whole range has less confidence than 95%, and one has no range.
     """
-    number = _number(measurements, "measurement")
+    number = counted(measurements, "measurement")
     if measurements == 1:
         return number
     return f"{'95%' if measurements >= 6 else 'range'}: {_us(low)} to {_us(high)}, {number}"
@@ -75,7 +77,3 @@ def spread(low: float, high: float, measurements: int) -> str:
 
 def _us(seconds: float) -> str:
     return f"{seconds * 1e6:.2f} us"
-
-
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

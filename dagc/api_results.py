@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagc import api
 from dagc.api_estimate import estimated
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.source import Source
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def rules(
     for run in full.results.runs:
         if run.ranks != ranks:
             raise UsageError(
-                f"{path} was measured on {ranks} ranks, {against} on {run.ranks}", "compare the same number of ranks"
+                f"{path} was measured on {counted(ranks, 'rank')}, {against} on {run.ranks}",
+                "compare the same number of ranks",
             )
     known = {i.configuration for i in loaded.results.implementations}
     if not known & {i.configuration for i in full.results.implementations}:
@@ -178,7 +179,7 @@ def best(
     found = ranking(loaded.results)
     if rank >= len(found):
         raise UsageError(
-            f"{path} has {len(found)} implementations that were measured often enough",
+            f"{path} has {counted(len(found), 'implementation')} measured often enough",
             "run `dagc explore --resume`" if not found else f"give --rank 0 to {len(found) - 1}",
         )
     chosen, reference = found[rank], loaded.results.reference
@@ -254,5 +255,4 @@ def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = Fa
 
     merge_files(paths, out, other_machine=other_machine)
     found = load(out)
-    runs = f"{len(found.runs)} run{'' if len(found.runs) == 1 else 's'}"
-    return f"{out}: {len(found.implementations)} implementations of {runs}\n"
+    return f"{out}: {counted(len(found.implementations), 'implementation')} of {counted(len(found.runs), 'run')}\n"

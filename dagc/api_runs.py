@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import __version__, api
-from dagc.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult
+from dagc.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.files import is_output
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def _check_data(data: Path, ranks: int) -> None:
         raise UsageError(f"{data}: no such folder", f"make it with `dagc setup FILE -n {ranks} -o {data}`")
     made = sum(1 for _ in data.glob("rank-[0-9]*"))
     if made != ranks:
-        what = f"made for {made} ranks, not {ranks}" if made else "holds no arrays of `dagc setup`"
+        what = f"made for {counted(made, 'rank')}, not {ranks}" if made else "holds no arrays of `dagc setup`"
         raise UsageError(f"{data}: {what}", f"make it with `dagc setup FILE -n {ranks} -o {data}`")
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dagc.errors import BuildFailed, DagcError
+from dagc.errors import BuildFailed, DagcError, counted
 from dagc.files import claim
 from dagc.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
 
@@ -249,7 +249,7 @@ def _failure(order: Build, words: list[str], wanted: Path, output: str) -> str:
     start = max(0, first - 2)
     shown = lines[start : start + _ERROR_LINES]
     left = len(lines) - start - len(shown)
-    more = [f"... and {left} more lines"] if left > 0 else []
+    more = [f"... and {counted(left, 'more line')}"] if left > 0 else []
     repeat = shlex.join([*words[:-1], str(wanted)])
     head = f"{Path(words[0]).name} refused {', '.join(order.sources)}:"
     return "\n".join([head, *shown, *more, "to repeat:", f"  cd {shlex.quote(str(order.directory))} && {repeat}"])

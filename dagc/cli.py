@@ -14,7 +14,7 @@ from dagc import __version__
 from dagc.cli_arguments import defines, file, given, natural, positive, prune, ranks, seconds, space
 from dagc.cli_results import add_commands
 from dagc.cli_tune import add_tune, run_tune
-from dagc.errors import DagcError
+from dagc.errors import DagcError, counted
 
 DESCRIPTION = """\
 Compiles a .dag text (GPU kernels, MPI messages, host code, what must precede which, which choices are open)
@@ -38,7 +38,7 @@ def _check(args: argparse.Namespace) -> int:
     if found.diagnostics:
         print(found.render(), file=sys.stderr)
     if found.errors:
-        print(f"{found.errors} error{'s' if found.errors > 1 else ''}", file=sys.stderr)
+        print(counted(found.errors, "error"), file=sys.stderr)
         return 2
     print(f"{args.file}: no errors")
     return 0
@@ -104,7 +104,7 @@ def _setup(args: argparse.Namespace) -> int:
 
     ranks = ranks_or_default(args.ranks)
     api.run_setup(args.file, ranks, args.output, args.seed, given(args))
-    print(f"arrays of {ranks} rank{'s' if ranks > 1 else ''} in {args.output}")
+    print(f"arrays of {counted(ranks, 'rank')} in {args.output}")
     return 0
 
 

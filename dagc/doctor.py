@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from dagc import __version__
 from dagc.build import cache_directory
 from dagc.devices import gpus
-from dagc.errors import MissingTool, UsageError
+from dagc.errors import MissingTool, UsageError, counted
 from dagc.run.mpi_env import cores
 from dagc.run.mpi_query import takes_device_pointers
 from dagc.run.profile import NO_NCU_MEND, find_ncu
@@ -103,7 +103,9 @@ def render_json(facts: tuple[Fact, ...]) -> str:
 
 
 def _system() -> list[Fact]:
-    python = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores()} cores"
+    python = (
+        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {counted(cores(), 'core')}"
+    )
     return [Fact("dagc", True, f"{__version__}, {python}")]
 
 

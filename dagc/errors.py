@@ -46,6 +46,11 @@ class Diagnostic:
         return "\n".join(out)
 
 
+def counted(number: int | str, thing: str, things: str = "") -> str:
+    """`1 rank`, `2 ranks`; `things` where an s does not make the plural. A `number` that is a text may be symbolic."""
+    return f"{number} {thing if str(number) == '1' else things or thing + 's'}"
+
+
 _MARGIN = 100
 
 
@@ -87,7 +92,7 @@ class ProgramError(DagcError):
 
     def render(self) -> str:
         count = sum(d.severity is Severity.ERROR for d in self.diagnostics)
-        return f"{self.message}\n{count} error{'s' if count != 1 else ''}"
+        return f"{self.message}\n{counted(count, 'error')}"
 
 
 class UsageError(DagcError):

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.records_export import export_csv, export_parquet
 from dagc.records_lock import WriterLock
 from dagc.records_merge import merge
@@ -282,7 +282,7 @@ def _check_program(connection: sqlite3.Connection, path: Path, program: Program,
     for _, earlier in read_runs(connection):
         if earlier.ranks != ranks:
             raise UsageError(
-                f"{path}: measured on {earlier.ranks} ranks, this run has {ranks}",
+                f"{path}: measured on {counted(earlier.ranks, 'rank')}, this run has {ranks}",
                 f"use -n {earlier.ranks}, or another file",
             )
 

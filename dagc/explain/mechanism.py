@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from dagc.errors import counted
 from dagc.graph import Action, Graph
 from dagc.results import Configuration, shown
 from dagc.rules.names import Naming
@@ -45,7 +46,7 @@ def mechanism(graph: Graph, best: Traversal, edit: Traversal, about: Sequence[st
     out = [text for _, text in found[:_MOST]] or list(_posts(graph, before, after))[:_MOST]
     if before.syncs != after.syncs:
         more = after.syncs - before.syncs
-        out.append(f"{abs(more)} sync op{'s' if abs(more) > 1 else ''} {'more' if more > 0 else 'fewer'}")
+        out.append(f"{counted(abs(more), 'sync op')} {'more' if more > 0 else 'fewer'}")
     return "; ".join(out)
 
 

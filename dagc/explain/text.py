@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.explain.types import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
 
 FORMATS = ("text", "md", "json")
@@ -44,14 +44,14 @@ def _us(seconds: float) -> str:
 
 
 def _class(found: Explanation) -> str:
-    return f"class {found.number + 1} of {found.classes} ({found.implementations} implementations)"
+    return f"class {found.number + 1} of {found.classes} ({counted(found.implementations, 'implementation')})"
 
 
 def _finding(answer: Answer) -> str:
     """The finding, and whether other rules broke too."""
     edits = answer.question.edits
     more = len(edits[0].also) if edits else 0
-    return _WORDS[answer.finding] + (f" (with {more} more rule{'s' if more > 1 else ''})" if more else "")
+    return _WORDS[answer.finding] + (f" (with {counted(more, 'more rule')})" if more else "")
 
 
 def _percent(ratio: float) -> str:
@@ -109,7 +109,7 @@ def _closing(found: Explanation) -> Iterator[str]:
         return
     fewest, most = min(t.pairs for t in timings), max(t.pairs for t in timings)
     sure = min(t.confidence for t in timings)
-    pairs = f"{fewest} to {most} interleaved pairs" if fewest != most else f"{most} interleaved pair{'s' * (most > 1)}"
+    pairs = f"{fewest} to {most} interleaved pairs" if fewest != most else counted(most, "interleaved pair")
     yield (
         f"Each edit was timed in {pairs} with the best. A cost is the middle one of the edits that break the rule, with"
         f" its {100 * sure:.0f} % interval."

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from dagc import ir, sym
+from dagc.errors import counted
 from dagc.ir import Device
 from dagc.lang import ast
 from dagc.lang.lower_context import Context, integer_range
 from dagc.lang.lower_frames import Frame, GraphOut
 from dagc.lang.lower_regions import check_sizes, overlap, storage
-from dagc.lang.lower_report import Skip, counted, did_you_mean, listing
+from dagc.lang.lower_report import Skip, did_you_mean, listing
 from dagc.lang.lower_scope import Storage
 from dagc.lang.lower_values import INTEGERS, Kind, kind_of_type, show, spelled
 from dagc.source import Span

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from dagc import sym
+from dagc.errors import counted
 from dagc.lang import ast
 from dagc.lang.lower_context import HARDWARE, PREDEFINED, STAGINGS, TRANSPORTS, TYPES, Context
 from dagc.lang.lower_names import find_family, find_instance
-from dagc.lang.lower_report import counted, did_you_mean, listing
+from dagc.lang.lower_report import did_you_mean, listing
 from dagc.lang.lower_scope import Bound, Family, Scope, Storage, What
 from dagc.lang.lower_values import (
     Kind,

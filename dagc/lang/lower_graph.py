@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dagc import ir
+from dagc.errors import counted
 from dagc.ir import Device
 from dagc.lang import ast
 from dagc.lang.lower_calls import array_argument, by_value, check_place, pinned_stream
@@ -14,7 +15,7 @@ from dagc.lang.lower_frames import Frame, GraphOut, OpEntry, OpScope, words
 from dagc.lang.lower_kernels import declare_formal, lower_formals, wrong_place
 from dagc.lang.lower_messages import collective, exchange
 from dagc.lang.lower_regions import check_sizes, overlap, storage
-from dagc.lang.lower_report import Skip, counted, did_you_mean, listing
+from dagc.lang.lower_report import Skip, did_you_mean, listing
 from dagc.lang.lower_scope import Scope, Storage
 from dagc.lang.lower_values import kind_of_type
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dagc import ir
+from dagc.errors import counted
 from dagc.ir import CollectiveKind, ElementType
 from dagc.lang import ast
 from dagc.lang.lower_expand import branch, turns
 from dagc.lang.lower_frames import Frame, GraphOut, OpEntry
 from dagc.lang.lower_kernels import wrong_place
 from dagc.lang.lower_regions import overlap, same, storage
-from dagc.lang.lower_report import counted, did_you_mean, listing
+from dagc.lang.lower_report import did_you_mean, listing
 from dagc.lang.lower_scope import Scope, Storage
 from dagc.lang.lower_values import Kind, show
 from dagc.source import Span
@@ -147,7 +148,7 @@ def _check_equal_size(frame: Frame, send: Storage, recv: Storage, item: ast.Mess
         have, want = (show(s) for s in sizes if s is not None)
         frame.ctx.report.error(
             "size-mismatch",
-            f"`{send.label}` has {have} elements, but `{recv.label}` has {want}",
+            f"`{send.label}` has {counted(have, 'element')}, but `{recv.label}` has {want}",
             item.recv.span,
             "receive into an array of the size that is sent",
             ((send.array.span, "declared here"),),
@@ -184,7 +185,8 @@ def _peers(
     if ranks.dims[0] is not None and many.dims[0] is not None and same(ranks.dims[0], many.dims[0]) is False:
         frame.ctx.report.error(
             "size-mismatch",
-            f"`{ranks.label}` has {show(ranks.dims[0])} ranks, but `{many.label}` has {show(many.dims[0])} counts",
+            f"`{ranks.label}` has {counted(show(ranks.dims[0]), 'rank')}, but `{many.label}` has"
+            f" {counted(show(many.dims[0]), 'count')}",
             counts.span,
             "give each rank one count",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dagc import ir, sym
+from dagc.errors import counted
 from dagc.lang import ast
 from dagc.lang.lower_eval import Evaluator
 from dagc.lang.lower_scope import Storage, What
@@ -56,7 +57,7 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
     if len(trailer.items) > len(base.dims) or not all(isinstance(o, ast.Every) for o in others):
         report.fail(
             "bad-index",
-            f"`{base.label}` has {len(base.dims)} dimensions, and only the first may be sliced",
+            f"`{base.label}` has {_dimensions(len(base.dims))}, and only the first may be sliced",
             trailer.span,
             "write `name[a .. b]`",
         )
@@ -89,7 +90,10 @@ def _check_bounds(ev: Evaluator, base: Storage, start: Sym, stop: Sym, span: Spa
         ev.ctx.report.fail("bad-index", "this slice ends before it starts", span, "write `a .. b` with 0 <= a <= b")
     if size is not None and _at_least(size, stop) is False:
         ev.ctx.report.fail(
-            "bad-index", f"this slice ends beyond `{base.label}`, which has {show(size)} rows", span, "end it earlier"
+            "bad-index",
+            f"this slice ends beyond `{base.label}`, which has {counted(show(size), 'row')}",
+            span,
+            "end it earlier",
         )
 
 

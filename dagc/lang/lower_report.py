@@ -78,11 +78,6 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean `{near[0]}`?" if near else otherwise
 
 
-def counted(count: int, word: str) -> str:
-    """`1 argument`, `2 arguments`."""
-    return f"{count} {word}" + ("" if count == 1 else "s")
-
-
 def listing(words: Iterable[str], limit: int = 8) -> str:
     """`a, b, c` for a message, cut where long."""
     all_words = list(words)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.ir import KernelOp, Program
 from dagc.rational.evaluate import Evaluator
 from dagc.rational.fit import Fitted, HeldOut, fit_rational
@@ -69,7 +69,7 @@ def fit_counts(program: Program, op: KernelOp, launches: Sequence[Launch], *, se
     """
     if len(launches) < FEWEST:
         raise UsageError(
-            f"op `{op.name}`: {len(launches)} counted launches are too few for a fit",
+            f"op `{op.name}`: {counted(len(launches), 'counted launch', 'counted launches')}: too few for a fit",
             f"count {FEWEST} or more: more sizes, or more legal blocks",
         )
     geometry = Geometry(program, op)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.rational.access import symbol
 from dagc.rational.evaluate import Evaluator
 from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram
@@ -207,7 +207,8 @@ def _check(x: np.ndarray, y: np.ndarray, names: Sequence[str], degree: int) -> N
     have, needed = len(np.unique(x, axis=0)), points_needed(len(names), degree)
     if have < needed:
         raise UsageError(
-            f"{have} distinct points are too few: degree {degree} in {len(names)} parameters needs {needed}",
+            f"{counted(have, 'distinct point is', 'distinct points are')} too few:"
+            f" degree {degree} in {counted(len(names), 'parameter')} needs {needed}",
             f"give {needed} points or more, or a lower degree",
         )
     for name, column in zip(names, x.T, strict=True):

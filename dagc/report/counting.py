@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from dagc.errors import ProgramError, Severity
+from dagc.errors import ProgramError, Severity, counted
 from dagc.graph import Graph
 from dagc.ir import Decision, Kernel, KernelOp, Program, Value
 from dagc.space.count import Counter, TooManyStates
@@ -212,7 +212,7 @@ def _shown(value: Value) -> str:
 def as_text(report: CountReport) -> str:
     """The count first, then a line per lowering and choice, then the whole."""
     asked = " ".join(f"{name}={_shown(value)}" for name, value in report.choices)
-    out = [f"{report.count} implementations of {report.name}" + (f": {asked}" if asked else "")]
+    out = [f"{counted(report.count, 'implementation')} of {report.name}" + (f": {asked}" if asked else "")]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
         out += [

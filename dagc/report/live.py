@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from dagc.errors import counted
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.measure import Measurement
@@ -88,8 +90,7 @@ def panel(progress: Progress, noise: float, describe: Describe | None = None) ->
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    of = "" if progress.budget is None else f" of {progress.budget}"
-    table.add_row(progress.phase, f"{progress.measured}{of} measurements, {_pace(progress)}{_left(progress)}")
+    table.add_row(progress.phase, f"{_measurements(progress)}, {_pace(progress)}{_left(progress)}")
     share = _share(progress)
     if share is not None:
         table.add_row("", ProgressBar(total=1.0, completed=share, width=BINS))
@@ -145,20 +146,25 @@ def _share(progress: Progress) -> float | None:
 
 def one_line(progress: Progress) -> str:
     """`search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 120 implementations of 2036 (5.9 %)`."""
-    of = "" if progress.budget is None else f" of {progress.budget}"
     best = "" if math.isnan(progress.best_seconds) else f", best {progress.best_seconds * 1e6:.2f} us"
     failed = f", {progress.failures} failed" if progress.failures else ""
     return (
-        f"{progress.phase}: {progress.measured}{of} measurements, {progress.elapsed:.0f} s{_left(progress)}{best}, "
+        f"{progress.phase}: {_measurements(progress)}, {progress.elapsed:.0f} s{_left(progress)}{best}, "
         f"{_covered(progress)}{failed}"
     )
 
 
+def _measurements(progress: Progress) -> str:
+    if progress.budget is None:
+        return counted(progress.measured, "measurement")
+    return f"{progress.measured} of {counted(progress.budget, 'measurement')}"
+
+
 def _covered(progress: Progress) -> str:
     if progress.space is None:
-        return f"{progress.implementations} implementations of a space not counted"
+        return f"{counted(progress.implementations, 'implementation')} of a space not counted"
     share = 100 * progress.implementations / progress.space
-    return f"{progress.implementations} implementations of {progress.space:.4g} ({share:.2g} %)"
+    return f"{counted(progress.implementations, 'implementation')} of {progress.space:.4g} ({share:.2g} %)"
 
 
 def _left(progress: Progress) -> str:

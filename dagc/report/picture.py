@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
+from dagc.errors import counted
 from dagc.graph import Action, Graph, GraphOp
 from dagc.ir import CopyOp, ExchangeOp, KernelOp
 
@@ -49,7 +50,7 @@ def as_text(graph: Graph) -> str:
     width = max(len(name) for name in names)
     lines = [
         f"{graph.program.name}: {len(graph.ops) + 1} vertices with start and end, "
-        f"{len(graph.completion) + _starts(graph)} edges; transport={graph.transport.value}"
+        f"{counted(len(graph.completion) + _starts(graph), 'edge')}; transport={graph.transport.value}"
         + (f" staging={graph.staging.value}" if graph.mirrors else "")
         + f" streams={graph.streams}"
     ]

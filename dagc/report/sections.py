@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from dagc.errors import counted
 from dagc.graph import Graph
 from dagc.report import si
 from dagc.report.best import interval_text
@@ -120,7 +121,7 @@ def _rule_set(found: RuleSet) -> RuleSetView:
 def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
     """What the button copies."""
     blocks = (
-        "\n".join((f"class {number}, {found.samples} samples:", *(f"  {rule}" for rule in found.rules)))
+        "\n".join((f"class {number}, {counted(found.samples, 'sample')}:", *(f"  {rule}" for rule in found.rules)))
         for found in sets
     )
     return "\n\n".join(blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from dagc.errors import counted
 from dagc.report import si
 from dagc.report.charts import class_colour
 from dagc.report.plot import n, picture, tag, text
@@ -42,7 +43,7 @@ class _Chart:
     def __init__(self, tree: Tree, deepest: int) -> None:
         self.nodes = tree.nodes
         self.deepest = deepest
-        self.title = f"Decision tree with {tree.leaves} leaves, depth {tree.depth}"
+        self.title = f"Decision tree with {counted(tree.leaves, 'leaf', 'leaves')}, depth {tree.depth}"
         self.lefts: dict[int, float] = {}
         self.rows: dict[int, float] = {}
         self._place(0, 0, _MARGIN)
@@ -106,7 +107,7 @@ class _Chart:
         """
         node = self.nodes[at]
         impure = ", mixed" if node.wrong else ""
-        more = "" if node.leaf else f", {self._leaves(at)} leaves"
+        more = "" if node.leaf else f", {counted(self._leaves(at), 'leaf', 'leaves')}"
         return f"class {node.number + 1}{impure}", si.ordinary(node.samples, "sample") + more
 
     def _leaves(self, at: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.rules.accuracy import Accuracy
 from dagc.rules.consistency import Checked, Verdict
 from dagc.rules.estimates import Estimates
@@ -101,7 +101,7 @@ def _why_dropped(b: Boundary) -> str:
 def _tree_line(learned: Learned) -> str:
     tree = learned.tree
     tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
-    leaves = "1 leaf" if tree.leaves == 1 else f"{tree.leaves} leaves"
+    leaves = counted(tree.leaves, "leaf", "leaves")
     return f"Tree: {leaves}, depth {tree.depth}, training error {percent(tree.error)}{tolerant}."
 
 
@@ -121,7 +121,7 @@ def _insufficient(rule_set: RuleSet) -> str:
 
 
 def _implementations(count: int) -> str:
-    return f"{count} implementation{'' if count == 1 else 's'}"
+    return counted(count, "implementation")
 
 
 def _rest(left_out: Sequence[RuleSet]) -> str:
@@ -135,7 +135,7 @@ def _verdict_text(found: Checked) -> str:
         case Verdict.UNDERCONSTRAINED:
             return f"underconstrained: {percent(found.share)} of {found.followers} that follow it are in its class"
         case Verdict.OVERCONSTRAINED:
-            return f"overconstrained: {len(found.extraneous)} of {len(found.rule_set.rules)} rules are extraneous"
+            return f"overconstrained: extraneous rules: {len(found.extraneous)} of {len(found.rule_set.rules)}"
         case Verdict.CONSISTENT:
             return f"consistent: {percent(found.share)} of {found.followers} that follow it are in its class"
 
@@ -157,7 +157,7 @@ def _width(width: float, noise: float) -> str:
 def _text(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
     count = len(classes.classes)
-    out = [f"{count} performance class{'es' if count > 1 else ''} of {len(learned.samples)} implementations"]
+    out = [f"{counted(count, 'performance class', 'performance classes')} of {_implementations(len(learned.samples))}"]
     for c in classes.classes:
         span = f"{duration(c.fastest)} to {duration(c.slowest)}"
         out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
@@ -167,7 +167,7 @@ def _text(findings: Findings) -> str:
         out.append(_accuracy_line(findings.accuracy))
     for c in classes.classes if count > 1 else ():
         found = learned.of_class(c.number)
-        out += ["", f"class {c.number + 1}: {len(found)} rule set{'' if len(found) == 1 else 's'}"]
+        out += ["", f"class {c.number + 1}: {counted(len(found), 'rule set')}"]
         for number, rule_set in enumerate(found[: findings.sets], 1):
             out += _text_of_set(number, rule_set, findings.verdict(rule_set))
         if len(found) > findings.sets:
@@ -190,7 +190,7 @@ def _text_of_set(number: int, rule_set: RuleSet, checked: Checked | None) -> lis
 
 def _markdown(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
-    out = [f"## Performance classes of {len(learned.samples)} implementations", ""]
+    out = [f"## Performance classes of {_implementations(len(learned.samples))}", ""]
     out += ["| class | implementations | fastest | median | slowest | width |", "|---|---|---|---|---|---|"]
     for c in classes.classes:
         out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from dagc.errors import MissingTool, RunFailed, UsageError
+from dagc.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.run.mpi_env import joined, rank_environment, starter_options
 from dagc.toolchain import MPI, NO_MPI_MEND, MPIKind, require_mpi
 
@@ -77,8 +77,8 @@ def launch(
     place = joined()
     if place is not None and place[1] != ranks:
         raise UsageError(
-            f"{ranks} ranks are wanted, but this command itself was started as one of {place[1]}",
-            f"start it with {ranks} ranks, or alone: it then starts the ranks itself",
+            f"{counted(ranks, 'rank is', 'ranks are')} wanted, but this command was started as one of {place[1]}",
+            f"start it with {counted(ranks, 'rank')}, or alone: it then starts the ranks itself",
         )
     mpi = mpi or require_mpi()
     if place is None:

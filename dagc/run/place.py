@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from dagc.errors import DagcError, UsageError
+from dagc.errors import DagcError, UsageError, counted
 from dagc.run.mpi_env import joined
 
 DEFAULT_RANKS = 4
@@ -28,8 +28,8 @@ def rank_among(ranks: int) -> int | None:
     if size != ranks:
         refuse(
             UsageError(
-                f"{ranks} ranks are wanted, but this command itself was started as one of {size}",
-                f"start it on {ranks} ranks, or alone: it then starts them itself; or say -n {size}, or no -n",
+                f"{counted(ranks, 'rank is', 'ranks are')} wanted, but this command was started as one of {size}",
+                f"say -n {size}, or no -n; or start it on {counted(ranks, 'rank')}, or alone: it then starts them",
             )
         )
     return rank

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from dagc.errors import DagcError, MissingTool
+from dagc.errors import DagcError, MissingTool, counted
 from dagc.run.watchdog import FAULT
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def _world(ranks: int) -> Comm:
     comm = world()
     if comm.Get_size() != ranks:
         raise MissingTool(
-            f"mpi4py sees {comm.Get_size()} ranks where {ranks} were started: it uses another MPI than mpiexec",
+            f"mpi4py sees {counted(comm.Get_size(), 'rank')} where {ranks} were started:"
+            " it uses another MPI than mpiexec",
             "install mpi4py for this MPI, or name the other one's mpicxx in DAGC_MPICXX",
         )
     return comm

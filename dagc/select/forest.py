@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dagc.errors import counted
 from dagc.select.selector import check_training, features, head, parameters
 from dagc.select.tree import Node, find_label, from_scikit, node_from_json, node_to_c, node_to_json
 
@@ -24,7 +25,7 @@ class Forest:
     @property
     def text(self) -> str:
         """`forest of 15 trees`."""
-        return f"forest of {len(self.roots)} trees"
+        return f"forest of {counted(len(self.roots), 'tree')}"
 
     def choose(self, sizes: Sequence[int]) -> int:
         """The label that most trees give; the lowest of equally many."""
@@ -40,7 +41,7 @@ class Forest:
             [
                 "#include <stdint.h>\n",
                 *functions,
-                f"/* The label with most votes of {len(self.roots)} trees; the lowest of equal ones. */",
+                f"/* The label with most votes of {counted(len(self.roots), 'tree')}; the lowest of equal ones. */",
                 f"{head(function, self.data)} {{",
                 f"  static const int dagc_votes[{n}] = {{{', '.join(map(str, counts.values()))}}};",
                 f"  const int dagc_said[{n}] = {{{', '.join(f'{function}_{i}({arguments})' for i in range(n))}}};",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 
 FEWEST = 3  # training sizes
 FRACTION = 22  # binary digits of a logarithm behind the point: a squared distance of any two int64 is below 2**57
@@ -72,7 +72,8 @@ def check_training(data: Sequence[str], sizes: Sequence[Sequence[int]], labels: 
     """Raises UsageError for no data, fewer than three sizes, sizes below 1, or sizes given twice."""
     if len(sizes) < FEWEST or len(sizes) != len(labels):
         raise UsageError(
-            f"{len(sizes)} sizes and {len(labels)} labels", f"give {FEWEST} or more, a label for each size"
+            f"{counted(len(sizes), 'size')} and {counted(len(labels), 'label')}",
+            f"give {FEWEST} or more, a label for each size",
         )
     if not data or any(len(row) != len(data) for row in sizes):
         raise UsageError("no sizes to choose by, or not as many as have names", "name each size of a training point")

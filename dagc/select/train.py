@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dagc.errors import counted
 from dagc.select.labels import corrected_labels
 from dagc.select.methods import fit
 from dagc.select.selector import FEWEST, Selector
@@ -28,8 +29,9 @@ class LeftOut:
     @property
     def text(self) -> str:
         """`leave one out: 7 of 9 sizes within 1.2 % of the best, mean regret 0.4 %, largest 2.1 %`."""
+        of = counted(len(self.regrets), "size")
         return (
-            f"leave one out: {self.right} of {len(self.regrets)} sizes within {100 * self.tolerance:.1f} % of the best,"
+            f"leave one out: {self.right} of {of} within {100 * self.tolerance:.1f} % of the best,"
             f" mean regret {100 * statistics.fmean(self.regrets):.1f} %, largest {100 * max(self.regrets):.1f} %"
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
+from dagc.errors import counted
 from dagc.select.selector import UNIT, check_training, features, head, log2_fixed, parameters
 
 LARGEST = 2**63 - 1
@@ -114,7 +115,7 @@ class Tree:
     def text(self) -> str:
         """`tree of 3 leaves`."""
         count = leaves(self.root)
-        return f"tree of {count} leaves" if count > 1 else "tree of 1 leaf"
+        return f"tree of {counted(count, 'leaf', 'leaves')}"
 
     def choose(self, sizes: Sequence[int]) -> int:
         """As `Selector.choose`."""

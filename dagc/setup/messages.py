@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagc.errors import Diagnostic
+from dagc.errors import Diagnostic, counted
 from dagc.ir import ExchangeOp, Message, Program, Region
 from dagc.source import Span
 from dagc.sym import Number, Sym, evaluate
@@ -65,12 +65,14 @@ class Matching:
         total = sum(c for p, c in pairs if p >= 0)
         verb = "sends" if send else "receives"
         if whole is not None and total > whole:
-            self._add(f"rank {env['rank']} {verb} {total} elements of `{region.array}` in {name}, which has {whole}")
+            many = counted(total, "element")
+            self._add(f"rank {env['rank']} {verb} {many} of `{region.array}` in {name}, which has {whole}")
         for peer, count in pairs:
             if peer >= self.ranks:
-                self._add(f"rank {env['rank']} {verb} in {name} with rank {peer}, but there are {self.ranks} ranks")
+                there = f"there {'is' if self.ranks == 1 else 'are'} {counted(self.ranks, 'rank')}"
+                self._add(f"rank {env['rank']} {verb} in {name} with rank {peer}, but {there}")
             elif count < 0:
-                self._add(f"rank {env['rank']} {verb} {count} elements in {name} with rank {peer}")
+                self._add(f"rank {env['rank']} {verb} {counted(count, 'element')} in {name} with rank {peer}")
             elif peer >= 0:
                 yield peer, count
 
@@ -111,4 +113,4 @@ def _elements(region: Region, shapes: Mapping[str, tuple[int, ...]], env: Mappin
 
 
 def _elements_text(counts: list[int]) -> str:
-    return " and ".join(f"{c} elements" for c in counts) if counts else "no message"
+    return " and ".join(counted(c, "element") for c in counts) if counts else "no message"

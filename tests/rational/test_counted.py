@@ -87,7 +87,7 @@ def test_functions_come_back_from_their_json(gemm):
 
 def test_too_few_launches(recorded):
     program, op = op_named("gemm", "gemm")
-    with pytest.raises(UsageError, match="15 counted launches are too few"):
+    with pytest.raises(UsageError, match="15 counted launches: too few"):
         fit_counts(program, op, recorded["gemm", "gemm"][:15])
 
 

@@ -91,7 +91,7 @@ def test_too_few_points_say_how_many_are_needed(points):
 
 
 def test_a_point_many_times_is_one_point():
-    with pytest.raises(UsageError, match="1 distinct points are too few"):
+    with pytest.raises(UsageError, match="1 distinct point is too few"):
         fit_rational(np.ones((100, 2)), np.ones(100), NAMES, 1)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
+from dagc.errors import counted
 from dagc.report.counting import as_json, as_text
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -47,7 +48,7 @@ def test_json_says_the_same_as_the_text(path: Path) -> None:
     report = api.count(path)
     record = json.loads(as_json(report))
     assert record["count"] == report.count > 0
-    assert as_text(report).startswith(f"{record['count']} implementations of {record['program']}")
+    assert as_text(report).startswith(f"{counted(record['count'], 'implementation')} of {record['program']}")
     assert [line["count"] for line in record["lines"]] == [line.count for line in report.lines]
     for line in record["lines"]:
         assert (line["count"] is None) == bool(line["note"])

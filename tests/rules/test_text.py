@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -29,6 +30,15 @@ def test_text_of_the_h200_data() -> None:
     assert "below the noise floor" in text
     assert "\n  1. 432 implementations\n       yr, y in different streams\n" in text
     assert "consistent" not in text
+
+
+@pytest.mark.parametrize("form", ["text", "md"])
+def test_one_of_a_kind_is_no_plural(form: str) -> None:
+    """One implementation, one class, one leaf."""
+    text = render(Findings(learn(h200_samples()[:1], 0.027)), form)
+    assert "1 implementation" in text
+    assert "1 leaf" in text
+    assert re.findall(r"(?<![\d.])1 (?:\w+s|leaves)\b(?<!class)", text) == []
 
 
 def test_text_against_a_full_exploration() -> None:
