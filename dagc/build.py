@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dagc.build_failed import place_of_failure
 from dagc.errors import BuildFailed, DagcError, counted
 from dagc.files import claim
 from dagc.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
@@ -250,9 +251,12 @@ def _failure(order: Build, words: list[str], wanted: Path, output: str) -> str:
     shown = lines[start : start + _ERROR_LINES]
     left = len(lines) - start - len(shown)
     more = [f"... and {counted(left, 'more line')}"] if left > 0 else []
-    repeat = shlex.join([*words[:-1], str(wanted)])
+    name = key(order, compiler_of(order), words[:-1])[:16]
+    place, remark = place_of_failure(order.directory, inputs(order), name, cache_directory())
+    repeat = shlex.join([*words[:-1], wanted.name if remark else str(wanted)])
     head = f"{Path(words[0]).name} refused {', '.join(order.sources)}:"
-    return "\n".join([head, *shown, *more, "to repeat:", f"  cd {shlex.quote(str(order.directory))} && {repeat}"])
+    cd = f"  cd {shlex.quote(str(place))} && {repeat}"
+    return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
 
 
 def _copy(entry: Path, out: Path) -> None:

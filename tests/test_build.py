@@ -6,11 +6,13 @@ import ctypes
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from dagc import build as build_module
 from dagc.build import build, cache_directory
+from dagc.build_failed import KEPT
 from dagc.errors import BuildFailed, DagcError, MissingTool, UsageError
 from dagc.toolchain import find_cxx, find_mpi, find_nvcc, mpi_of_wrapper
 
@@ -236,3 +238,21 @@ def test_warnings_of_a_users_text_do_not_refuse_it(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match="unused"):
         build([source], tmp_path / "strict")
     assert build([source], tmp_path / "lenient", warnings_as_errors=False).exists()
+
+
+def test_a_failed_build_in_a_temporary_folder_can_be_repeated(tmp_path: Path, cache: Path) -> None:
+    """That folder is gone when the message is read; of those that are kept instead, the oldest go."""
+    commands = []
+    for number in range(KEPT + 1):
+        with TemporaryDirectory(prefix="dagc-test-") as temporary:
+            folder = _project(Path(temporary) / "program")
+            (folder / "main.cpp").write_text(f'#include "answer.hpp"\nint f() {{ return missing_{number}; }}\n')
+            with pytest.raises(BuildFailed) as caught:
+                build(["main.cpp"], folder / "a", directory=folder)
+        *_, remark, command = caught.value.message.splitlines()
+        assert "kept" in remark
+        commands.append(command)
+    said = subprocess.run(commands[-1], shell=True, capture_output=True, text=True).stderr
+    assert f"missing_{KEPT}" in said
+    assert len(list((cache / "failed").iterdir())) == KEPT
+    assert "missing_0" not in subprocess.run(commands[0], shell=True, capture_output=True, text=True).stderr
