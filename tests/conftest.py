@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-goldens", action="store_true", help="rewrite golden files instead of comparing with them"
     )
+
+
+def pytest_configure() -> None:
+    # What a script starts in the background ignores Ctrl-C, and so would what tests start to interrupt it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -39,3 +47,16 @@ def golden(request: pytest.FixtureRequest) -> Compare:
             pytest.fail("\n".join(difference), pytrace=False)
 
     return compare
+
+
+@pytest.fixture(scope="module")
+def unoptimised() -> Iterator[None]:
+    """What dagc builds for the host in the tests of a module is compiled with -O0, in half the time.
+
+    For tests of what programs do, by `pytest.mark.usefixtures`. That emitted programs are right when they are
+    optimised, as users build them, is for tests/run/test_traversals.py (every lowering, as runners),
+    tests/emit/test_bench.py (every kind of op), and the first lowering in tests/run/test_compile.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGC_CXXFLAGS", f"{os.environ.get('DAGC_CXXFLAGS', '')} -O0")
+        yield

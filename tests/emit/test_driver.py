@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,13 @@ LOWERINGS = {
     "staging_ops": {"transport": "mpi_host", "staging": "ops"},
     "mpi_cuda": {"transport": "mpi_cuda"},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGC_FAKE_NVCC_KEPT", str(tmp_path_factory.mktemp("kept")))
+        yield
 
 
 def run(directory: Path, *options: str) -> Finished:

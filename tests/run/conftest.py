@@ -57,11 +57,21 @@ class Built:
 
     space: Space
     directory: Path
-    runner: Path
     data: Path
     ranks: int
     sanitize: str
     capture: bool
+
+    @cached_property
+    def runner(self) -> Path:
+        source, out = self.directory / "runner.cpp", self.directory / "runner"
+        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, defines=("DAGC_RUNNER_MAIN",))
+
+    @cached_property
+    def library(self) -> Path:
+        """The runner as a library, not optimised."""
+        source, out = self.directory / "runner.cpp", self.directory / "librunner.so"
+        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, shared=True, flags=("-O0",))
 
     @cached_property
     def prover(self) -> Prover:
@@ -96,16 +106,9 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
             defines = {**SMALL[path], **choices}
             directory = tmp_path_factory.mktemp(path.stem) / "out"
             done = api.compile(path, directory, target="host", defines=defines, build=False)
-            runner = build(
-                [directory / "runner.cpp"],
-                directory / "runner",
-                mpi=require_mpi(),
-                sanitize=sanitize,
-                defines=("DAGC_RUNNER_MAIN",),
-            )
             data = directory / "data"
             run_setup(done.plan.program, path.parent, ranks, 7, data)
-            known[key] = Built(Space(done.plan.graph), directory, runner, data, ranks, sanitize, done.plan.capture)
+            known[key] = Built(Space(done.plan.graph), directory, data, ranks, sanitize, done.plan.capture)
         return known[key]
 
     return made

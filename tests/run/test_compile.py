@@ -24,7 +24,7 @@ from dagc.toolchain import find_cmake, require_mpi
 from dagc.verify import NotProved
 from tests.run.conftest import HALO, LOWERINGS, SMALL, SPMV, needs_mpi
 
-pytestmark = needs_mpi
+pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 QUICK = {"seconds": 0.001, "repeats": 3}
 
 
@@ -38,7 +38,10 @@ def _compile(path: Path, out: Path, **more: object) -> Compiled:
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
-def test_compile_and_run(tmp_path: Path, path: Path, lowering: str) -> None:
+def test_compile_and_run(tmp_path: Path, path: Path, lowering: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a warning, too. The first lowering is compiled as it is for users, the others are not optimised."""
+    flags = "" if lowering == "mpi_host" else os.environ["DAGC_CXXFLAGS"]
+    monkeypatch.setenv("DAGC_CXXFLAGS", f"{flags} -Werror")
     done = _compile(path, tmp_path / "out", defines=LOWERINGS[lowering], run=True, **QUICK)
     assert (done.plan.target, done.number, done.target_reason) == (Target.HOST, 0, "as asked for")
     result = done.result

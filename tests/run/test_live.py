@@ -32,7 +32,7 @@ from dagc.space import Space
 from dagc.traversal import Issue, Traversal
 from tests.run.conftest import SMALL, SPMV, needs_mpi
 
-pytestmark = needs_mpi
+pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over faster
 
 

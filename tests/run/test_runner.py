@@ -11,10 +11,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.build import build
 from dagc.emit.table import rows
 from dagc.run.launch import launch
-from dagc.toolchain import require_mpi
 from dagc.traversal import Issue, Record, Sync, Traversal
 from tests.run.conftest import LOWERINGS, SPMV, Built, Make, needs_mpi
 
@@ -114,14 +112,12 @@ class Ranks:
         self.built: list[Built] = [make(SPMV, **PLAIN), make(SPMV, **CAPTURED)]
         random, programs = Random(3), []
         for number, built in enumerate(self.built):
-            source = [built.directory / "runner.cpp"]
-            library = build(source, folder / f"lib{number}.so", mpi=require_mpi(), shared=True)
             drawn = [built.space.first(), *(built.space.sample(random) for _ in range(OF_EACH - 1))]
             tables = [rows(t, built.capture) for t in drawn]
             ops = len(built.space.graph.ops)
             data = Path(os.fsdecode(os.fsencode(folder) + b"/gr\xf6\xdfe-%d" % number))  # a name need not be UTF-8
             data.symlink_to(built.data)
-            programs.append({"library": str(library), "data": str(data), "tables": tables, "ops": ops})
+            programs.append({"library": str(built.library), "data": str(data), "tables": tables, "ops": ops})
         self.traced: Traversal = self.built[1].space.sample(random)
         order = folder / "order.json"
         order.write_text(json.dumps({"programs": programs, "wrong": WRONG, "plain": rows(self.traced)}))

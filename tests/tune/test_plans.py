@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,7 @@ TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
 SIZES = "size=100,400,1600,6400"
 FOUR = {"m": "4,64", "chunks": "1,2", "streams": "1"}
 runs = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+pytestmark = pytest.mark.usefixtures("unoptimised")
 
 # k = 2 is wrong from 50 elements on, k = 3 refuses to run there, k = 4 does not compile.
 FAULTY = '''program faulty
@@ -58,14 +57,6 @@ def init(rank, size, seed, N):
 def reference(data, **_):
     return {"y": np.arange(data["n"], dtype=np.float32)}
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_builds() -> Iterator[None]:
-    """What is compiled here is not measured for its speed."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGC_CXXFLAGS", f"{os.environ.get('DAGC_CXXFLAGS', '')} -O0")
-        yield
 
 
 @pytest.fixture(scope="module")
