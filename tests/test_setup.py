@@ -17,6 +17,7 @@ from dagc.errors import DagcError, ProgramError, UsageError
 from dagc.ir import Array, ElementType, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
 from dagc.lang.ast import Place, Role
 from dagc.setup import file_name, run_setup
+from dagc.setup.code import SetupCode
 from dagc.source import Source, Span
 from dagc.sym import Const, Fn, Sym, Var, apply
 
@@ -171,6 +172,20 @@ def test_neighbouring_modules_can_be_imported_and_nothing_stays_imported(tmp_pat
     assert {m for m in set(sys.modules) - modules if "arrays" in m} <= {"helper_of_arrays"}
     sys.modules.pop("helper_of_arrays")
     assert not (tmp_path / "__pycache__" / "arrays.cpython-311.pyc").exists()
+
+
+def test_set_ups_run_side_by_side_beside_imports(tmp_path: Path) -> None:
+    """Tuning makes the data of its sizes in threads, while another imports what compiling needs."""
+    write(tmp_path)
+    program = small()
+    assert program.setup is not None
+    first, second = (SetupCode(program, program.setup, tmp_path) for _ in range(2))
+    path, entries, modules = sys.path, list(sys.path), set(sys.modules)
+    with first._running("a test"), second._running("a test"):
+        assert path == entries, "a list that an import may be going through does not change"
+        assert sys.path[0] == str(tmp_path.resolve())
+        assert len(set(sys.modules) - modules) == 2, "each has its module"
+    assert sys.path == entries
 
 
 @pytest.mark.parametrize("name", ["x", "nbr[x,lo]", "h[2]", "A.to_device", "yl.block"])

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from dagc.errors import Diagnostic, ProgramError, UsageError
 from dagc.ir import Program, Setup
 from dagc.source import Span
+
+
+_NUMBERS = count()  # of the modules: several run side by side, one for each size
+_PATH = threading.Lock()
 
 
 def refuse(program: Program, code: str, message: str, span: Span, mend: str) -> ProgramError:
@@ -41,7 +47,7 @@ class SetupCode:
                 setup.span,
                 f"write it; it defines `{setup.function}(rank, size, seed, ...)`",
             ) from None
-        self._module = types.ModuleType(f"_dagc_setup_{self._path.stem}")
+        self._module = types.ModuleType(f"_dagc_setup_{self._path.stem}_{next(_NUMBERS)}")
         self._module.__file__ = str(self._path)
         with self._running("loading"):
             # Compiled here rather than imported: no name in sys.modules to clash with, no __pycache__ beside the file.
@@ -90,7 +96,9 @@ class SetupCode:
     def _running(self, what: str) -> Iterator[None]:
         """The file's folder is importable, and what goes wrong in it is a UsageError that names its line."""
         folder = str(self._path.parent.resolve())
-        sys.path.insert(0, folder)
+        # A new list each time: another thread may be going through the old one to import something.
+        with _PATH:
+            sys.path = [folder, *sys.path]
         sys.modules[self._module.__name__] = self._module  # dataclasses and pickling look there
         try:
             yield
@@ -100,8 +108,11 @@ class SetupCode:
             ) from None
         finally:
             sys.modules.pop(self._module.__name__, None)
-            if folder in sys.path:
-                sys.path.remove(folder)
+            with _PATH:
+                left = list(sys.path)
+                if folder in left:
+                    left.remove(folder)
+                sys.path = left
 
     def _place(self, error: BaseException) -> str:
         """`file:line` of the innermost frame in the set-up's folder."""
