@@ -19,7 +19,6 @@ from dagc.errors import Diagnostic, ProgramError, UsageError
 from dagc.ir import Program, Setup
 from dagc.source import Span
 
-
 _NUMBERS = count()  # of the modules: several run side by side, one for each size
 _PATH = threading.Lock()
 
