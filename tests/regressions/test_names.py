@@ -33,6 +33,7 @@ def test_what_code_sees_is_no_word_of_cxx(tmp_path: Path, text: str, word: str) 
 
 @pytest.mark.mpi
 @needs_mpi
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", ["std", "cudaMalloc", "MPI_Send", "dim3", "stdout", "class"])
 def test_kernels_may_be_named_so(tmp_path: Path, name: str) -> None:
     run(write(tmp_path, HEAD + KERNEL.replace("add", name) + DAG.replace("add", name)))
@@ -40,6 +41,7 @@ def test_kernels_may_be_named_so(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.mpi
 @needs_mpi
+@pytest.mark.usefixtures("unoptimised")
 def test_arrays_may_be_named_so(tmp_path: Path) -> None:
     array = "array cudaStream_t : f32[10]\n"
     run(write(tmp_path, HEAD + array + KERNEL + DAG.replace("{ a", "{ b : gpu copy(cudaStream_t, x)  a")))

@@ -13,7 +13,7 @@ from dagc.errors import DagcError
 from dagc.tune.records import load_tuned
 from tests.tune.programs import write_fill
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 WRONG = "if (i < n) y[i] = {} ? -1 : i;"
 
 

@@ -17,7 +17,7 @@ from dagc.errors import UsageError
 from dagc.tune.records import load_tuned
 from tests.tune.programs import write_fill
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from dagc.api_tune import TuneOptions
 from dagc.cli import main
 from tests.tune.programs import write_fill
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
 
 def test_what_a_require_forbids_is_not_compiled(tmp_path: Path) -> None:

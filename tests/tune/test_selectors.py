@@ -13,7 +13,7 @@ from dagc.cli import main
 from dagc.errors import UsageError
 from dagc.tune.records import load_tuned
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
 PROGRAM = '''program filled
 param N : i64 = 100 over {100, 300, 1000, 3000, 9000}

@@ -18,7 +18,7 @@ from tests.tune.oracle import ROOT
 SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
 SIZES = "NI=40 NJ=24; NI=33 NJ=50"
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
 # The results of one block only are wrong: that of 64 threads forgets the last one.
 FAULTY = '''program faulty
@@ -49,7 +49,9 @@ def reference(data, **_):
 """
 
 
-def test_tune_and_compile(tmp_path: Path) -> None:
+def test_tune_and_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optimised, as for users."""
+    monkeypatch.delenv("DAGC_CXXFLAGS")
     tuned = tmp_path / "tuned.db"
     options = TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01)
     done = api_tune.tune(SYRK, tuned, options)
