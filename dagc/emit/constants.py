@@ -18,6 +18,7 @@ class ConstantView:
 
     name: str
     declaration: str
+    labels: tuple[str, ...] = ()  # of an enum
 
 
 def constant(name: str, value: Value) -> ConstantView:
@@ -44,7 +45,7 @@ def file_constants(program: Program, used: frozenset[str]) -> tuple[ConstantView
             out.append(constant(decision.name, decision.chosen))
     for enum, labels in program.enums:
         if used & set(labels):
-            out.append(ConstantView(enum, f"enum {{ {', '.join(labels)} }};  // {enum}"))
+            out.append(ConstantView(enum, f"enum {{ {', '.join(labels)} }};  // {enum}", labels))
     return tuple(out)
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
+from dagc.cxx_words_global import is_global
 from dagc.emit.code import CodeView, code_view, names_used, place
 from dagc.emit.constants import ConstantView, file_constants, local_constants
 from dagc.emit.cxx import cxx_type
 from dagc.emit.launch_syntax import rewrite_for_host
 from dagc.emit.names import Names, mangle
-from dagc.errors import DagcError
+from dagc.errors import DagcError, UsageError
 from dagc.graph import Graph
 from dagc.ir import CodeText, Device, Formal, Impl, Kernel, KernelOp, Program, Value
 from dagc.lang.ast import CodeLang, Mode
@@ -98,7 +99,7 @@ class Functions:
 
     def view(self) -> KernelsView:
         functions = tuple(self._function(op) for op in self._ops.values())
-        return KernelsView(self._constants, tuple(self._code(c) for c in self.program.code), functions)
+        return KernelsView(self._constants[0], tuple(self._code(c) for c in self.program.code), functions)
 
     def _key(self, op: KernelOp) -> Key:
         """Two ops share a function where kernel, implementation and the tunables that its code sees are equal."""
@@ -111,17 +112,34 @@ class Functions:
         return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in tunables if n in seen)
 
     @cached_property
-    def _constants(self) -> tuple[ConstantView, ...]:
-        used = frozenset[str]().union(*(names_used(c.text) for c in self.program.code if c.text is not None))
+    def _constants(self) -> tuple[tuple[ConstantView, ...], tuple[ConstantView, ...]]:
+        """Those of the whole file; and those that stand in each function that uses them, because C++ or CUDA has
+        something of this name (`y1`, `norm`)."""
+        of_all = frozenset[str]().union(*(names_used(c.text) for c in self.program.code if c.text is not None))
+        used = of_all
         for op in self._ops.values():
             kernel, impl = implementation(self.program, op)
             if impl.code is not None and impl.code.text is not None:
                 own = {f.name for f in kernel.formals} | {n for n, _ in op.tunables}
                 used |= names_used(impl.code.text) - own
-        return file_constants(self.program, used)
+        found = file_constants(self.program, used)
+        local = tuple(c for c in found if any(is_global(n) or n in _OURS for n in c.labels or (c.name,)))
+        for constant in local:
+            for name in of_all & set(constant.labels or (constant.name,)):
+                self._refuse(name)
+        return tuple(c for c in found if c not in local), local
+
+    def _refuse(self, name: str) -> None:
+        """A constant of such a name cannot stand where code outside of kernels would see it."""
+        named = next((p for p in self.program.params if p.name == name), None)
+        raise UsageError(
+            f"{place(self.program, named)}`{name}` is used by code outside of kernels, where C++, CUDA or dagc has"
+            " something of this name",
+            "choose another name",
+        )
 
     def _name_all(self) -> dict[Key, str]:
-        names = Names({c.name for c in self._constants} | _OURS, library=True)
+        names = Names({c.name for c in self._constants[0]} | _OURS, library=True)
         out: dict[Key, str] = {}
         for key in self._ops:
             same = [k for k in self._ops if k[0] == key[0]]
@@ -168,7 +186,10 @@ class Functions:
             name=name,
             signature=f"{head} {name}({', '.join(formals)})",
             comment=f"{what}({tunables})" if tunables else what,
-            constants=local_constants(op.tunables, lets, used, axes=axes),
+            constants=(
+                *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
+                *local_constants(op.tunables, lets, used, axes=axes),
+            ),
             code=view,
             kernel=is_kernel,
             streamed=streamed,

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from dagc import ir
 from dagc.cxx_words import KEYWORDS, VARIABLES
+from dagc.cxx_words_global import is_macro
 from dagc.lang import ast
 from dagc.lang.lower_report import Report
 from dagc.lang.lower_values import Kind, Value
@@ -146,9 +147,13 @@ class Scope:
     def _refuse_cxx(self, report: Report, what: What, name: str, span: Span) -> None:
         """Code sees these names as they are, so they cannot be words of C++; arrays of the program get other names."""
         scratch = what is What.ARRAY and self.parent is not None and self.parent.kernel
-        if (what in _SEEN_BY_CODE or scratch) and name in KEYWORDS | VARIABLES:
+        if not (what in _SEEN_BY_CODE or scratch):
+            return
+        if name in KEYWORDS | VARIABLES:
             language = "C++" if name in KEYWORDS else "CUDA"
             report.fail("reserved-name", f"`{name}` is a word of {language}", span, "choose another name")
+        if is_macro(name):
+            report.fail("reserved-name", f"`{name}` is a macro of C", span, "choose another name")
 
     def _refuse_shadow(self, report: Report, name: str, span: Span, hides: frozenset[What]) -> None:
         if self.parent is None:
