@@ -174,14 +174,19 @@ def _can_run(made: Plan) -> bool:
     return made.chosen.target is Target.HOST or is_here(made)
 
 
-def _grade(made: Plan, cells: int, counted: Counted) -> str:
+def _grade(made: Plan, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
     from dagc.plan import Target
+    from dagc.tune.models import MODELS
 
     if made.chosen.target is Target.HOST:
         return "host target: kernels run on the CPU, times say nothing about a GPU"
     if counted.text:
         return f"with ncu: {counted.text}"
-    return "with a GPU: the model's best were measured" if cells else "without measurement: by the model alone"
+    if not cells:
+        return "without measurement: by the model alone"
+    ranked = any(a.method in MODELS for a in asked.values())
+    what = "the model's best" if ranked else "legal settings"
+    return f"with a GPU: {what} were measured"
 
 
 def _chooser(
@@ -307,8 +312,8 @@ def _measured(
     measured = len(cells)
     out = Path(output) if output is not None else None
     return Tuning(
-        lines, _grade(made, measured, counted), _methods(asked), measured, tuple(failures), tuple(notes), out, seconds,
-        busy,
+        lines, _grade(made, measured, counted, asked), _methods(asked), measured, tuple(failures), tuple(notes), out,
+        seconds, busy,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from dagc.tune.types import Point, Settings, settings_text
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {"max_threads_per_block": 1024}
+FLAT = 0.05  # where the slowest block is nearer to the fastest, any choice has an error of 0 to 100 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +161,14 @@ def table(found: list[Kernel]) -> list[str]:
         "| kernel | size | default | us | chosen | us | best | us | worst us | error % | chosen / best |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    errors = []
+    errors, telling = [], []
     for kernel in found:
         for point, times in sorted(kernel.times.items()):
             chosen = kernel.chooser.settings[kernel.chooser.choose(scalars(point))]
             first, low, high = best(times, times), min(times.values()), max(times.values())
             errors.append(100 * (times[chosen] - low) / (high - low))
+            if high >= (1 + FLAT) * low:
+                telling.append(errors[-1])
             cells = [f"{settings_text(s)} | {times[s] * 1e6:.4g}" for s in (kernel.default, chosen, first)]
             lines.append(
                 f"| {kernel.program} {kernel.op} | {point.text} | {' | '.join(cells)} | {high * 1e6:.4g} |"
@@ -173,7 +176,9 @@ def table(found: list[Kernel]) -> list[str]:
             )
     middle_, mean_ = statistics.median(errors), statistics.fmean(errors)
     head = f"Error %: mean {mean_:.2f}, median {middle_:.2f}, largest {max(errors):.1f}."
-    return [head, "", *lines]
+    means = f"mean {statistics.fmean(telling):.2f}, median {statistics.median(telling):.2f}"
+    where = f"Of the {len(telling)} pairs whose slowest block is {FLAT:.0%} or more behind the fastest: {means}."
+    return [head, where, "", *lines]
 
 
 def main() -> int:
