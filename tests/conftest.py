@@ -24,7 +24,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# A rank of MPICH that waits gives up its core, which another one needs: there are fewer cores than ranks. Results are
+# there up to four times sooner.
+PATIENCE = {
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+    "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+}
+
+
 def pytest_configure() -> None:
+    for name, value in PATIENCE.items():
+        os.environ.setdefault(name, value)
     # What a script starts in the background ignores Ctrl-C, and so would what tests start to interrupt it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -364,7 +364,7 @@ def test_the_number_of_ranks_must_be_that_of_the_command(monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match="4 ranks are wanted"):
         link_ranks(4)
     monkeypatch.setenv("PMI_RANK", "1")
-    with pytest.raises(SystemExit, match="2"):  # silent: the first rank says it for all
+    with pytest.raises(SystemExit, match="^0$"):  # silent: the first rank says it for all
         link_ranks(4)
 
 
