@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dagc import signals
 from dagc.build_failed import place_of_failure
 from dagc.errors import BuildFailed, DagcError, counted
 from dagc.files import claim
@@ -237,13 +238,16 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
                 words, cwd=order.directory, capture_output=True, text=True, errors="replace", check=False
             )
             if done.returncode != 0 or not made.is_file():
-                raise BuildFailed(_failure(order, words, wanted, done.stderr + done.stdout))
+                number = signals.of_code(done.returncode)
+                did = f"was ended by {signals.named(number)} at" if number else "refused"
+                raise BuildFailed(_failure(order, words, wanted, did, done.stderr + done.stdout))
             made.replace(out)
     except OSError as error:
         raise BuildFailed(f"{wanted} could not be built: {error.strerror or error}") from error
 
 
-def _failure(order: Build, words: list[str], wanted: Path, output: str) -> str:
+def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str) -> str:
+    """What the compiler `did`, its first errors, and the command that repeats it."""
     lines = [line for line in output.splitlines() if line.strip()]
     first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
     # The lines before the first error say through which headers it was reached.
@@ -254,7 +258,7 @@ def _failure(order: Build, words: list[str], wanted: Path, output: str) -> str:
     name = key(order, compiler_of(order), words[:-1])[:16]
     place, remark = place_of_failure(order.directory, inputs(order), name, cache_directory())
     repeat = shlex.join([*words[:-1], wanted.name if remark else str(wanted)])
-    head = f"{Path(words[0]).name} refused {', '.join(order.sources)}:"
+    head = f"{Path(words[0]).name} {did} {', '.join(order.sources)}:"
     cd = f"  cd {shlex.quote(str(place))} && {repeat}"
     return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
 

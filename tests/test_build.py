@@ -256,3 +256,13 @@ def test_a_failed_build_in_a_temporary_folder_can_be_repeated(tmp_path: Path, ca
     assert f"missing_{KEPT}" in said
     assert len(list((cache / "failed").iterdir())) == KEPT
     assert "missing_0" not in subprocess.run(commands[0], shell=True, capture_output=True, text=True).stderr
+
+
+def test_a_compiler_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system does where memory runs out."""
+    script = tmp_path / "cxx"
+    script.write_text('#!/bin/sh\ncase "$*" in *--version*) exec g++ --version;; esac\nkill -KILL $$\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("DAGC_CXX", str(script))
+    with pytest.raises(BuildFailed, match=r"^cxx was ended by SIGKILL \(.*memory runs out\) at main.cpp:"):
+        build(["main.cpp"], tmp_path / "a", directory=_project(tmp_path / "p"))

@@ -102,7 +102,7 @@ def test_a_configuration_that_fails_is_left_out_and_kept_as_a_failure(
     assert failures[1].startswith("does not build: ")
     assert "not to be built" in failures[1]
     assert failures[2].startswith("wrong result: rank 1: y is wrong: element 7 is -1, expected 16")
-    assert failures[3].replace("-", " ") == "run failed: rank 1: Floating point exception"
+    assert failures[3].replace("-", " ") == "run failed: rank 1: Floating point exception (SIGFPE)"
     assert [note.partition(": ")[2] for note in done.notes] == [failures[1], failures[2], failures[3]]
     assert f"noise floor {100 * load(out).noise:.1f} %" in done.render()
     assert main(["explain", str(out), "--pairs", "2", "--seconds", "0.0005"]) == 0
@@ -116,7 +116,7 @@ def test_what_dies_in_some_orders_is_told_with_its_reason(program: Path, tmp_pat
     assert done.summary.failures > 0
     (reason, count), *others = done.summary.reasons
     assert not others
-    assert reason == "run failed: rank 1: Segmentation fault"
+    assert reason == "run failed: rank 1: Segmentation fault (SIGSEGV)"
     assert count == done.summary.failures
     assert f"failed     {count} x {reason}" in done.render().splitlines()
 

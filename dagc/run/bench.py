@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dagc.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
-from dagc.run.launch import launch
+from dagc.run.launch import Finished, launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def run_bench(
             argv.append("--mpi-takes-device-pointers")
         done = launch(argv, ranks)
         if done.returncode:
-            raise _failure(done.returncode, done.stderr or done.stdout)
+            raise _failure(done)
         try:
             found: dict[str, Any] = json.loads(record.read_text())
         except (OSError, ValueError) as error:
@@ -71,8 +71,10 @@ def _result(record: dict[str, Any], ranks: int) -> BenchResult:
     )  # fmt: skip
 
 
-def _failure(code: int, said: str) -> DagcError:
-    lines = [line for line in said.splitlines() if line.startswith("dagc:")] or said.splitlines()[-5:]
-    message = "\n".join(line.removeprefix("dagc: ") for line in lines[:4]) or f"the program ended with exit code {code}"
+def _failure(done: Finished) -> DagcError:
+    """What the program said of its failure; else what it ended by, and the end of what was said."""
+    said = (done.stderr or done.stdout).splitlines()
+    lines = [line.removeprefix("dagc: ") for line in said if line.startswith("dagc:")][:4]
+    lines = lines or [f"the program {done.why()}", *said[-5:]]
     kinds: dict[int, type[DagcError]] = {1: WrongResult, 2: UsageError, 3: MissingTool}
-    return kinds.get(code, RunFailed)(message)
+    return kinds.get(done.returncode, RunFailed)("\n".join(lines))

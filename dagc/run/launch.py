@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from dagc import signals
 from dagc.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.run.mpi_env import joined, rank_environment, starter_options
 from dagc.toolchain import MPI, NO_MPI_MEND, MPIKind, require_mpi
@@ -46,11 +47,18 @@ class Finished:
     seconds: float
     timed_out: bool = False
 
+    def why(self) -> str:
+        """How it failed: `was ended by SIGSEGV (Segmentation fault)`, or with which exit code."""
+        number = signals.told((*self.stderr.splitlines(), *self.stdout.splitlines()))
+        if number is None:
+            number = signals.of_code(self.returncode)
+        return f"was ended by {signals.named(number)}" if number else f"failed with exit code {self.returncode}"
+
     def check(self) -> Finished:
         """Itself, or RunFailed with the end of what the ranks said."""
         if self.returncode == 0:
             return self
-        what = "did not end in time" if self.timed_out else f"failed with exit code {self.returncode}"
+        what = "did not end in time" if self.timed_out else self.why()
         said = "\n".join((self.stderr or self.stdout).rstrip().splitlines()[-20:])
         raise RunFailed(f"{shlex.join(self.command)} {what}" + (f":\n{said}" if said else ""))
 

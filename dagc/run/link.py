@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import signal
 import socket
 import sys
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import dagc
+from dagc import signals
 from dagc.errors import MissingTool, RunFailed
 from dagc.run.launch import Started, start
 from dagc.run.place import rank_among
@@ -190,9 +190,6 @@ class _Worker:
         return reason(self._read("stderr"), self._read("stdout"), code, died(faults))
 
 
-_SIGNAL = re.compile(r"signal:? (\d+)", re.IGNORECASE)
-
-
 def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault: str = "") -> str:
     """Why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`.
 
@@ -208,9 +205,9 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault
         return f"{kind}: {own[0]}"
     if fault:
         return f"run failed: {fault}"
-    signals = [found[1] for line in (*stderr, *stdout) for found in [_SIGNAL.search(line)] if found]
-    if signals:
-        return f"run failed: a rank was ended by signal {signals[0]}"
+    number = signals.told((*stderr, *stdout)) or (None if code is None else signals.of_code(code))
+    if number is not None:
+        return f"run failed: a rank was ended by {signals.named(number)}"
     words = [line.strip() for line in stderr if line.strip(" =-")]
     last = f": {words[-1]}" if words else ""
     return f"run failed: the ranks ended{'' if code is None else f' with exit code {code}'}{last}"

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from dagc import signals
 from dagc.devices import GPU
 from dagc.errors import MissingTool, RunFailed
 from dagc.resources import resource
@@ -65,5 +66,7 @@ def _run(command: list[str], what: str) -> str:
         raise RunFailed(f"the benchmarks of the GPU: more than {PATIENCE:g} s") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise RunFailed(f"the benchmark of the GPU {what}: {lines[-1] if lines else 'no word why'}")
+        number = signals.of_code(done.returncode)
+        why = f"ended by {signals.named(number)}" if number else f"exit code {done.returncode}"
+        raise RunFailed(f"the benchmark of the GPU {what}: {lines[-1] if lines else why}")
     return done.stdout

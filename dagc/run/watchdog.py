@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from dagc import signals
+
 # Rows of the runner's table (templates/runtime/dagc/runner.hpp); their writers stand above this layer.
 _ISSUE, _RECORD, _WAIT, _SYNC = range(4)
 # Between the line and the end: the other ranks write theirs, and the starter reads them.
@@ -101,14 +103,20 @@ def _waits_for(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[
 def died(faults: Mapping[int, str]) -> str:
     """What ranks died of, "" where none did. `faults`: the text of each rank's faulthandler.
 
-    For example `rank 1: Segmentation fault`.
+    For example `rank 1: Segmentation fault (SIGSEGV)`.
     """
     ranks: dict[str, set[int]] = defaultdict(set)
     for rank, text in faults.items():
         found = _FAULT.match(text)
         if found:
             ranks[found[1]].add(rank)
-    return "; ".join(f"{_named(ranks[what])}: {what}" for what in sorted(ranks, key=lambda what: min(ranks[what])))
+    first = sorted(ranks, key=lambda what: min(ranks[what]))
+    return "; ".join(f"{_named(ranks[what])}: {_with_name(what)}" for what in first)
+
+
+def _with_name(what: str) -> str:
+    name = signals.name_of(what)
+    return f"{what} ({name})" if name else what
 
 
 _FAULT = re.compile(r"Fatal Python error: (.*)")

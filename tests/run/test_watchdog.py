@@ -56,7 +56,8 @@ def test_ranks_are_told_together_and_the_one_behind_first() -> None:
         ("dagc: rank 1: x.cu:3: cudaMalloc(...) failed: out of memory\n", "", 5,
          "out of memory: rank 1: x.cu:3: cudaMalloc(...) failed: out of memory"),
         ("noise\ndagc: rank 0: data: cannot open\n", "", 2, "run failed: rank 0: data: cannot open"),
-        ("", "=   KILLED BY: SIGNAL 9 (Killed)", 9, "run failed: a rank was ended by signal 9"),
+        ("", "=   KILLED BY: SIGNAL 9 (Killed)", 9,
+         "run failed: a rank was ended by SIGKILL (Killed; the system sends it where memory runs out)"),
         ("Python ended\n====\n", "", 1, "run failed: the ranks ended with exit code 1: Python ended"),
         ("", "", None, "run failed: the ranks ended"),
     ],
@@ -67,11 +68,11 @@ def test_why_ranks_died(stderr: str, stdout: str, code: int | None, text: str) -
 
 def test_what_a_rank_died_of_is_surer_than_what_the_starter_says() -> None:
     faults = {0: "", 1: "Fatal Python error: Aborted\n\nCurrent thread", 3: "Fatal Python error: Aborted", 2: "odd"}
-    assert died(faults) == "ranks 1, 3: Aborted"
+    assert died(faults) == "ranks 1, 3: Aborted (SIGABRT)"
     assert died({0: ""}) == ""
     starter = ["YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)"]
-    assert reason([], starter, 15, died(faults)) == "run failed: ranks 1, 3: Aborted"
-    assert reason([], starter, 15) == "run failed: a rank was ended by signal 15"
+    assert reason([], starter, 15, died(faults)) == "run failed: ranks 1, 3: Aborted (SIGABRT)"
+    assert reason([], starter, 15) == "run failed: a rank was ended by SIGTERM (Terminated)"
 
 
 HANGS = """

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc.errors import RunFailed
 from dagc.run.launch import launch
 from dagc.toolchain import MPI, find_cxx, find_mpi
 from tests.runtime.programs import make
@@ -45,6 +46,22 @@ def test_a_failing_rank_ends_all(mpi: MPI, program: Path, how: str, code: int, l
     spoken = [text for text in done.stderr.splitlines() if text.startswith("dagc: ")]
     assert len(spoken) == 1
     assert re.fullmatch(line, spoken[0])
+
+
+@pytest.mark.parametrize(("how", "name"), [("segv", "SIGSEGV"), ("abort", "SIGABRT")])
+def test_a_rank_that_a_signal_ends_says_which(mpi: MPI, program: Path, how: str, name: str) -> None:
+    done = launch([program, how], 3, mpi=mpi, timeout=60)
+    assert done.returncode != 0
+    spoken = [text for text in done.stderr.splitlines() if text.startswith("dagc: ")]
+    assert len(spoken) == 1
+    assert re.fullmatch(rf"dagc: rank 2: ended by {name} \(.*\)", spoken[0])
+
+
+def test_a_rank_that_is_killed_is_told_by_the_starter(mpi: MPI, program: Path) -> None:
+    done = launch([program, "kill"], 3, mpi=mpi, timeout=60)
+    assert done.why().startswith("was ended by SIGKILL (")
+    with pytest.raises(RunFailed, match="was ended by SIGKILL"):
+        done.check()
 
 
 @pytest.mark.parametrize(("how", "code", "line"), [("before", 2, "dagc: before MPI"), ("after", 5, "dagc: after MPI")])

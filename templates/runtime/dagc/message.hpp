@@ -21,6 +21,7 @@
 #endif
 
 #include "dagc/check.hpp"
+#include "dagc/fault.hpp"
 #include "dagc/in_flight.hpp"
 #include "dagc/target.hpp"
 
@@ -38,6 +39,7 @@ class Mpi {
     DAGC_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     DAGC_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
     DAGC_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks_));
+    name_faults(rank_);
   }
   ~Mpi() {
     const tsan::Ignore ignore;

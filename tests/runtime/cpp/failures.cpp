@@ -1,4 +1,6 @@
 // failures HOW: ends as HOW says. `ranks` does nothing wrong.
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -23,6 +25,9 @@ int main(int argc, char** argv) {
     if (how == "cuda" && last) DAGC_CUDA(call(broken));
     if (how == "wrong" && last) dagc::fail(dagc::exit_wrong_result, "y is wrong");
     if (how == "thread" && last) std::thread([] { dagc::fail(dagc::exit_missing, "no GPU"); }).join();
+    if (how == "segv" && last) std::thread([] { *static_cast<volatile int*>(nullptr) = 1; }).join();
+    if (how == "abort" && last) std::abort();
+    if (how == "kill" && last) std::raise(SIGKILL);
     // The others wait for the last one: they must be ended too.
     DAGC_MPI(MPI_Barrier(MPI_COMM_WORLD));
     if (how == "ranks") {
