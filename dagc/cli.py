@@ -249,6 +249,17 @@ def _for_first_rank(args: argparse.Namespace) -> bool:
     return not is_first()
 
 
+def _say_what_ends_a_rank() -> None:
+    """Of a rank that mpiexec or srun has started; nothing where this command was started alone."""
+    from dagc.run.mpi_env import joined
+
+    place = joined()
+    if place is not None:
+        from dagc.run.keeper import work_in_child
+
+        work_in_child(place[0])
+
+
 def _speak_utf8() -> None:
     """Start anew in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
 
@@ -270,6 +281,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if _for_first_rank(args):
             return 0
+        if argv is None:
+            _say_what_ends_a_rank()
         code: int = args.run_command(args)
         sys.stdout.flush()
         return code

@@ -2,7 +2,7 @@
 
 Alone, it starts the ranks itself and talks to the first over a socket (`WorkerLink`): a rank that dies takes the others
 with it, but not the search. Where the user has started the command on several ranks, the first rank searches and works
-with the others (`TeamLink`): a rank that dies ends the command.
+with the others (`TeamLink`): a rank that dies ends the command (dagc.run.keeper says which, and of what).
 """
 
 from __future__ import annotations
