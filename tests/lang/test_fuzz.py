@@ -77,8 +77,9 @@ def test_mutants(text: str) -> None:
 @given(MODULES)
 def test_print_and_parse(module: ast.Module) -> None:
     text = print_module(module)
-    assert parse(Source("", text)) == module
-    assert print_module(parse(Source("", text))) == text
+    parsed = parse(Source("", text))
+    assert parsed == module
+    assert print_module(parsed) == text
 
 
 @many

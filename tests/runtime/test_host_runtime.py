@@ -18,10 +18,10 @@ from dagc.toolchain import find_cxx, find_nvcc
 SOURCES = Path(__file__).parent / "host"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 MODES = {
-    "plain": ("-O2",),
+    "plain": ("-O0",),
     "optimised": ("-O3", "-ffp-contract=off"),
     "thread": ("-O1", "-g", "-fsanitize=thread"),
-    "address": ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "address": ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "ucontext": ("-O2", "-DDAGC_HOST_UCONTEXT"),  # how other processors than x86-64 switch stacks
 }
 RACE = 66  # how ThreadSanitizer ends a program in which it found one
