@@ -40,7 +40,8 @@ def read(path: str | Path) -> tuple[Source, Module]:
     return source, parse(source)
 
 
-def _read_source(path: str | Path) -> Source:
+def _read_source(path: str | Path, what: str = "a .dag file") -> Source:
+    """The text of `what`. Raises UsageError."""
     try:
         str(path).encode()  # it is written into what is emitted
     except UnicodeEncodeError:
@@ -50,7 +51,7 @@ def _read_source(path: str | Path) -> Source:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8") from None
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}", "give the path of a .dag file") from None
+        raise UsageError(f"{path}: {error.strerror or error}", f"give the path of {what}") from None
 
 
 def load(path: str | Path, defines: Defines | None = None) -> Program:
@@ -346,7 +347,7 @@ def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
         return space.first(), 0
     if wanted.isdecimal():
         return space.at(int(wanted)), int(wanted)
-    source = _read_source(wanted)
+    source = _read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
     if source.text.lstrip().startswith("{"):
         found = plan_from_json(source.text, graph, wanted).traversal
     else:

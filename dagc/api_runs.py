@@ -38,6 +38,8 @@ def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
         opened.append("transport" if options.transport == "all" else f"transport={options.transport}")
     for text in opened:
         name, equals, values = text.partition("=")
+        if not name.strip():
+            raise UsageError(f"`{text}` names no decision", "write for example --open staging, or NAME=V1,V2")
         if equals and not values.replace(",", " ").strip():
             raise UsageError(
                 f"`{text}` names no value of `{name}`", f"write for example {name}=V1,V2, or {name} for all"

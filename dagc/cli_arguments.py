@@ -6,16 +6,22 @@ import argparse
 
 from dagc.errors import UsageError
 
+_LARGEST = 2**63 - 1  # that a results file holds
+
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
+    return _whole(text, 1)
 
 
 def natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or (len(text) < 100 and int(text) < least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    if len(text) >= 100 or int(text) > _LARGEST:
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is more than {_LARGEST}")
     return int(text)
 
 

@@ -29,9 +29,16 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
-    """`write_text_atomic` for bytes. The directory must exist; a link is followed; permissions stay."""
+    """`write_text_atomic` for bytes. The directory must exist; a link is followed; permissions stay.
+
+    What is no file, as a pipe or /dev/stdout, is written to, and not replaced.
+    """
     target = Path(os.path.realpath(path))
     with _errors_name(Path(path)):
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            with open(path, "wb") as device:
+                device.write(content)
+            return
         scratch: str | None = None
         try:
             with NamedTemporaryFile(prefix=f".{target.name}.", dir=target.parent, delete=False) as file:

@@ -189,6 +189,8 @@ def test_files_that_cannot_be_read(tmp_path: Path, command: str) -> None:
         (["count", SPMV, "--transport", "pigeon"], "pigeon"),
         (["count", SPMV, "--streams", "0"], "at least 1"),
         (["list", SPMV, "--limit", "-1"], "at least 0"),
+        (["list", SPMV, "--limit", "9" * 19], "is more than 9223372036854775807"),
+        (["list", SPMV, "--limit", "9" * 5000], "is more than 9223372036854775807"),
         (["list", SPMV, "--json", "--plain"], "not allowed with"),
         (["show", SPMV, "--format", "png"], "png"),
         (["setup", SPMV, "-n", "0", "-o", "d"], "at least 1"),
@@ -196,8 +198,9 @@ def test_files_that_cannot_be_read(tmp_path: Path, command: str) -> None:
         (["compile", SPMV, "--target", "fpga"], "fpga"),
         (["compile", SPMV, "--run", "-n", "0"], "at least 1"),
         (["compile", SPMV, "--seconds", "0"], "positive"),
+        (["compile", SPMV, "--no-build", "--target", "cuda", "--arch", "sm_90; ls"], "no architecture 'sm_90; ls'"),
         (["compile", SPMV, "--no-build", "--traversal", "2036"], "from 0 to 2035"),
-        (["compile", SPMV, "--no-build", "--traversal", "nowhere.txt"], "nowhere.txt"),
+        (["compile", SPMV, "--no-build", "--traversal", "nowhere.txt"], "give the path of a traversal's text"),
     ],
 )
 def test_arguments_that_are_refused(tmp_path: Path, arguments: list[str | Path], says: str) -> None:

@@ -36,6 +36,20 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "new"
 
 
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    """A device too: as root, /dev/null itself could be replaced."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text_atomic(pipe, "text")
+        assert os.read(reader, 10) == b"text"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert _names(tmp_path) == {"pipe"}
+
+
 def test_an_error_names_the_path(tmp_path: Path) -> None:
     with pytest.raises(DagcError, match=r"nowhere/a\.txt cannot be written: No such file or directory"):
         write_text_atomic(tmp_path / "nowhere" / "a.txt", "x")

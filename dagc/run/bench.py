@@ -75,6 +75,8 @@ def _failure(done: Finished) -> DagcError:
     """What the program said of its failure; else what it ended by, and the end of what was said."""
     said = (done.stderr or done.stdout).splitlines()
     lines = [line.removeprefix("dagc: ") for line in said if line.startswith("dagc:")][:4]
-    lines = lines or [f"the program {done.why()}", *said[-5:]]
     kinds: dict[int, type[DagcError]] = {1: WrongResult, 2: UsageError, 3: MissingTool}
-    return kinds.get(done.returncode, RunFailed)("\n".join(lines))
+    kind = kinds.get(done.returncode, RunFailed)
+    if not lines:
+        lines = said[-5:] if said and kind is not RunFailed else [f"the program {done.why()}", *said[-5:]]
+    return kind("\n".join(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from dagc.devices import gpus
@@ -10,6 +11,7 @@ from dagc.plan import Target
 from dagc.toolchain import find_nvcc
 
 DEFAULT_ARCH = "sm_90"
+_ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc knows which there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,9 @@ def gpu_arch() -> str | None:
 
 
 def choose_target(target: str | None, arch: str | None) -> Choice:
-    """`target` as asked for, or by what is there. Raises UsageError for an unknown one."""
+    """`target` as asked for, or by what is there. Raises UsageError for an unknown one, or what can be no `arch`."""
+    if arch is not None and not _ARCH.fullmatch(arch):
+        raise UsageError(f"there is no architecture {arch!r}", f"write for example {DEFAULT_ARCH}")
     if target is not None:
         if target not in ("cuda", "host"):
             raise UsageError(f"there is no target {target}", "use cuda or host")
