@@ -46,10 +46,17 @@ GRID = "tune bx in {32} tune rows in {1, 2, 4}"
 SEVERAL = "for (int r = 0; r < rows; ++r) if (i * rows + r < n) y[i * rows + r] = i * rows + r;"
 
 
-@pytest.mark.parametrize("method", ["volume", "exhaustive", "knn"])
-def test_a_tunable_of_the_grid_is_measured_without_a_model(tmp_path: Path, method: str) -> None:
-    program = write_fill(tmp_path, GRID, SEVERAL)
+@pytest.fixture(scope="module")
+def of_the_grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In one place, for what is compiled of it to be the same."""
+    program = write_fill(tmp_path_factory.mktemp("grid"), GRID, SEVERAL)
     program.write_text(program.read_text().replace("grid(ceil(n / bx))", "grid(ceil(n / (bx * rows)))"))
+    return program
+
+
+@pytest.mark.parametrize("method", ["volume", "exhaustive", "knn"])
+def test_a_tunable_of_the_grid_is_measured_without_a_model(of_the_grid: Path, tmp_path: Path, method: str) -> None:
+    program = of_the_grid
     options = TuneOptions(sizes="N=100,200,400", target="host", cell=0.01, method=method)
     done = api_tune.tune(program, tmp_path / "t.db", options)
     assert not done.failures

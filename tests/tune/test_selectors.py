@@ -52,9 +52,15 @@ def written(folder: Path, select: str = "") -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that asks for no method; in one place, for what is compiled of it to be the same."""
+    return written(tmp_path_factory.mktemp("plain"))
+
+
 @pytest.mark.parametrize("method", ["knn", "tree"])
-def test_tune_with_a_learned_method_and_compile(method: str, tmp_path: Path) -> None:
-    path, tuned = written(tmp_path), tmp_path / "tuned.db"
+def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_path: Path) -> None:
+    path, tuned = plain, tmp_path / "tuned.db"
     done = api_tune.tune(path, tuned, TuneOptions(method=method, target="host", cell=0.005))
     assert not done.failures
     assert (done.method, done.cells) == (method, 15)
@@ -101,8 +107,8 @@ def test_rational_is_the_model_and_measures_its_best(tmp_path: Path) -> None:
     assert (done.method, done.cells) == ("volume", 0)
 
 
-def test_too_few_sizes_are_a_note(tmp_path: Path) -> None:
-    path, tuned = written(tmp_path), tmp_path / "tuned.db"
+def test_too_few_sizes_are_a_note(plain: Path, tmp_path: Path) -> None:
+    path, tuned = plain, tmp_path / "tuned.db"
     options = TuneOptions(method="knn", sizes="N=100,900", target="host", cell=0.005)
     done = api_tune.tune(path, tuned, options)
     assert "fill: no knn: 2 different sizes measured in full, 3 are needed" in "\n".join(done.notes)
@@ -125,8 +131,8 @@ def test_where_nothing_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         api_tune.tune(asked, tmp_path / "u.db", TuneOptions(target="cuda", method="forest"))
 
 
-def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path)
+def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = plain
     arguments = ["--method", "tree", "--target", "host", "--cell", "0.005", "-o", str(tmp_path / "t.db")]
     assert main(["tune", str(path), *arguments]) == 0
     said = capsys.readouterr().out
