@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import api
-from dagc.run.ptxas import Resources
+from dagc.kernel_resources import ASSUMED, Resources
 from dagc.toolchain import find_nvcc
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from dagc.compiled import Compiled
     from dagc.errors import BuildFailed
     from dagc.tune.types import Unit
-
-
-UNKNOWN = Resources(registers=32)
 
 
 def build(made: Plan, folder: Path) -> Path:
@@ -37,7 +34,8 @@ def _emitted(made: Plan, directory: Path) -> Compiled:
 
 
 def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
-    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most.
+    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
+    and the instructions of the first.
 
     An op is left out where there is no nvcc, or it does not say.
     """
@@ -50,7 +48,7 @@ def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
     for unit in made.units:
         own = [r for name, r in found.items() if name == unit.kernel or name.startswith(f"{unit.kernel}_")]
         if own:
-            out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own))
+            out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own), own[0].instructions)
     return out
 
 
@@ -60,7 +58,8 @@ def assumed(made: Plan, resources: Mapping[str, Resources]) -> list[str]:
     if not unknown or made.chosen.target.value != "cuda":
         return []
     why = f"does not compile them for {made.chosen.arch}" if find_nvcc() is not None else "was not found"
-    return [f"{', '.join(unknown)}: {UNKNOWN.registers} registers a thread are assumed, since nvcc {why}"]
+    what = f"{ASSUMED.registers} registers a thread are assumed, and instructions counted in the text"
+    return [f"{', '.join(unknown)}: {what}, since nvcc {why}"]
 
 
 def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]]:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dagc.api_tune_cells import Prepared, only
+from dagc.api_tune_found import Found, best_cell, whole_scalars
+from dagc.api_tune_selectors import Asked, learn
+from dagc.kernel_resources import ASSUMED, Resources
+
 if TYPE_CHECKING:
+    from dagc.api_tune_gpu import Counted
     from dagc.graph import Graph
     from dagc.rational.hardware import Hardware
     from dagc.select.selector import Selector
@@ -63,3 +70,51 @@ def _without(
     found = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
     note = f"no model: {why}"
     return UnitChooser(unit.op, tuple(settings), data, (), None, None, tuple(dict.fromkeys(found)), note, selector)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What choosers are made from, but for measurements. `resources`: of the kernels that nvcc has compiled."""
+
+    ready: Prepared
+    asked: Mapping[str, Asked]
+    counted: Counted
+    hardware: Any
+    resources: Mapping[str, Resources]
+
+    def taken(self, op: str) -> Resources:
+        return self.resources.get(op, ASSUMED)
+
+
+def chooser_with(
+    known: Known,
+    ready: Prepared,
+    unit: Unit,
+    anchors: Sequence[tuple[Mapping[str, int], Settings]],
+    selector: Selector | None = None,
+) -> Any:
+    """`ready`: with the settings that may be chosen."""
+    return chooser_of(
+        ready.plan.graph, unit, ready.plan.settings[unit.op], known.hardware, taken=known.taken(unit.op),
+        anchors=anchors, method=known.asked[unit.op].method, fits=known.counted.fits.get(unit.op), selector=selector,
+    )  # fmt: skip
+
+
+def final_choosers(
+    known: Known, fit: Mapping[str, tuple[Settings, ...]], found: Found, seed: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Each unit's chooser, with what was measured and learned, and notes. `fit`: the settings that may be chosen."""
+    ready = known.ready
+    good = replace(
+        ready, plan=replace(ready.plan, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
+    )  # fmt: skip
+    right = {key: cell for key, cell in found.cells.items() if key[2] in fit.get(key[0], ())}
+    out, notes = {}, []
+    for unit in ready.plan.units:
+        asked = known.asked[unit.op]
+        learned = learn(good, unit, asked, right, seed)
+        bests = ((point, best_cell(right, unit.op, point)) for point in ready.plan.points)
+        anchors = [(whole_scalars(ready.at[point]), cell.settings) for point, cell in bests if cell is not None]
+        out[unit.op] = chooser_with(known, good, unit, anchors, learned.selector)
+        notes += [f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note]
+    return out, notes

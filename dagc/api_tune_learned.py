@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.errors import UsageError
 
 if TYPE_CHECKING:
-    from dagc.api_tune import Line, Tuning
+    from dagc.api_tune_found import Line, Tuning
     from dagc.api_tune_programs import ProgramPlan
     from dagc.select.selector import Selector
     from dagc.tune.types import Cell, Point, Settings
@@ -84,7 +84,7 @@ def tuning(
     made: ProgramPlan, learned: Learned, cells: Cells, data: Data, failures: Sequence[str], output: str | Path | None
 ) -> Tuning:
     """The table: a line for each size of this run that has anything measured."""
-    from dagc.api_tune import Tuning
+    from dagc.api_tune_found import Tuning
     from dagc.plan import Target
 
     host = made.chosen.target is Target.HOST
@@ -103,7 +103,7 @@ def tuning(
 
 
 def _line(made: ProgramPlan, learned: Learned, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
-    from dagc.api_tune import Line
+    from dagc.api_tune_found import Line
     from dagc.tune.plans import PROGRAM
 
     chosen = made.default

@@ -19,7 +19,8 @@ from dagc.errors import DagcError, UsageError
 from dagc.tune.plans import PROGRAM
 
 if TYPE_CHECKING:
-    from dagc.api_tune import TuneOptions, Tuning
+    from dagc.api_tune import TuneOptions
+    from dagc.api_tune_found import Tuning
     from dagc.run.plans import ProgramCell
     from dagc.tune.types import Cell, Point, Settings
 
@@ -39,7 +40,8 @@ def tune_program(
     import tempfile
     from contextlib import nullcontext
 
-    from dagc.api_tune import _can_run, _records
+    from dagc.api_tune import _can_run
+    from dagc.api_tune_records import open_records
 
     made = program_plan(path, options)
     method = _method(made, options)
@@ -55,7 +57,7 @@ def tune_program(
     failures: list[str] = []
     with (
         tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder,
-        _records(like, output, options, 0) if output is not None else nullcontext() as records,
+        open_records(like, output, options, 0) if output is not None else nullcontext() as records,
     ):
         cells, data = _before(made, records, options)
         _enough(method, made, data)

@@ -11,6 +11,7 @@ from dagc import api
 from dagc.api_tune_choosers import chooser_of
 from dagc.api_tune_fixed import check_compiled
 from dagc.errors import UsageError
+from dagc.kernel_resources import Instructions, Resources
 from dagc.tune.types import settings_text
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ def _chooser_of(graph: Graph, unit: Unit, kept: dict[str, Any], path: str | Path
         settings = [tuple((str(n), int(v)) for n, v in s.items()) for s in kept["settings"]]
         anchors = [(dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]]
         selector = from_json(kept["selector"]) if kept.get("selector") else None
-        method, registers, shared = str(kept["method"]), int(kept["registers"]), int(kept.get("shared", 0))
+        method, counted = str(kept["method"]), kept.get("instructions")
+        taken = Resources(
+            int(kept["registers"]), int(kept.get("shared", 0)), Instructions.from_json(counted) if counted else None
+        )
         hardware = _hardware_of(kept, path)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UsageError(
@@ -75,7 +79,7 @@ def _chooser_of(graph: Graph, unit: Unit, kept: dict[str, Any], path: str | Path
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
             )
     return chooser_of(
-        graph, unit, settings, hardware, registers=registers, shared=shared, anchors=anchors, method=method,
+        graph, unit, settings, hardware, taken=taken, anchors=anchors, method=method,
         fits=_fits_of(kept, path), selector=selector,
     )  # fmt: skip
 

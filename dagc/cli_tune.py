@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dagc.cli_arguments import defines, duration, file, given, natural, positive, seconds
 
 if TYPE_CHECKING:
-    from dagc.api_tune import Tuning
+    from dagc.api_tune_found import Tuning
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
@@ -96,14 +96,20 @@ def run_tune(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     output = args.output or f"dagc-out/{Path(args.file).stem}-tuned.db"
-    done = api_tune.tune(args.file, output, options, _progress if sys.stderr.isatty() else None)
+    seen = sys.stderr.isatty()
+    try:
+        done = api_tune.tune(args.file, output, options, _progress if seen else None)
+    finally:
+        if seen:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     print(table(done), end="")
     return 0
 
 
 def _progress(done: int, total: int, what: str) -> None:
-    end = "\n" if done == total else ""
-    print(f"\r{done} of {total}  {what:40}", end=end, file=sys.stderr, flush=True)
+    """On one line, which the next one replaces; the table follows it."""
+    count = f"{done} of {total}  " if total else ""
+    print(f"\r{count}{what}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def table(done: Tuning) -> str:

@@ -47,7 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "configurations": TYPES | {"results"},
     "records": TYPES | {"results", "statistics"},
     "search": TYPES | {"results", "statistics", "space", "verify"},
-    "run": TYPES | {"results", "statistics", "search", "plan", "build", "toolchain", "devices", "signals", "kernel_resources"},
+    "run": TYPES
+    | {"results", "statistics", "search", "plan", "build", "toolchain", "devices", "signals", "kernel_resources"},
     "rules": TYPES | {"results", "statistics", "space"},
     "explain": TYPES | {"results", "statistics", "space", "verify", "search", "rules"},
     "doctor": {"errors", "build", "toolchain", "devices", "run"},

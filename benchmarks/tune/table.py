@@ -1,10 +1,11 @@
 """The seed's table, redone on an oracle: default, chosen, best and worst of every kernel at every size, and the means.
 
-    python -m benchmarks.tune.table ORACLE.csv.xz [--markdown FILE]
+    python -m benchmarks.tune.table ORACLE.csv.xz [--nvcc] [--method rational] [--markdown FILE]
 
-"chosen" is what `dagc tune` chooses without measuring anything. error % = (chosen - best) / (worst - best), as
-KLARAPTOR has it. Below: the same with the model's best few measured at one size (the middle one) and used at all
-others, or at each size, beside the baseline: everything measured at one size, and that block used at all others.
+"chosen" is what `dagc tune` chooses without measuring anything, and without nvcc unless `--nvcc` says so. error % =
+(chosen - best) / (worst - best), as KLARAPTOR has it. Below: the same with the model's best few measured at one size
+(the middle one) and used at all others, or at each size, beside the baseline: everything measured at one size, and that
+block used at all others.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.tune.oracle_csv import read_oracle
-from dagc import api
+from dagc import api, api_tune_cells
+from dagc.api_tune_build import resources_of
+from dagc.kernel_resources import ASSUMED, Resources
 from dagc.rational.hardware import load_hardware
 from dagc.tune.choose import UnitChooser, unit_chooser, worth_measuring
 from dagc.tune.legal import legal_settings, units
+from dagc.tune.models import MODELS
 from dagc.tune.types import Point, Settings, settings_text
 
 ROOT = Path(__file__).parents[2]
+ARCH = "sm_90"
 LIMITS = {"max_threads_per_block": 1024}
 FLAT = 0.05  # where the slowest block is nearer to the fastest, any choice has an error of 0 to 100 %
 
@@ -56,20 +62,34 @@ def scalars(point: Point) -> dict[str, int]:
     return {name.lower(): value for name, value in point.params}
 
 
-def kernels(oracle: Path) -> list[Kernel]:
+def compiled(programs: Iterable[str]) -> dict[tuple[str, str], Resources]:
+    """What nvcc says of the kernels: (program, op) -> registers, shared memory, instructions."""
+    out = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in programs:
+            path = ROOT / "samples" / "polybench" / f"{name}.dag"
+            found = resources_of(api_tune_cells.plan(path, target="cuda", arch=ARCH), Path(folder) / name)
+            out |= {(name, op): taken for op, taken in found.items()}
+    return out
+
+
+def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Kernel]:
     """Flushed cells only."""
     found: dict[tuple[str, str], dict[Point, dict[Settings, float]]] = {}
     for cell in read_oracle(oracle):
         if cell.flush and not cell.failure:
             found.setdefault((cell.program, cell.op), {}).setdefault(cell.point, {})[cell.settings] = cell.seconds
     hardware, out = load_hardware("h200"), []
+    known = compiled(dict.fromkeys(program for program, _ in found)) if nvcc else {}
     for (program, op), times in found.items():
         graph = api.load_graph(ROOT / "samples" / "polybench" / f"{program}.dag")
         (unit,) = units(graph, [op])
         settings = legal_settings(graph, unit, LIMITS)
 
-        def remade(anchors, graph=graph, unit=unit, settings=settings):  # type: ignore[no-untyped-def]
-            return unit_chooser(graph, unit, settings, hardware, anchors=anchors)
+        taken = known.get((program, op), ASSUMED)
+
+        def remade(anchors, graph=graph, unit=unit, settings=settings, taken=taken):  # type: ignore[no-untyped-def]
+            return unit_chooser(graph, unit, settings, hardware, taken=taken, anchors=anchors, method=method)
 
         out.append(Kernel(program, op, times, remade([]), remade))
     return out
@@ -184,9 +204,11 @@ def table(found: list[Kernel]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("oracle", type=Path)
+    parser.add_argument("--nvcc", action="store_true", help="models know what nvcc says of the kernels, as for a user")
+    parser.add_argument("--method", choices=MODELS, default="volume", help="which model (default: volume)")
     parser.add_argument("--markdown", type=Path, help="write everything; without it only the summary is printed")
     args = parser.parse_args()
-    found = kernels(args.oracle)
+    found = kernels(args.oracle, args.nvcc, args.method)
     lines = summary(found)
     print("\n".join(lines))
     if args.markdown is not None:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import sympy as sp
 
 from dagc.ir import KernelOp, Program
+from dagc.kernel_resources import ASSUMED, Resources
 from dagc.rational.access import Accesses, symbol
 from dagc.rational.geometry import Geometry
 from dagc.rational.hardware import Hardware
@@ -125,16 +126,18 @@ def mwp_cwp_program() -> RationalProgram:
     return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
 
 
-def op_program(program: Program, op: KernelOp, accesses: Accesses | None = None, *, shared: int = 0) -> RationalProgram:
+def op_program(
+    program: Program, op: KernelOp, accesses: Accesses | None = None, *, taken: Resources = ASSUMED
+) -> RationalProgram:
     """The model for a launch of `op`, its counts read from the kernel's text: no GPU is needed.
 
     Parameters: the program's scalars (data), the block and the registers of a thread (program), MACHINE and the limits
     of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
     """
     found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread, shared=shared)
+    geometry = Geometry(program, op, one_thread=found.one_thread, shared=taken.shared)
     geometry.place()
-    _counts(geometry, Traffic(geometry, found), found)
+    _counts(geometry, Traffic(geometry, found), found, taken)
     return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)
 
 
@@ -168,8 +171,8 @@ def why(values: Mapping[str, float]) -> str:
     return "arithmetic"
 
 
-def _counts(g: Geometry, t: Traffic, accesses: Accesses) -> None:
-    """Assign COUNTS and CONFIGURATION from the kernel's text."""
+def _counts(g: Geometry, t: Traffic, accesses: Accesses, taken: Resources) -> None:
+    """Assign COUNTS and CONFIGURATION from the kernel's text, and the instructions that nvcc compiled it to."""
     zero = sp.Float(0)
     lines = [_pieces(t, p, LINE) for p in t.placed]
     whole = [_coalesced(g, p, n) for p, n in zip(t.placed, lines, strict=True)]
@@ -183,7 +186,8 @@ def _counts(g: Geometry, t: Traffic, accesses: Accesses) -> None:
     bytes_ = g.b.let("warp_bytes", moved, "bytes", "that a warp moves")
     count(g, "uncoal_per_mw", transactions / _s("uncoal_mem_insts"))
     count(g, "load_bytes_per_warp", bytes_ / (_s("coal_mem_insts") + _s("uncoal_mem_insts")))
-    count(g, "comp_insts", t.operations())
+    arithmetic = t.instructions(taken.instructions) - sum((p.times for p in t.placed), zero)
+    count(g, "comp_insts", arithmetic if taken.instructions is None else sp.Max(zero, arithmetic))
     count(g, "synch_insts", sp.Float(accesses.barriers))
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from dagc.rational.access import Access, Accesses, symbol
+from dagc.kernel_resources import Instructions
+from dagc.rational.access import Access, Accesses, Work, symbol
 from dagc.rational.geometry import WARP, Geometry, ceil_div, int_div
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
@@ -247,11 +248,27 @@ class Traffic:
         return sp.Float(1) * many * sp.Max(sp.Float(1), sp.Float(1) * run / size + edge)
 
     # ---- the sum ------------------------------------------------------------------------------
-    def operations(self) -> sp.Expr:
+    def instructions(self, counted: Instructions | None) -> sp.Expr:
+        """Of a warp: as nvcc compiled them, else the loads, stores and operations of the text.
+
+        nvcc's output says how many there are for each that goes to memory; the text, how often these run. A loop that
+        nvcc unrolled to the end counts as the one around it; in one that goes to no memory the text's operations count.
+        """
+        if counted is None:
+            return sum((p.times for p in self.placed), self._operations(self.accesses.work))
+        total: sp.Expr = sp.Float(counted.once)
+        for p in self.placed:
+            depth = min(len(p.access.loops), len(counted.loops))
+            if depth:
+                total = total + p.times * counted.loops[depth - 1]
+        loaded = {p.access.loops[:n] for p in self.placed for n in range(len(p.access.loops) + 1)}
+        return total + self._operations([w for w in self.accesses.work if w.loops not in loaded])
+
+    def _operations(self, work: Sequence[Work]) -> sp.Expr:
         total: sp.Expr = sp.Float(0)
-        for work in self.accesses.work:
-            times: sp.Expr = sp.Float(work.operations)
-            for loop in work.loops:
+        for one in work:
+            times: sp.Expr = sp.Float(one.operations)
+            for loop in one.loops:
                 times = times * self._average(loop.trips.subs(self.sizes))
             total = total + times
         return total

@@ -5,7 +5,7 @@ terms that an H200 showed to matter. All is counted in cycles of a multiprocesso
 
     time = shape * (max(issue + loads + stores + misses + L2 + HBM + latency, starts) + launch + turnover)
 
-issue      instructions of the busiest SM, four schedulers
+issue      instructions of the busiest SM, four schedulers; as nvcc has compiled them, where it has, else the text's
 loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched
 stores     cycles of the L1 cache for each store of a warp: lines, bytes, and sectors written in part
 misses     sectors that a block brings into the L1 cache: unique ones, again for each later
@@ -28,6 +28,7 @@ from collections.abc import Mapping
 import sympy as sp
 
 from dagc.ir import KernelOp, Program
+from dagc.kernel_resources import ASSUMED, Resources
 from dagc.rational.access import Accesses, symbol
 from dagc.rational.geometry import Geometry
 from dagc.rational.hardware import Hardware, load_hardware
@@ -86,28 +87,30 @@ def calibration_of(hardware: Hardware) -> dict[str, float]:
 
 
 def volume_program(
-    program: Program, op: KernelOp, accesses: Accesses | None = None, *, shared: int = 0
+    program: Program, op: KernelOp, accesses: Accesses | None = None, *, taken: Resources = ASSUMED
 ) -> RationalProgram:
     """The time of a launch of `op` in cycles of an SM, as a rational program in the program's scalars (data), the
     limits of the GPU and the calibration (hardware), and the block and the registers of a thread (program parameters).
-    `shared`: bytes of shared memory of a block.
+    `taken`: shared memory and instructions of the compiled kernel; where these are not known, they are counted in its
+    text.
 
     Raises NotUnderstood where the kernel's text cannot be read.
     """
     found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread, shared=shared)
+    geometry = Geometry(program, op, one_thread=found.one_thread, shared=taken.shared)
     geometry.place()
-    return _time(geometry, Traffic(geometry, found), found)
+    return _time(geometry, Traffic(geometry, found), found, taken)
 
 
-def _time(g: Geometry, t: Traffic, accesses: Accesses) -> RationalProgram:
+def _time(g: Geometry, t: Traffic, accesses: Accesses, taken: Resources) -> RationalProgram:
     b, one = g.b, accesses.one_thread
     warps, blocks, active = g.warps, g.blocks, g.active
     resident, busiest, together, on_sm = g.resident, g.busiest, g.together, g.on_sm
     c = {name: sp.Symbol(name, real=True) for name in CALIBRATION}
     placed = t.placed
     requests = b.let("requests", sum((p.times for p in placed), sp.Float(0)), "", "loads and stores of a warp")
-    operations = b.let("operations", t.operations(), "", "arithmetic of a warp")
+    issued = sp.sympify(t.instructions(taken.instructions))
+    b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
     loads = b.let(
         "load_cycles",
         sum((p.times * t.load_cycles(p) for p in placed if not p.access.store), sp.Float(0)),
@@ -167,7 +170,7 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses) -> RationalProgram:
     )
     schedulers = sp.Min(4, sp.Max(sp.Float(1), sp.Min(on_sm, together)))
     terms = {
-        "issue": (on_sm * (requests + operations) * c["c_issue"] / schedulers, "instructions"),
+        "issue": (on_sm * sp.Symbol("instructions", real=True) * c["c_issue"] / schedulers, "instructions"),
         "loads": (on_sm * loads * c["c_load"], "the L1 cache, loads"),
         "stores": (on_sm * (store_cycles * c["c_store"] + partial * c["c_partial"]), "the L1 cache, stores"),
         "misses": (unique * busiest * c["c_sector"] * (1 + c["c_thrash"] * thrash), "from the L2 cache to an SM"),

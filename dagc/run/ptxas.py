@@ -1,26 +1,20 @@
-"""What a kernel takes of a multiprocessor, as nvcc's assembler says: no GPU is needed."""
+"""What a kernel takes of a multiprocessor, as nvcc says: no GPU is needed."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
+from dagc.kernel_resources import Resources
+from dagc.run.ptx import read_instructions
 from dagc.toolchain import find_nvcc
 
 PATIENCE = 300.0  # seconds
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)'")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """`registers` of a thread, of 32 bits; `shared` memory of a block in bytes, declared in the kernel's text."""
-
-    registers: int
-    shared: int = 0
 
 
 def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
@@ -29,17 +23,23 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
     if nvcc is None:
         return {}
     with tempfile.TemporaryDirectory(prefix="dagc-ptxas-") as folder:
-        command = [
-            str(nvcc.path), "-cubin", "-Xptxas", "-v", f"-arch={arch}", "-std=c++17", "-O3", "-Iinclude", "-o",
-            str(Path(folder) / "kernels.cubin"), source.name,
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command, cwd=source.parent, capture_output=True, text=True, timeout=PATIENCE, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return {}
-    return read_resources(done.stdout + done.stderr) if done.returncode == 0 else {}
+        ptx, cubin = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
+        front = ["-ptx", "-std=c++17", "-O3", "-Iinclude", "-o", str(ptx), source.name]
+        assembler = ["-cubin", "-Xptxas", "-v", "-o", str(cubin), str(ptx)]
+        said = ""
+        for options in (front, assembler):
+            command = [str(nvcc.path), f"-arch={arch}", *options]
+            try:
+                done = subprocess.run(
+                    command, cwd=source.parent, capture_output=True, text=True, timeout=PATIENCE, check=False
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                return {}
+            if done.returncode != 0:
+                return {}
+            said = done.stdout + done.stderr
+        instructions = read_instructions(ptx.read_text(encoding="utf-8"))
+    return {name: replace(r, instructions=instructions.get(name)) for name, r in read_resources(said).items()}
 
 
 def read_resources(text: str) -> dict[str, Resources]:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagc.graph import Graph
+from dagc.kernel_resources import ASSUMED, Resources
 from dagc.launching import Chooser, ChooserCall
 from dagc.rational.evaluate import Evaluator, evaluate_all
 from dagc.rational.fit import Fitted
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 # Found on the oracle of an H200: with the best of one size kept unless the model gains 5 %, the mean regret is least.
 MARGIN = 0.05
-DEFAULT_REGISTERS = 32
 
 
 def worth_measuring(top: int, legal: int) -> int:
@@ -182,8 +182,7 @@ def unit_chooser(
     settings: Sequence[Settings],
     hardware: Hardware,
     *,
-    registers: int = DEFAULT_REGISTERS,
-    shared: int = 0,
+    taken: Resources = ASSUMED,
     anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
     calibration: Mapping[str, float] | None = None,
     method: str = "volume",
@@ -191,7 +190,7 @@ def unit_chooser(
     selector: Selector | None = None,
 ) -> UnitChooser:
     """The chooser of a unit. `anchors`: scalars at a measured size, and the setting that was the best there.
-    `registers` of a thread, `shared` memory of a block in bytes.
+    `taken`: what the compiled kernel takes.
     `method`: one of `dagc.tune.models.MODELS`, any other has no model. `fits`: counts that were fitted to hardware
     counters. `selector`: its data are per-rank scalars, its labels indices of `settings`.
 
@@ -215,7 +214,7 @@ def unit_chooser(
         if method in MODELS:
             if any(t.axis == "" for t in unit.tunables):
                 note = "the model sees the block only: settings that share a block tie"
-            model = ranking_model(graph, unit, method, hardware, registers, shared, calibration, fits)
+            model = ranking_model(graph, unit, method, hardware, taken, calibration, fits)
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     data = sorted(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dagc.graph import Graph
+from dagc.kernel_resources import ASSUMED, Resources
 from dagc.rational.access import NotUnderstood
 from dagc.rational.fit import Fitted
 from dagc.rational.hardware import Hardware
@@ -24,21 +25,25 @@ MODELS = ("volume", "rational")
 
 
 def whole_model(
-    graph: Graph, unit: Unit, method: str, fits: Mapping[str, Fitted] | None = None, shared: int = 0
+    graph: Graph,
+    unit: Unit,
+    method: str,
+    fits: Mapping[str, Fitted] | None = None,
+    taken: Resources = ASSUMED,
 ) -> RationalProgram:
-    """A launch's time in cycles, in sizes, block, registers and the GPU. `fits`: counts for `rational`; `shared`: bytes
-    of shared memory of a block.
+    """A launch's time in cycles, in sizes, block, registers and the GPU. `fits`: counts for `rational`; `taken`: what
+    the compiled kernel takes, of which registers stay open.
 
     Raises NotUnderstood where counts are to be read from a kernel's text that cannot be read.
     """
     op = op_of(graph, unit)
     if method == "volume":
-        return volume_program(graph.program, op, shared=shared)
+        return volume_program(graph.program, op, taken=taken)
     if fits:
         from dagc.rational.counted import counted_program
 
-        return counted_program(graph.program, op, fits, _barriers(graph, unit), shared=shared)
-    return op_program(graph.program, op, shared=shared)
+        return counted_program(graph.program, op, fits, _barriers(graph, unit), shared=taken.shared)
+    return op_program(graph.program, op, taken=taken)
 
 
 def _barriers(graph: Graph, unit: Unit) -> int:
@@ -54,14 +59,13 @@ def ranking_model(
     unit: Unit,
     method: str,
     hardware: Hardware,
-    registers: int,
-    shared: int = 0,
+    taken: Resources,
     calibration: Mapping[str, float] | None = None,
     fits: Mapping[str, Fitted] | None = None,
 ) -> RationalProgram:
     """`whole_model` with the GPU put in: what is left is sizes and the block. `calibration` overrules constants."""
-    whole = whole_model(graph, unit, method, fits, shared)
-    values: dict[str, int | float] = {"registers": registers}
+    whole = whole_model(graph, unit, method, fits, taken)
+    values: dict[str, int | float] = {"registers": taken.registers}
     values |= machine_values(hardware) if method == "rational" else hardware.parameters() | calibration_of(hardware)
     values |= dict(calibration or {})
     wanted = {p.name for p in whole.parameters}

@@ -10,12 +10,15 @@ import pytest
 import sympy as sp
 
 from benchmarks.tune.counters_csv import read_counters
-from dagc import api
+from benchmarks.tune.instructions import of_warps
+from dagc import api, api_tune_cells
+from dagc.api_tune_build import resources_of
 from dagc.rational.access import accesses_of, symbol
 from dagc.rational.evaluate import evaluate_all
 from dagc.rational.hardware import load_hardware
 from dagc.rational.model_input import read_accesses
 from dagc.rational.volume import calibration_of, volume_program
+from dagc.toolchain import find_nvcc
 from dagc.tune.legal import op_of, units
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +73,19 @@ def test_loads_for_each_store_as_the_gpu_counted_them(counted, name):
     counts = max((one.counts for one in counted[program, op]), key=lambda counts: counts["load_requests"])
     found = counts["load_requests"] / counts["store_requests"]
     assert found == pytest.approx(times[False] / times[True], rel=0.02)
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("program", ["gemm", "corr"])
+def test_instructions_of_a_warp_as_the_gpu_counted_them(counted, program, tmp_path):
+    """As nvcc compiles them for the architecture that was counted; the text alone has 0.15 to 1.06 of them."""
+    made = api_tune_cells.plan(ROOT / "samples" / "polybench" / f"{program}.dag", target="cuda", arch="sm_90")
+    taken = resources_of(made, tmp_path)
+    for unit in made.units:
+        ratios = of_warps(made.graph, unit.op, taken[unit.op], counted[program, unit.op])
+        assert ratios.min() > 0.6, unit.op
+        assert ratios.max() < 1.2, unit.op
 
 
 def gramschm(size: int, block: int) -> dict[str, float]:

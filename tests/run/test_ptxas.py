@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc.run.ptxas import Resources, kernel_resources, read_resources
+from dagc.kernel_resources import Resources
+from dagc.run.ptxas import kernel_resources, read_resources
 from dagc.toolchain import find_nvcc
 
 SAID = """ptxas info    : 0 bytes gmem
@@ -45,5 +46,10 @@ def test_kernels_are_asked_without_a_gpu(tmp_path: Path) -> None:
     assert found["plain"].shared == 0
     assert found["tiled"].shared == 4000
     assert 0 < found["plain"].registers < 64
+    counts = {name: taken.instructions for name, taken in found.items()}
+    assert counts["plain"] is not None
+    assert counts["tiled"] is not None
+    assert 2 <= counts["plain"].once < counts["tiled"].once < 64
+    assert counts["plain"].loops == ()
     source.write_text("nonsense")
     assert kernel_resources(source, "sm_80") == {}

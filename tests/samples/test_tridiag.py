@@ -152,7 +152,7 @@ def test_benchmark_loads_together_what_fits(bench: ModuleType) -> None:
 def test_benchmark_measures_again_what_is_near_the_best_of_its_size(bench: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     lines = ["f32,100,4,1,10.0", "f32,100,8,1,11.4", "f32,100,16,1,11.6", "f32,200,4,1,20.0", "f64,100,4,1,5.0"]
-    text = [f"{line},8.0,10.0,25,{wrong}" for line, wrong in zip([*lines, "f32,100,64,1,1.0"], [True] * 5 + [False])]
+    text = [*(f"{line},8.0,10.0,25,True" for line in lines), "f32,100,64,1,1.0,1.0,1.0,25,False"]
     file.write_text("\n".join([",".join(bench.COLUMNS), *text]) + "\n", encoding="utf-8")
     near = {("f32", 100, 4, 1), ("f32", 100, 8, 1), ("f32", 200, 4, 1), ("f64", 100, 4, 1)}
     assert bench.near_best(file) == {bench.Cell(*cell) for cell in near}

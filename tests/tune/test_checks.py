@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dagc import api, api_tune
-from dagc.api_tune import TuneOptions, Tuning
+from dagc.api_tune import TuneOptions
+from dagc.api_tune_found import Tuning
 from dagc.cli import main
 from dagc.errors import DagcError
 from dagc.tune.records import load_tuned

@@ -170,6 +170,7 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
 
 def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:
     """48 KiB a block: four of an H200's 228 KiB, as CUDA's occupancy calculator says, however small the block is."""
+    from dagc.kernel_resources import Resources
     from dagc.rational.evaluate import evaluate_all
     from dagc.rational.volume import calibration_of, volume_program
 
@@ -177,8 +178,7 @@ def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:
     (unit,) = units(graph, ["gemm"])
     values = H200.parameters() | calibration_of(H200)
     values |= {"ni": 512, "nj": 512, "nk": 512, "blockDim_x": 32, "blockDim_y": 2, "registers": 32, "log2_threads": 6.0}
-    resident = [
-        int(evaluate_all(volume_program(graph.program, op_of(graph, unit), shared=shared), values)["resident"])
-        for shared in (0, 1024, 48 << 10)
-    ]
+    taken = [Resources(shared=shared) for shared in (0, 1024, 48 << 10)]
+    programs = [volume_program(graph.program, op_of(graph, unit), taken=one) for one in taken]
+    resident = [int(evaluate_all(program, values)["resident"]) for program in programs]
     assert resident == [32, 32, 4]

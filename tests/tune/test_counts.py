@@ -93,7 +93,7 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     (chooser,) = choosers_of(graph, tuned)
     legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     hardware = load_hardware("h200")
-    fresh = unit_chooser(graph, unit, legal, hardware, method="rational", fits=fits, registers=32)
+    fresh = unit_chooser(graph, unit, legal, hardware, method="rational", fits=fits)
     assert chooser.times({"ni": 700, "nj": 900}) == fresh.times({"ni": 700, "nj": 900})
 
 
