@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dagc.errors import RunFailed
+from dagc.signals import named, of_code
 
 MOST_DEATHS_BEFORE_A_CELL = 2
 
@@ -72,6 +73,7 @@ def run_cells(
         with tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder:
             job, errors = Path(folder) / "job.json", Path(folder) / "errors"
             job.write_text(json.dumps(text))
+            code = 0
             for event in _events([*profiler, sys.executable, "-m", worker, str(job)], errors, patience):
                 if "begin" in event:
                     begun = event["begin"]
@@ -83,9 +85,11 @@ def run_cells(
                     )
                 elif "done" in event:
                     ended = True  # what runs the process (a profiler) may still have to write
+                elif "code" in event:
+                    code = event["code"]
             if ended:
                 return
-            reason = _last_line(errors)
+            reason = _reason(errors, code)
         if begun is not None:
             done.add(begun)
             yield CellDone(begun, failure=f"run failed: {reason.removeprefix('dagc: ')}")
@@ -96,7 +100,8 @@ def run_cells(
 
 
 def _events(command: Sequence[str], errors: Path, patience: float) -> Iterator[dict[str, Any]]:
-    """The worker's events, until it ends. It is killed when it says nothing for `patience` seconds."""
+    """The worker's events, until it ends, and the code with which it does. It is killed when it says nothing for
+    `patience` seconds."""
     import threading
 
     with errors.open("w") as log:
@@ -114,7 +119,7 @@ def _events(command: Sequence[str], errors: Path, patience: float) -> Iterator[d
                     break
                 if line.startswith("{"):
                     yield json.loads(line)
-            worker.wait()
+            yield {"code": worker.wait()}
         finally:
             hung.cancel()
             if worker.poll() is None:
@@ -130,7 +135,13 @@ def _kill(worker: subprocess.Popen[str], log: Any, patience: float) -> None:
     worker.kill()
 
 
-def _last_line(errors: Path) -> str:
+def _reason(errors: Path, code: int) -> str:
+    """Why the process ended: what dagc said, the signal, or the last line of what it wrote."""
     lines = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
     said = [line for line in lines if line.startswith(("dagc:", "hang:"))]
-    return (said or lines or ["the process ended without a word"])[-1]
+    if said:
+        return said[-1]
+    number = of_code(code)
+    if number is not None:
+        return f"ended by {named(number)}"
+    return lines[-1] if lines else f"ended with exit code {code}, without a word"
