@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.api_tune_build import assumed, resources_of
 from dagc.api_tune_cells import DEFAULT_FLUSH, Plan, Prepared, plan, prepare, unbuilt
-from dagc.api_tune_checks import choosable, unchecked
+from dagc.api_tune_checks import choosable, doubtful, unchecked
 from dagc.api_tune_choosers import Known, chooser_with, final_choosers
 from dagc.api_tune_fixed import FACT, fixed_of
 from dagc.api_tune_found import Found, Tuning, grade, line_of, methods, whole_scalars
@@ -185,6 +185,7 @@ def _measured(
             keep(records, known, final, bool(found.cells))
     lines = tuple(line_of(ready, u, p, final[u.op], found.cells) for u in made.units for p in made.points)
     notes = [*ready.notes, *notes, *(f"{c.op}: {c.note}" for c in final.values() if c.note), *learned]
+    notes += doubtful(made, found.cells)
     measured = len(found.cells)
     return Tuning(
         lines, grade(made, measured, known.counted, known.asked), methods(known.asked), measured,

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from dagc.api_tune_cells import Plan
     from dagc.tune.types import Cell, Point, Settings
 
+OTHER = ", expected "  # in what is said of results that differ (templates/runtime/dagc/array.hpp)
+
 
 def unchecked(
     made: Plan, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
@@ -47,3 +49,22 @@ def choosable(
             out[unit.op] = (unit.default,)
             notes.append(f"{unit.op}: no setting is right, the default stays")
     return out, notes
+
+
+def doubtful(made: Plan, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
+    """Notes of sizes at which all others (two or more) gave other results than the default: at sizes other than that of
+    the checks it is what they are compared with, and may be wrong itself."""
+    from dagc.tune.types import settings_text
+
+    notes = []
+    for unit in made.units:
+        for point in made.points:
+            here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, point)}
+            others = [c for s, c in here.items() if s != unit.default]
+            kept = here.get(unit.default)
+            if kept is not None and kept.times and len(others) > 1 and all(OTHER in c.failure for c in others):
+                notes.append(
+                    f"{unit.op} at {point.text}: all others give other results than the default,"
+                    f" {settings_text(unit.default)}, which may be what is wrong: see with --check-at '{point.text}'"
+                )
+    return notes

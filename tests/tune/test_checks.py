@@ -60,6 +60,12 @@ def test_a_default_that_is_wrong_hinders_no_other(tmp_path: Path) -> None:
     )
 
 
+def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tmp_path: Path) -> None:
+    done = tuned(tmp_path, "tune bx in {32, 64, 128}", WRONG.format("bx == 32 && n > 200"), method="exhaustive")
+    assert len(done.failures) == 2
+    assert [note for note in done.notes if "may be what is wrong" in note and "--check-at 'N=300'" in note]
+
+
 def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: Path) -> None:
     program = write_fill(tmp_path, "tune bx in {32, 64}", WRONG.format("bx == 32"))
     text = program.read_text().replace(
