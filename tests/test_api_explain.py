@@ -80,6 +80,7 @@ def test_more_pairs_than_make_sense(recorded: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+@pytest.mark.usefixtures("unoptimised")
 def test_on_real_ranks(tmp_path: Path) -> None:
     """Every edit is timed in pairs, everything is kept, and what others read from the file stays as it was."""
     file = tmp_path / "spmv.db"

@@ -13,7 +13,11 @@ from dagc.errors import BuildFailed, DagcError, RunFailed, WrongResult
 from dagc.records import load
 from tests.run.conftest import can_run
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")]
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI"),
+    pytest.mark.usefixtures("unoptimised"),
+]
 
 # In mode `late` rank 1 dies where `other` was done before `twice`, which is so in half of all orders.
 PROGRAM = '''
