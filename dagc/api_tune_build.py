@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dagc.api_tune_cells import Plan
     from dagc.compiled import Compiled
     from dagc.errors import BuildFailed
+    from dagc.launching import OpenTunable
     from dagc.tune.types import Unit
 
 
@@ -27,15 +28,18 @@ def build(made: Plan, folder: Path) -> Path:
 def _emitted(made: Plan, directory: Path) -> Compiled:
     from dagc.space import Space
 
-    opened = tuple(t for u in made.units for t in u.tunables)
     return api.compile_traversal(
-        made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=opened
+        made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=_open(made)
     )
+
+
+def _open(made: Plan) -> tuple[OpenTunable, ...]:
+    return tuple(t for u in made.units for t in u.tunables)
 
 
 def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
     """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
-    and the instructions of the first.
+    and the instructions of that with the defaults, or of the first.
 
     An op is left out where there is no nvcc, or it does not say.
     """
@@ -46,10 +50,21 @@ def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
     found = kernel_resources(directory / "kernels.cu", made.chosen.arch)
     out = {}
     for unit in made.units:
-        own = [r for name, r in found.items() if name == unit.kernel or name.startswith(f"{unit.kernel}_")]
+        own = [found[name] for name in _functions_of(made, unit) if name in found]
         if own:
             out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own), own[0].instructions)
     return out
+
+
+def _functions_of(made: Plan, unit: Unit) -> list[str]:
+    """Names of the functions that the unit's kernel is compiled to, that with the defaults first."""
+    from dagc.emit.kernels import Functions
+    from dagc.tune.legal import op_of
+
+    functions = Functions(made.graph, made.chosen.target, _open(made))
+    op = op_of(made.graph, unit)
+    settled = sorted(functions.settled(op), key=lambda one: one.tunables != op.tunables)
+    return [functions.name(one) for one in settled]
 
 
 def assumed(made: Plan, resources: Mapping[str, Resources]) -> list[str]:

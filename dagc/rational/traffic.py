@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from dagc.kernel_resources import Instructions
-from dagc.rational.access import Access, Accesses, Work, symbol
+from dagc.rational.access import Access, Accesses, Loop, Work, symbol
 from dagc.rational.geometry import WARP, Geometry, ceil_div, int_div
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
@@ -252,7 +252,8 @@ class Traffic:
         """Of a warp: as nvcc compiled them, else the loads, stores and operations of the text.
 
         nvcc's output says how many there are for each that goes to memory; the text, how often these run. A loop that
-        nvcc unrolled to the end counts as the one around it; in one that goes to no memory the text's operations count.
+        nvcc unrolled to the end counts as the one around it; in one that it left and that goes to no memory the text's
+        operations count.
         """
         if counted is None:
             return sum((p.times for p in self.placed), self._operations(self.accesses.work))
@@ -262,7 +263,13 @@ class Traffic:
             if depth:
                 total = total + p.times * counted.loops[depth - 1]
         loaded = {p.access.loops[:n] for p in self.placed for n in range(len(p.access.loops) + 1)}
-        return total + self._operations([w for w in self.accesses.work if w.loops not in loaded])
+        left = [w for w in self.accesses.work if w.loops and w.loops not in loaded]
+        return total + self._operations([w for w in left if not self._is_unrolled(w.loops, len(counted.loops))])
+
+    def _is_unrolled(self, loops: Sequence[Loop], depth: int) -> bool:
+        """Did nvcc unroll the innermost of these loops, where what it made is `depth` loops deep? It does so where it
+        knows the number of iterations, and begins inside."""
+        return len(loops) > depth and bool(loops[-1].trips.subs(self.sizes).is_Integer)
 
     def _operations(self, work: Sequence[Work]) -> sp.Expr:
         total: sp.Expr = sp.Float(0)

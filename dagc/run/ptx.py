@@ -2,7 +2,8 @@
 
 A loop is what lies between a label and the last branch back to it. Loops that finish what an unrolled one leaves over
 are left out: they run a few times at most. nvcc marks them `.pragma "nounroll"`, as it does loops that the program's
-text wants so; where all loops of a depth are marked, they are the program's.
+text wants so; where all loops of a depth are marked, they are the program's. A call is one instruction, whatever the
+function does: nvcc inlines nearly all.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from dataclasses import dataclass
 
 from dagc.kernel_resources import Instructions
 
-_ENTRY = re.compile(r"(?:\.visible\s+|\.weak\s+)?\.entry\s+(\w+)")
-_LABEL = re.compile(r"(\$\w+):")
-_BRANCH = re.compile(r"(?:@!?%\w+\s+)?bra(?:\.uni)?\s+(\$\w+)")
+# Comments, and the lines that name places in the source, which no semicolon ends.
+_ASIDE = re.compile(r"/\*.*?\*/|//[^\n]*|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_LABEL = re.compile(r"([\w$%]+)\s*:(?!:)\s*")
+_PREDICATE = r"(?:@!?[\w%]+\s+)?"
+_BRANCH = re.compile(rf"{_PREDICATE}bra(?:\.uni)?\s+([\w$%]+)")
 # To global memory, or to memory that the compiler cannot tell; not to parameters, constants, shared and local memory.
-_REQUEST = re.compile(r"(?:@!?%\w+\s+)?(?:ld|ldu|st|atom|red)\.(?!(?:\w+\.)*(?:param|const|shared|local)\b)")
+_REQUEST = re.compile(rf"{_PREDICATE}(?:ld|ldu|st|atom|red)\.(?!(?:\w+\.)*(?:param|const|shared|local)\b)")
+_COPY = re.compile(rf"{_PREDICATE}cp\.async\.c[ag]\.")  # from global memory to shared memory
 _MARK = '.pragma "nounroll"'
 
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """Lines `first` to `last` of a function's body."""
+    """Statements `first` to `last` of a function's body."""
 
     first: int
     last: int
@@ -38,41 +43,69 @@ def read_instructions(text: str) -> dict[str, Instructions]:
 
 
 def _functions(text: str) -> Iterable[tuple[str, list[str]]]:
-    name, depth = "", 0
+    """(name, statements) of each kernel. A label is a statement of its own and ends with a colon.
+
+    The text of `asm` may have braces, several statements and labels on a line.
+    """
+    name, depth, operand = "", 0, False
+    words = ""
     body: list[str] = []
-    for whole in text.splitlines():
-        line = whole.split("//")[0].strip()
-        if depth == 0 and (found := _ENTRY.match(line)):
-            name, body = found.group(1), []
-        if depth > 0 and line not in "{}":
-            body.append(line)
-        depth += line.count("{") - line.count("}") if line in ("{", "}") else 0
-        if name and depth == 0 and line == "}":
-            yield name, body
-            name = ""
+    for part in re.split(r"([{};])", _ASIDE.sub(" ", text)):
+        if operand or part not in ("{", "}", ";"):
+            words += part
+            operand = operand and part != "}"
+        elif part == "{" and depth > 0 and (words := _after_labels(words, body)):
+            words += part  # a vector of registers, not a scope
+            operand = True
+        elif part == "{":
+            if depth == 0:
+                found = _ENTRY.search(words)
+                name, body = found.group(1) if found else "", []
+            words, depth = "", depth + 1
+        elif part == ";":
+            if statement := _after_labels(words, body):
+                body.append(statement)
+            words = ""
+        else:
+            _after_labels(words, body)
+            words, depth = "", depth - 1
+            if depth == 0 and name:
+                yield name, body
+                name = ""
+
+
+def _after_labels(words: str, body: list[str]) -> str:
+    """What follows the labels at the begin of `words`, in one line; the labels go into the body."""
+    words = " ".join(words.split())
+    while found := _LABEL.match(words):
+        body.append(f"{found.group(1)}:")
+        words = words[found.end() :]
+    return words
 
 
 def _loops(body: list[str]) -> list[_Loop]:
-    labels = {found.group(1): i for i, line in enumerate(body) if (found := _LABEL.match(line))}
+    labels: dict[str, int] = {}  # those above: a label of `asm` may stand in several scopes
     last: dict[int, int] = {}
-    for i, line in enumerate(body):
-        found = _BRANCH.match(line)
-        if found and labels.get(found.group(1), i + 1) <= i:
+    for i, statement in enumerate(body):
+        if statement.endswith(":"):
+            labels[statement[:-1]] = i
+        elif (found := _BRANCH.match(statement)) and found.group(1) in labels:
             last[labels[found.group(1)]] = i
     return [_Loop(first, end) for first, end in sorted(last.items())]
 
 
 def _counted(body: list[str]) -> Instructions:
     loops = _loops(body)
-    once, _ = _own(body, _Loop(-1, len(body)), loops)
+    once, _ = _own(body, _Loop(0, len(body) - 1), loops)
     depths: dict[int, list[_Loop]] = {}
     for loop in loops:
         depths.setdefault(sum(x.holds(loop) for x in loops), []).append(loop)
     ratios = []
     for _, found in sorted(depths.items()):
         main = [x for x in found if not _is_marked(body, x)] or found
-        instructions, requests = (sum(counts) for counts in zip(*(_own(body, x, loops) for x in main), strict=True))
-        ratios.append(instructions / requests if requests else 1.0)
+        loading = [own for x in main if (own := _own(body, x, loops))[1]]  # what the others do, the text has to say
+        instructions, requests = (sum(own[i] for own in loading) for i in (0, 1))
+        ratios.append(instructions / requests if loading else 1.0)
     return Instructions(once, tuple(ratios))
 
 
@@ -80,15 +113,15 @@ def _own(body: list[str], loop: _Loop, loops: list[_Loop]) -> tuple[int, int]:
     """(instructions, those that go to memory) of a loop, without the loops in it."""
     inner = [x for x in loops if loop.holds(x)]
     own = [
-        line
-        for i, line in enumerate(body)
-        if loop.first <= i <= loop.last and not any(x.first <= i <= x.last for x in inner) and _is_instruction(line)
+        body[i]
+        for i in range(loop.first, loop.last + 1)
+        if not any(x.first <= i <= x.last for x in inner) and _is_instruction(body[i])
     ]
-    return len(own), sum(bool(_REQUEST.match(line)) for line in own)
+    return len(own), sum(bool(_REQUEST.match(line) or _COPY.match(line)) for line in own)
 
 
-def _is_instruction(line: str) -> bool:
-    return bool(line) and not line.startswith(".") and not _LABEL.match(line)
+def _is_instruction(statement: str) -> bool:
+    return not statement.startswith(".") and not statement.endswith(":")
 
 
 def _is_marked(body: list[str], loop: _Loop) -> bool:

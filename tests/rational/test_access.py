@@ -13,6 +13,7 @@ from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.instructions import of_warps
 from dagc import api, api_tune_cells
 from dagc.api_tune_build import resources_of
+from dagc.kernel_resources import Instructions, Resources
 from dagc.rational.access import accesses_of, symbol
 from dagc.rational.evaluate import evaluate_all
 from dagc.rational.hardware import load_hardware
@@ -114,3 +115,44 @@ def test_a_loop_whose_number_of_iterations_is_unknown():
     found = accesses_of(body, {"a": 4, "b": 4}, {"n": symbol("n")})
     assert [(a.array, a.store, len(a.loops)) for a in found.accesses] == [("b", False, 1), ("a", True, 1)]
     assert any("while" in note for note in found.notes)
+
+
+TILES = '''program tiles
+param N : i64 = 256
+setup "tiles.py" init(N)
+scalar n : i32
+array x : f32[n, n] in
+array y : f32[n, n] out
+kernel tile(y: out f32[n, n], x: in f32[n, n], n: i32) {
+  tune bx in {16, 8}
+  gpu {
+    launch grid(ceil(n / bx), ceil(n / bx)) block(bx, bx)
+    cuda """
+      __shared__ float a[16][16];
+      int i = blockIdx.y * bx + threadIdx.y, j = blockIdx.x * bx + threadIdx.x;
+      float s = 0;
+      for (int t = 0; t < n / 16; ++t) {
+        a[threadIdx.y][threadIdx.x] = x[i * n + t * 16 + threadIdx.x];
+        for (int k = 0; k < BOUND; ++k) s += a[threadIdx.y][k] * s;
+      }
+      y[i * n + j] = s;
+    """
+  }
+}
+dag { tile : gpu tile(y, x, n) }
+'''
+
+
+@pytest.mark.parametrize(("bound", "more"), [("16", 0), ("n", 16 * 2 * 256)])
+def test_what_nvcc_unrolled_counts_once(tmp_path, bound, more):
+    """An inner loop over shared memory of known length is part of the loop around it in nvcc's output; one of a length
+    that is known at run time is a loop there too, and has the text's two operations in each of its iterations."""
+    (tmp_path / "tiles.dag").write_text(TILES.replace("BOUND", bound))
+    graph = api.load_graph(tmp_path / "tiles.dag")
+    (unit,) = units(graph)
+    taken = Resources(32, 1024, Instructions(40, (20.0,)))
+    program, gpu = volume_program(graph.program, op_of(graph, unit), taken=taken), load_hardware("h200")
+    values = {**gpu.parameters(), **calibration_of(gpu), "n": 256, "registers": 32, "log2_threads": 8.0}
+    values |= {"blockDim_x": 16, "blockDim_y": 16}
+    found = evaluate_all(program, {p.name: values.get(p.name, 0) for p in program.parameters})
+    assert float(found["instructions"]) == 40 + 16 * 20 + more

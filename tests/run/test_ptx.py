@@ -85,3 +85,48 @@ def test_kept_as_json() -> None:
 
 def test_no_kernels() -> None:
     assert read_instructions("") == {}
+
+
+# As nvcc 13 writes `asm volatile("{ .reg .pred p;\n setp...; selp...;\n}")`, a loop in `asm`, twice, and vectors.
+ASM = """
+.visible .entry vectors(.param .u64 vectors_param_0)
+.maxntid 256, 1, 1
+{
+	.loc 1 5 3
+	// begin inline asm
+	{ .reg .pred p;
+	setp.lt.s32 p, %r1, 5; selp.s32 %r2, 1, 2, p;
+}
+	// end inline asm
+	{ .reg .pred p;
+LOOP: sub.s32 %r3, %r3, 1; setp.gt.s32 p, %r3, 0; @p bra LOOP;
+}
+	{ .reg .pred p;
+LOOP: sub.s32 %r4, %r4, 1; /* bra LOOP; */
+setp.gt.s32 p, %r4, 0; @p bra LOOP;
+}
+$L__BB0_2:
+	ld.global.v4.f32 	{%f1, %f2, %f3, %f4}, [%rd1];
+	cp.async.ca.shared.global 	[%r5], [%rd2], 16;
+	call.uni (retval0),
+	other,
+	(
+	param0
+	);
+	@%p1 bra 	$L__BB0_2;
+	ret;
+}
+.global .align 1 .b8 text[3] = {37, 100, 0};
+.visible .entry behind()
+{
+	ret;
+}
+"""
+
+
+def test_text_of_asm_and_vectors_are_no_ends_of_a_kernel() -> None:
+    found = read_instructions(ASM)
+    assert list(found) == ["vectors", "behind"]
+    assert found["behind"] == Instructions(1)
+    assert found["vectors"].once == 2 + 1, "setp, selp, ret"
+    assert found["vectors"].loops == (4 / 2,), "of loops that go to memory"

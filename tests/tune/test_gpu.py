@@ -8,8 +8,10 @@ import pytest
 
 from dagc import api, api_tune, api_tune_cells, api_tune_gpu
 from dagc.api_tune import TuneOptions
+from dagc.api_tune_build import resources_of
 from dagc.devices import GPU
 from dagc.rational.hardware import DESCRIPTORS
+from dagc.toolchain import find_nvcc
 from dagc.tune.records import load_tuned
 from tests.tune.programs import write_fill
 
@@ -56,3 +58,26 @@ def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: 
         "fill: 32 registers a thread are assumed, and instructions counted in the text, since nvcc" in note
         for note in done.notes
     )
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+def test_resources_are_of_the_kernel_and_of_no_other_whose_name_begins_alike(tmp_path: Path) -> None:
+    """`fill_b` holds 512 bytes of shared memory, the largest `fill` 256; what is issued is that of its default."""
+    program = write_fill(
+        tmp_path, "tune bx in {32, 64}\n  tune piece in {64, 8}",
+        "__shared__ float s[piece]; s[i % piece] = i; __syncthreads();"
+        " for (int k = 0; k < piece; ++k) if (i < n) y[i] = s[(i + k) % piece];",
+    )  # fmt: skip
+    text = program.read_text()
+    other = text[text.index("kernel fill(") : text.index("dag {")].replace("kernel fill(", "kernel fill_b(")
+    other = other.replace("piece in {64, 8}", "piece in {128}")
+    text = text.replace("dag {", f"{other}array z : f32[n] out\ndag {{ b : gpu fill_b(z, n);")
+    program.write_text(text)
+    made = api_tune_cells.plan(program, target="cuda", arch="sm_90")
+    taken = resources_of(made, tmp_path / "r")
+    assert {op: found.shared for op, found in taken.items()} == {"fill": 256, "b": 512}
+    only = resources_of(
+        api_tune_cells.plan(program, target="cuda", arch="sm_90", defines={"fill.piece": "64"}), tmp_path
+    )
+    assert only["fill"].instructions == taken["fill"].instructions
