@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dagc.api_tune_cells import Plan
     from dagc.tune.types import Cell, Point, Settings
 
-OTHER = ", expected "  # in what is said of results that differ (templates/runtime/dagc/array.hpp)
+OTHER = "largest difference "  # in what is said of results that differ (templates/runtime/dagc)
 
 
 def unchecked(
