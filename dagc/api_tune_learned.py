@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from dagc.api_tune_found import Line, Tuning
@@ -44,7 +44,7 @@ def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
     sizes, times = merged(found.data, found.times)
     fewest = 1 if method == "exhaustive" else FEWEST
     if len(sizes) < fewest:
-        notes.append(f"no chooser yet: {len(sizes)} sizes are measured in full, {fewest} are needed; use --resume")
+        notes.append(f"no chooser yet: measured in full: {counted(len(sizes), 'size')} of {fewest}; use --resume")
         return Learned(method, None, (), "", tuple(notes))
     tolerance = tolerance_of(found.intervals)
     labels = observed_labels(times) if method == "exhaustive" else corrected_labels(sizes, times, tolerance)

@@ -88,6 +88,7 @@ def run_tune(args: argparse.Namespace) -> int:
             end="",
         )
         return 0
+    _alone()
     options = api_tune.TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,
         budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch, defines=given(args),
@@ -104,6 +105,21 @@ def run_tune(args: argparse.Namespace) -> int:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     print(table(done), end="")
     return 0
+
+
+def _alone() -> None:
+    """Raises UsageError where the command is one of several ranks: they would all write one file."""
+    from dagc.errors import UsageError
+    from dagc.run.mpi_env import joined
+    from dagc.run.place import refuse
+
+    place = joined()
+    if place is not None and place[1] > 1:
+        refuse(
+            UsageError(
+                f"`dagc tune` measures on one rank, but was started as one of {place[1]}", "start it without mpiexec"
+            )
+        )
 
 
 def _progress(done: int, total: int, what: str) -> None:

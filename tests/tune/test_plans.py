@@ -260,7 +260,7 @@ def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path
     options = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, budget=5)
     part = api_tune.tune(faulty, tmp_path / "t.db", options)
     assert part.cells == 5
-    assert any("no chooser yet: 1 sizes are measured in full" in note for note in part.notes)
+    assert any("no chooser yet: measured in full: 1 size of 3" in note for note in part.notes)
     with pytest.raises(UsageError, match="tuning did not end"):
         api.compile(faulty, tmp_path / "out", target="host", launch=str(tmp_path / "t.db"))
     rest = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, resume=True)

@@ -104,6 +104,22 @@ def test_without_measurement(tmp_path: Path) -> None:
     assert line.why == "loads"
 
 
+def test_one_of_several_ranks_does_not_tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would all write one file. The first says so, the others are silent."""
+    command = ["tune", str(SYRK), "--target", "host", "-o", str(tmp_path / "t.db")]
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert main(command) == 2
+    assert "one of 2" in capsys.readouterr().err
+    monkeypatch.setenv("PMI_RANK", "1")
+    with pytest.raises(SystemExit, match="0"):
+        main(command)
+    assert capsys.readouterr().err == ""
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_tuned_file_of_another_text(tmp_path: Path) -> None:
     tuned = tmp_path / "t.db"
     api_tune.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
