@@ -82,6 +82,7 @@ def tune(
     from dagc.api_tune_plans import tune_program
     from dagc.api_tune_programs import wants_programs
     from dagc.tune.models import MODELS
+    from dagc.tune.records import is_fresh
 
     if wants_programs(path, options):
         return tune_program(path, output, options, progress)
@@ -91,6 +92,8 @@ def tune(
         path, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at, defines=options.defines,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed,
     )  # fmt: skip
+    if output is not None:
+        is_fresh(Path(output), options.resume)  # before anything is compiled or measured for it
     runs = _can_run(made)
     hardware, notes = hardware_at_hand(made, options.gpu)
     top = options.top if runs else 0
@@ -177,6 +180,7 @@ def _measured(
         if records is not None:
             if options.resume:
                 found.cells, found.checks = resumed(records, made, flush)
+                found.failures += _failures_before(found, made)
             records.set_fact(FACT, fixed_of(made.program))
         _run(ready, wanted, found, Timing(seconds=options.cell, flush=flush), options.seconds, records, progress)
         fit, notes = choosable(made, found.checks, found.cells)
@@ -191,6 +195,18 @@ def _measured(
         lines, grade(made, measured, known.counted, known.asked), methods(known.asked), measured,
         tuple(found.failures), tuple(notes), Path(output) if output is not None else None, found.seconds, found.busy,
     )  # fmt: skip
+
+
+def _failures_before(found: Found, made: Plan) -> list[str]:
+    """What failed at one size in an earlier run and is not measured again. (What failed the check is checked again.)"""
+    from dagc.tune.types import settings_text
+
+    ops = {u.op for u in made.units}
+    return [
+        f"{op} {settings_text(settings)} at {point.text or 'as given'}: {cell.failure} (in an earlier run)"
+        for (op, point, settings), cell in found.cells.items()
+        if cell.failure and op in ops
+    ]
 
 
 def _run(
@@ -220,7 +236,7 @@ def _run(
         what = f"{result.op} {settings_text(result.settings)}"
         found.busy += result.took
         if result.failure:
-            where = "" if isinstance(result, Checked) else f" at {result.point.text}"
+            where = "" if isinstance(result, Checked) else f" at {result.point.text or 'as given'}"
             found.failures.append(f"{what}{where}: {result.failure}")
         if isinstance(result, Checked):
             what = f"{what} checked"

@@ -72,18 +72,18 @@ def _measured(
 ) -> Iterator[Cell | Checked]:
     """One process does all as long as every setting is right: it takes a second to start. With the first that is wrong
     it is ended, the rest is checked, and another one times what was right."""
-    passed: set[tuple[str, Settings]] = set()
+    tried: list[Checked] = []
     with closing(_time(ready, wanted, set(), timing, base, later, check)) as all_:
         for result in all_:
             if isinstance(result, Checked) and result.settings in check.get(result.op, ()):
+                tried.append(result)
                 if result.failure:
                     break
-                passed.add((result.op, result.settings))
             yield result
         else:
             return
     wrong: set[tuple[str, Settings]] = set()
-    for found in _check(ready, check, timing, base, passed):
+    for found in _check(ready, check, timing, base, tried):
         if found.failure:
             wrong.add((found.op, found.settings))
         yield found
@@ -121,14 +121,18 @@ def _check(
     check: Mapping[str, Sequence[Settings]],
     timing: Timing,
     base: dict[str, Settings],
-    passed: Set[tuple[str, Settings]],
+    tried: Sequence[Checked],
 ) -> Iterator[Checked]:
-    """Settings of one op at a time, the others at `base`, but for those that `passed`. Where that is wrong itself, a
-    setting that is right takes its place, and ops of which no setting was right beside it are checked again."""
-    right = {op: next(s for s in settings if (op, s) in passed) for op, settings in check.items()
-             if any((op, s) in passed for s in settings)}  # fmt: skip
-    failed: list[Checked] = []
-    left = {op: [s for s in settings if (op, s) not in passed] for op, settings in check.items()}
+    """Settings of one op at a time, the others at `base`, but for those that were `tried` so; of these, what failed is
+    told here. Where `base` is wrong itself, a setting that is right takes its place, and ops of which no setting was
+    right beside it are checked again."""
+    right: dict[str, Settings] = {}
+    for result in tried:
+        if not result.failure:
+            right.setdefault(result.op, result.settings)
+    failed = [result for result in tried if result.failure]
+    known = {(result.op, result.settings) for result in tried}
+    left = {op: [s for s in settings if (op, s) not in known] for op, settings in check.items()}
     for result in _checked(ready, left, timing, base):
         if result.failure:
             failed.append(result)

@@ -135,10 +135,18 @@ def load_tuned(path: str | Path) -> Tuned:
         connection.close()
 
 
-def _connection(path: Path, program: Program, machine: Machine, resume: bool, other: bool) -> sqlite3.Connection:
+def is_fresh(path: Path, resume: bool) -> bool:
+    """Is there nothing at `path` yet? Raises UsageError where it cannot be a tuned file, or is one without `resume`."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", "name a file with -o")
     fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
     if not fresh and not resume:
         raise UsageError(f"{path} exists", "add to it with --resume, or choose another name with -o")
+    return fresh
+
+
+def _connection(path: Path, program: Program, machine: Machine, resume: bool, other: bool) -> sqlite3.Connection:
+    fresh = is_fresh(path, resume)
     connection = connect_as(path, "rwc" if fresh else "rw")
     try:
         if fresh:

@@ -36,16 +36,14 @@ def test_no_chooser_answers_with_a_setting_that_is_wrong(tmp_path: Path) -> None
 
 
 def test_a_setting_that_is_wrong_at_one_size_is_chosen_at_none(tmp_path: Path) -> None:
-    done = tuned(
-        tmp_path,
-        "tune bx in {32, 64, 128}",
-        WRONG.format("bx == 64 && n > 200"),
-        method="knn",
-        sizes="N=100,150,160,300",
-    )
+    tune, body = "tune bx in {32, 64, 128}", WRONG.format("bx == 64 && n > 200")
+    done = tuned(tmp_path, tune, body, method="knn", sizes="N=100,150,160,300")
     assert any("64 at N=300" in failure for failure in done.failures)
     assert answers(tmp_path) == {32, 128}
     assert any("knn, k =" in note for note in done.notes), "sizes at which it is wrong count as measured in full"
+    again = tuned(tmp_path, tune, body, method="knn", sizes="N=100,150", resume=True)
+    assert [failure.endswith("(in an earlier run)") for failure in again.failures] == [True], "told again"
+    assert answers(tmp_path) == {32, 128}
 
 
 def test_a_default_that_is_wrong_hinders_no_other(tmp_path: Path) -> None:
@@ -58,6 +56,18 @@ def test_a_default_that_is_wrong_hinders_no_other(tmp_path: Path) -> None:
     assert (
         main(["compile", str(tmp_path / "fill.dag"), "--launch", str(tmp_path / "t.db"), "--target", "host", *out]) == 0
     )
+
+
+def test_what_failed_the_check_is_not_tried_twice(tmp_path: Path) -> None:
+    """A setting that hangs costs minutes each time."""
+    log = tmp_path / "tried"
+    tried = f'std::FILE* f = std::fopen("{log}", "a"); std::fputs("x", f); std::fclose(f); std::abort();'
+    body = f"if (bx == 64) {{ {tried} }} if (i < n) y[i] = i;"
+    done = tuned(tmp_path, "tune bx in {32, 64, 128}", body, method="exhaustive")
+    (failure,) = done.failures
+    assert failure.startswith("fill 64: run failed: ended by SIGABRT")
+    assert log.read_text() == "x"
+    assert answers(tmp_path) == {32, 128}
 
 
 def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tmp_path: Path) -> None:

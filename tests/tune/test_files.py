@@ -152,3 +152,14 @@ def test_a_resumed_file_may_have_settings_that_are_choices_no_more(tmp_path: Pat
     fixed = replace(options, resume=True, defines={"fill.a": "1"})
     done = api_tune.tune(path, tmp_path / "t.db", fixed)
     assert {tuple(n for n, _ in line.chosen) for line in done.lines} == {("bx",)}
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:
+    broken = write_fill(tmp_path, "tune bx in {32, 64}", "no code")
+    there = tmp_path / "t.db"
+    there.write_text("something")
+    for output, said in ((there, "exists"), (tmp_path, "is a directory")):
+        with pytest.raises(UsageError, match=said):
+            api_tune.tune(broken, output, TuneOptions(sizes="N=100", target="host"))
+    with pytest.raises(UsageError, match="is a directory"):
+        api_tune.tune(broken, tmp_path, TuneOptions(sizes="N=100", target="cuda", top=0, resume=True))
