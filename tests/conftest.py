@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from dagc.run.mpi_env import YIELDING
+from dagc.toolchain import MPIKind
+
 Compare = Callable[[Path, str], None]
 
 # A busy machine makes no test wrong.
@@ -24,17 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-# A rank of MPICH that waits gives up its core, which another one needs: there are fewer cores than ranks. Results are
-# there up to four times sooner.
-PATIENCE = {
-    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
-    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
-    "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
-}
-
-
 def pytest_configure() -> None:
-    for name, value in PATIENCE.items():
+    # Also for programs that tests start themselves, with more ranks than there are cores.
+    for name, value in YIELDING[MPIKind.MPICH].items():
         os.environ.setdefault(name, value)
     # What a script starts in the background ignores Ctrl-C, and so would what tests start to interrupt it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -25,13 +25,22 @@ def starter_options(mpi: MPI) -> tuple[str, ...]:
     return ("--allow-run-as-root", *oversubscribe, "--bind-to", "none")
 
 
+# A rank that waits gives up its core, which another rank needs in order to send what it waits for. With four ranks on
+# two cores the SpMV of 2000 rows takes a tenth of the time then (MPICH, host target).
+YIELDING = {
+    MPIKind.OPEN_MPI: {"OMPI_MCA_mpi_yield_when_idle": "1"},
+    MPIKind.MPICH: {
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+        "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+        "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+    },
+}
+
+
 def rank_environment(mpi: MPI, ranks: int) -> dict[str, str]:
-    """Variables for a run of `ranks` on one machine."""
-    variables: dict[str, str] = {}
-    if mpi.kind is MPIKind.OPEN_MPI and ranks > cores():
-        # A rank that waits gives up its core, which another rank needs in order to send what it waits for.
-        variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
-    return variables
+    """Variables for a run of `ranks` on one machine, but for those that are set already."""
+    wanted = YIELDING.get(mpi.kind, {}) if ranks > cores() else {}
+    return {name: value for name, value in wanted.items() if name not in os.environ}
 
 
 def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pytest
 from dagc.build import build
 from dagc.errors import RunFailed, UsageError
 from dagc.run.launch import Finished, launch
-from dagc.run.mpi_env import cores, joined, rank_environment, starter_options, thread_sanitizer_environment
+from dagc.run.mpi_env import YIELDING, cores, joined, rank_environment, starter_options, thread_sanitizer_environment
 from dagc.toolchain import MPI, MPIKind, find_cxx, find_mpi, mpi_of_wrapper
 
 PROGRAM = r"""
@@ -202,14 +202,19 @@ def _mpi_of_kind(kind: MPIKind, version: str) -> MPI:
     return MPI(kind, version, (), Path("lib"), ("mpi",), Path("mpiexec"), "test")
 
 
-def test_what_each_kind_is_told() -> None:
+def test_what_each_kind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = _mpi_of_kind(MPIKind.OPEN_MPI, "4.1.6"), _mpi_of_kind(MPIKind.OPEN_MPI, "5.0.8")
     mpich = _mpi_of_kind(MPIKind.MPICH, "5.0.0")
     assert "--oversubscribe" in starter_options(old)
     assert ":OVERSUBSCRIBE" in starter_options(new)
     assert starter_options(mpich) == ()
-    assert rank_environment(new, cores()) == {}
+    for name in (name for names in YIELDING.values() for name in names):
+        monkeypatch.delenv(name, raising=False)
+    assert rank_environment(new, cores()) == rank_environment(mpich, cores()) == {}
     assert rank_environment(new, cores() + 1) == {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1000")
+    told = rank_environment(mpich, cores() + 1)
+    assert told == {"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
     assert thread_sanitizer_environment(mpich)["UCX_MEM_MMAP_HOOK_MODE"] == "none"
     assert thread_sanitizer_environment(new)["PMIX_MCA_gds"] == "hash"
 
