@@ -14,7 +14,7 @@ from dagc.api_tune_checks import choosable, doubtful, unchecked
 from dagc.api_tune_choosers import Known, chooser_with, final_choosers
 from dagc.api_tune_fixed import FACT, fixed_of
 from dagc.api_tune_found import Found, Tuning, grade, line_of, methods, whole_scalars
-from dagc.api_tune_gpu import NOT_COUNTED, fitted_counts, hardware_at_hand, is_here, named_arch
+from dagc.api_tune_gpu import NOT_COUNTED, NOTHING_RAN, fitted_counts, hardware_at_hand, is_here, named_arch
 from dagc.api_tune_measure import Checked, Wanted, measure
 from dagc.api_tune_records import keep, open_records, resumed
 from dagc.api_tune_selectors import Asked, asked_of
@@ -109,7 +109,12 @@ def tune(
         resources = resources_of(made, Path(temporary)) if made.chosen.target.value == "cuda" else {}
         notes += assumed(made, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
-        counted = fitted_counts(ready, counting, Path(temporary), options.seed) if counting and top else NOT_COUNTED
+        if not counting:
+            counted = NOT_COUNTED
+        elif top:
+            counted = fitted_counts(ready, counting, Path(temporary), options.seed)
+        else:
+            counted = NOTHING_RAN
         ready.notes += [*notes, *_fixed(made), *counted.notes]
         known = Known(ready, asked, counted, hardware, resources)
         choosers = {u.op: chooser_with(known, ready, u, ()) for u in made.units}

@@ -30,6 +30,7 @@ class Counted:
 
 
 NOT_COUNTED = Counted()
+NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: counts are read from the kernel's text",))
 
 
 def named_arch(gpu: str | None) -> str | None:

@@ -165,11 +165,21 @@ def check_same(connection: sqlite3.Connection, path: Path, program: Program, mac
     if dict(found.sources) != dict(program.sources):
         raise UsageError(f"{path}: tuned for another text of {found.name}", "tune again into another file with -o")
     for _, run in read_runs(connection):
+        if _for(run.machine) != _for(machine):
+            raise UsageError(
+                f"{path}: tuned for {_for(run.machine)}, this is for {_for(machine)}",
+                "tune into another file with -o, or choose by --target and --arch what the file is for",
+            )
         if run.machine.key != machine.key and not other:
             raise UsageError(
                 f"{path}: tuned on another machine ({run.machine.key}; this is {machine.key})",
                 "tune again into another file with -o, or give --other-machine",
             )
+
+
+def _for(machine: Machine) -> str:
+    """What was compiled for: times of one say nothing about another, on whichever machine."""
+    return "the host target" if machine.target == "host" else machine.arch
 
 
 def _read(connection: sqlite3.Connection, path: Path) -> Tuned:

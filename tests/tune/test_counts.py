@@ -79,7 +79,8 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     from dagc.tune.records import TuneRecords, load_tuned
 
     tuned = tmp_path / "tuned.db"
-    tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
+    done = tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
+    assert any("counts are read from the kernel's text" in note for note in done.notes)
     kept = load_tuned(tuned)
     assert kept.choosers["syrk"]["method"] == "rational"
     assert kept.choosers["syrk"]["fits"] == {}

@@ -163,3 +163,14 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_compiled(tm
             api_tune.tune(broken, output, TuneOptions(sizes="N=100", target="host"))
     with pytest.raises(UsageError, match="is a directory"):
         api_tune.tune(broken, tmp_path, TuneOptions(sizes="N=100", target="cuda", top=0, resume=True))
+
+
+@pytest.mark.parametrize(("made", "options"), [("host", {"target": "cuda"}), ("model", {"arch": "sm_80"})])
+def test_a_file_is_resumed_for_what_it_was_made_for(
+    program: Path, tmp_path: Path, made: str, options: dict[str, str]
+) -> None:
+    """Also with --other-machine: times on the host target would stand for those of a GPU."""
+    shutil.copy(program.parent / f"{made}.db", tmp_path / "t.db")
+    asked = TuneOptions(sizes="N=100", top=0, flush=False, resume=True, other_machine=True)
+    with pytest.raises(UsageError, match=f"tuned for {'the host target' if made == 'host' else 'sm_90'}, this is for"):
+        api_tune.tune(program, tmp_path / "t.db", replace(asked, **{"target": "cuda", "arch": "sm_90"} | options))
