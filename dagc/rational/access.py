@@ -109,6 +109,8 @@ class _State:
 
 
 _CASTS = {"size_t", "int", "long", "unsigned", "real", "float", "double", "int64_t", "uint64_t", "long long"}
+_LEAVING = ("return_statement", "break_statement", "continue_statement")
+_EARLY = "a loop with `break` or `continue`: taken to run to its end"
 _SLOW = {"sqrt", "sqrtf", "rsqrt", "exp", "expf", "log", "logf", "pow", "powf", "sin", "cos", "tanh", "tanhf"}
 
 
@@ -177,6 +179,9 @@ def _statement(state: _State, node: Node) -> bool:
             _for(state, node)
         case "return_statement":
             return False
+        case "break_statement" | "continue_statement":
+            state.notes.append(_EARLY)
+            return False
         case "while_statement" | "do_statement":
             state.notes.append("a `while` loop: how often it runs is not known")
             body = node.child_by_field_name("body")
@@ -219,11 +224,10 @@ def _if(state: _State, node: Node) -> bool:
     assert then is not None
     words = _text(condition)
     _value(state, condition)
-    leaves = then.type == "return_statement" or (
-        then.type == "compound_statement"
-        and then.named_children
-        and any(c.type == "return_statement" for c in then.named_children)
-    )
+    last = (then.named_children or [then]) if then.type == "compound_statement" else [then]
+    leaves = any(c.type in _LEAVING for c in last)
+    if leaves and last[-1].type in ("break_statement", "continue_statement"):
+        state.notes.append(_EARLY)
     if leaves and "==" not in words:
         # A guard at the edge of the grid; `if (threadIdx.x != 0) return` leaves one thread.
         if "!=" in words and "threadIdx" in words:

@@ -30,7 +30,7 @@ from dagc.rational.program import Kind, RationalProgram
 from dagc.sym import Var
 from dagc.tune.choose_c import C_HEAD, chooser_c, function_name
 from dagc.tune.legal import block_of, op_of
-from dagc.tune.models import MODELS, ranking_model, why
+from dagc.tune.models import MODELS, doubts, ranking_model, why
 from dagc.tune.types import Settings, Unit
 
 if TYPE_CHECKING:
@@ -212,9 +212,10 @@ def unit_chooser(
     try:
         launchable = launchable_program(program, op)
         if method in MODELS:
-            if any(t.axis == "" for t in unit.tunables):
-                note = "the model sees the block only: settings that share a block tie"
             model = ranking_model(graph, unit, method, hardware, taken, calibration, fits)
+            tie = "the model sees the block only: settings that share a block tie"
+            notes = [tie] if any(t.axis == "" for t in unit.tunables) else []
+            note = "; ".join((*notes, *(() if fits else doubts(graph, unit))))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     data = sorted(

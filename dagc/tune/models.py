@@ -54,6 +54,14 @@ def _barriers(graph: Graph, unit: Unit) -> int:
         return 0
 
 
+def doubts(graph: Graph, unit: Unit) -> tuple[str, ...]:
+    """What a model of the kernel's text takes for granted; without a model of it, nothing."""
+    try:
+        return read_accesses(graph.program, op_of(graph, unit)).notes
+    except NotUnderstood:
+        return ()
+
+
 def ranking_model(
     graph: Graph,
     unit: Unit,

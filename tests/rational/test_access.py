@@ -156,3 +156,13 @@ def test_what_nvcc_unrolled_counts_once(tmp_path, bound, more):
     values |= {"blockDim_x": 16, "blockDim_y": 16}
     found = evaluate_all(program, {p.name: values.get(p.name, 0) for p in program.parameters})
     assert float(found["instructions"]) == 40 + 16 * 20 + more
+
+
+@pytest.mark.parametrize("leaving", ["break;", "continue;", "{ break; }", "return;"])
+def test_a_loop_that_may_end_early_is_taken_to_run_to_its_end(leaving):
+    body = f"for (int i = 0; i < n; ++i) {{ if (b[i] < 0) {leaving} a[i] = 1; }} a[n] = 2;"
+    assert in_loops(body) == [("b", "i_0", False), ("a", "i_0", True)]
+    found = accesses_of(body, {"a": 4, "b": 4}, {"n": symbol("n")})
+    assert len(found.accesses) == 3
+    assert [loop.trips for loop in found.accesses[0].loops] == [symbol("n")]
+    assert any("run to its end" in note for note in found.notes) == ("return" not in leaving)

@@ -104,6 +104,14 @@ def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(t
     assert {line.why for line in done.lines} == {"the default"}
 
 
+def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
+    body = "int k = 0; while (k < n) { if (i == k) break; ++k; } if (i < n) y[i] = k;"
+    done = tuned(tmp_path, "tune bx in {32, 64}", body, target="cuda", top=0)
+    (note,) = (note for note in done.notes if "`while` loop" in note)
+    assert note.startswith("fill: ")
+    assert {line.why for line in done.lines} != {"the default"}, "there is a model"
+
+
 @pytest.mark.parametrize("options", [{}, {"target": "cuda", "top": 0}], ids=["measured", "model"])
 def test_a_size_that_the_set_up_does_not_take_is_left_out(tmp_path: Path, options: dict[str, object]) -> None:
     done = tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=100,2000000,300", **options)
