@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.api_tune_cells import Plan, Prepared
+from dagc.errors import RunFailed
 
 if TYPE_CHECKING:
     from dagc.run.tuning import PlannedPoint, Timing
@@ -225,9 +226,25 @@ def _time(
     points += [last] if last is not None else []
     if not points:
         return
-    for done in measure(ready.library, points, _all(made, base), timing, RESULTS_AGREE):
-        op, size, settings = keys[done.number]
-        if size is None:
-            yield Checked(op, settings, done.failure, done.took)
-        else:
-            yield Cell(op, size, settings, done.times, done.failure, done.took)
+    known: set[int] = set()
+    try:
+        for done in measure(ready.library, points, _all(made, base), timing, RESULTS_AGREE):
+            known.add(done.number)
+            op, size, settings = keys[done.number]
+            if size is None:
+                yield Checked(op, settings, done.failure, done.took)
+            else:
+                yield Cell(op, size, settings, done.times, done.failure, done.took)
+    except RunFailed as error:
+        raise _located(error, ready, points, known) from None
+
+
+def _located(error: RunFailed, ready: Prepared, points: Sequence[PlannedPoint], known: Set[int]) -> RunFailed:
+    """The same error with the size at which the program does not run: the first of which a cell is missing."""
+    for planned in points:
+        if any(cell.number not in known for unit in (*planned.check, *planned.time) for cell in unit.cells):
+            text = next(point.text for point, at in ready.at.items() if at.data == planned.data) or "as given"
+            return RunFailed(
+                f"at {text}: {error.message}", "leave this size out; with --resume what was measured stays"
+            )
+    return error

@@ -10,7 +10,7 @@ from dagc import api, api_tune
 from dagc.api_tune import TuneOptions
 from dagc.api_tune_found import Tuning
 from dagc.cli import main
-from dagc.errors import DagcError
+from dagc.errors import DagcError, RunFailed
 from dagc.tune.records import load_tuned
 from tests.tune.programs import write_fill
 
@@ -102,6 +102,15 @@ def test_where_no_setting_is_right_the_default_stays(tmp_path: Path) -> None:
 def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(tmp_path: Path) -> None:
     done = tuned(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;", target="cuda", top=0)
     assert {line.why for line in done.lines} == {"the default"}
+
+
+def test_a_size_at_which_the_program_does_not_run_is_named(tmp_path: Path) -> None:
+    """Under no setting, so it is no setting's failure; what was measured at the others stays."""
+    body = "if (n == 300) std::abort(); if (i < n) y[i] = i;"
+    with pytest.raises(RunFailed, match="at N=300: the program does not run: ended by SIGABRT"):
+        tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive")
+    done = tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive", sizes="N=100", resume=True)
+    assert done.cells == 2
 
 
 def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
