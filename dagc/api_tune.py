@@ -15,7 +15,7 @@ from dagc.api_tune_choosers import Known, chooser_with, final_choosers
 from dagc.api_tune_fixed import FACT, fixed_of
 from dagc.api_tune_found import Found, Tuning, grade, line_of, methods, whole_scalars
 from dagc.api_tune_gpu import NOT_COUNTED, NOTHING_RAN, fitted_counts, hardware_at_hand, is_here, named_arch
-from dagc.api_tune_measure import Checked, Wanted, measure
+from dagc.api_tune_measure import Checked, Lost, Wanted, measure
 from dagc.api_tune_records import keep, open_records, resumed
 from dagc.api_tune_selectors import Asked, asked_of
 from dagc.errors import UsageError
@@ -238,6 +238,9 @@ def _run(
     if not (total or later):
         return
     for result in measure(ready, todo, timing, check=check, later=later, seconds=seconds):
+        if isinstance(result, Lost):
+            found.failures.append(f"{result.point.text}: left out: {result.failure}")
+            continue
         what = f"{result.op} {settings_text(result.settings)}"
         found.busy += result.took
         if result.failure:

@@ -40,6 +40,15 @@ class Checked:
     took: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A size at which the program itself does not run, whatever the settings."""
+
+    point: Point
+    failure: str
+    took: float = 0.0
+
+
 def measure(
     ready: Prepared,
     wanted: Sequence[Wanted],
@@ -49,11 +58,12 @@ def measure(
     later: Mapping[str, Sequence[Settings]] | None = None,
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Cell | Checked]:
+) -> Iterator[Cell | Checked | Lost]:
     """Check, then time; each result as it comes. Within an op and a size the order is random, by the plan's seed.
 
     `check` names settings by op that are compared with the reference first; those that fail are not timed. `later`
-    names others that are compared when all is timed. `seconds` ends it between two cells.
+    names others that are compared when all is timed. `seconds` ends it between two cells. Raises RunFailed where the
+    program does not run at the size of the checks, or at none.
     """
     base = {u.op: u.default for u in ready.plan.units}
     end = None if seconds is None else clock() + seconds
@@ -70,7 +80,7 @@ def _measured(
     base: dict[str, Settings],
     check: Mapping[str, Sequence[Settings]],
     later: Mapping[str, Sequence[Settings]],
-) -> Iterator[Cell | Checked]:
+) -> Iterator[Cell | Checked | Lost]:
     """One process does all as long as every setting is right: it takes a second to start. With the first that is wrong
     it is ended, the rest is checked, and another one times what was right."""
     tried: list[Checked] = []
@@ -190,7 +200,7 @@ def _time(
     base: Mapping[str, Settings],
     later: Mapping[str, Sequence[Settings]],
     before: Mapping[str, Sequence[Settings]] | None = None,
-) -> Generator[Cell | Checked]:
+) -> Generator[Cell | Checked | Lost]:
     """Cells that are not `wrong`, sizes and settings in random order; settings that are checked `before` and `later`,
     in the same process."""
     from dagc.run.tuning import PlannedCell, PlannedUnit, measure
@@ -227,24 +237,27 @@ def _time(
     if not points:
         return
     known: set[int] = set()
-    try:
-        for done in measure(ready.library, points, _all(made, base), timing, RESULTS_AGREE):
-            known.add(done.number)
-            op, size, settings = keys[done.number]
-            if size is None:
-                yield Checked(op, settings, done.failure, done.took)
-            else:
-                yield Cell(op, size, settings, done.times, done.failure, done.took)
-    except RunFailed as error:
-        raise _located(error, ready, points, known) from None
+    while points:
+        try:
+            for done in measure(ready.library, points, _all(made, base), timing, RESULTS_AGREE):
+                known.add(done.number)
+                op, size, settings = keys[done.number]
+                if size is None:
+                    yield Checked(op, settings, done.failure, done.took)
+                else:
+                    yield Cell(op, size, settings, done.times, done.failure, done.took)
+            return
+        except RunFailed as error:
+            # Sizes come one after the other, so it is the first of which a cell is missing.
+            place = next(i for i, p in enumerate(points) if any(n not in known for n in _numbers(p)))
+            lost, points = points[place], points[place + 1 :]
+            where = next(point for point, found in ready.at.items() if found.data == lost.data)
+            others = any(keys[n][1] is not None for n in known) or any(p.time for p in points)
+            if lost.check or not others:
+                mend = "leave this size out; with --resume what was measured stays"
+                raise RunFailed(f"at {where.text or 'this size'}: {error.message}", mend) from None
+            yield Lost(where, error.message)
 
 
-def _located(error: RunFailed, ready: Prepared, points: Sequence[PlannedPoint], known: Set[int]) -> RunFailed:
-    """The same error with the size at which the program does not run: the first of which a cell is missing."""
-    for planned in points:
-        if any(cell.number not in known for unit in (*planned.check, *planned.time) for cell in unit.cells):
-            text = next(point.text for point, at in ready.at.items() if at.data == planned.data) or "as given"
-            return RunFailed(
-                f"at {text}: {error.message}", "leave this size out; with --resume what was measured stays"
-            )
-    return error
+def _numbers(planned: PlannedPoint) -> Iterator[int]:
+    return (cell.number for unit in (*planned.check, *planned.time) for cell in unit.cells)

@@ -135,7 +135,7 @@ def measure(name: str, ready: api_tune_cells.Prepared, args: argparse.Namespace,
             if isinstance(result, Cell):
                 cells += 1
                 records.add(result, flush)
-            else:
+            elif isinstance(result, api_tune_measure.Checked):
                 records.add_check(result.op, result.settings, plan.check_at, result.failure)
             if result.failure:
                 print(f"{name}: {result}", flush=True)

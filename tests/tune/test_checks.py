@@ -104,13 +104,16 @@ def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(t
     assert {line.why for line in done.lines} == {"the default"}
 
 
-def test_a_size_at_which_the_program_does_not_run_is_named(tmp_path: Path) -> None:
-    """Under no setting, so it is no setting's failure; what was measured at the others stays."""
-    body = "if (n == 300) std::abort(); if (i < n) y[i] = i;"
-    with pytest.raises(RunFailed, match="at N=300: the program does not run: ended by SIGABRT"):
-        tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive")
-    done = tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive", sizes="N=100", resume=True)
-    assert done.cells == 2
+def test_a_size_at_which_the_program_does_not_run_is_left_out(tmp_path: Path) -> None:
+    """Under no setting, so it is no setting's failure. At the size of the checks, or at all, nothing can be done."""
+    body = "if (n >= 300) std::abort(); if (i < n) y[i] = i;"
+    done = tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive", sizes="N=100,300,200")
+    assert done.failures == ("N=300: left out: the program does not run: ended by SIGABRT (Aborted)",)
+    assert done.cells == 4
+    assert answers(tmp_path) == {32, 64}
+    only = {"method": "exhaustive", "sizes": "N=300,400", "resume": True}
+    with pytest.raises(RunFailed, match="at N=[34]00: the program does not run: ended by SIGABRT"):
+        tuned(tmp_path, "tune bx in {32, 64}", body, check_at="N=100", **only)
 
 
 def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
