@@ -28,14 +28,17 @@ def choosable(
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
     """The settings of each unit that a chooser may answer, and notes: those whose results agree with the reference (or,
     where they cannot be launched at the size of the checks, with another's at the sizes where they were timed), and
-    that failed nowhere. All, where nothing was run; the default alone, where none is right."""
+    that failed nowhere. All, where nothing was run; the default alone, where none is right. A size at which each of several
+    settings failed says nothing about them."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in cells.items() if c.times
     }
-    bad = {key for key, failure in checks.items() if failure} | {(o, s) for (o, _, s), c in cells.items() if c.failure}
+    lost = _lost(cells)
+    bad = {key for key, failure in checks.items() if failure}
+    bad |= {(o, s) for (o, p, s), c in cells.items() if c.failure and (o, p) not in lost}
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
-    notes: list[str] = []
+    notes = [f"{op} at {point.text}: all settings failed, so that says nothing about one" for op, point in lost]
     for unit in made.units:
         legal = made.settings[unit.op]
         left = sum((unit.op, s) not in good | bad for s in legal)
@@ -49,6 +52,14 @@ def choosable(
             out[unit.op] = (unit.default,)
             notes.append(f"{unit.op}: no setting is right, the default stays")
     return out, notes
+
+
+def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, Point]]:
+    """Units and sizes at which several settings were tried, and all failed."""
+    tried: dict[tuple[str, Point], list[bool]] = {}
+    for (op, point, _), cell in cells.items():
+        tried.setdefault((op, point), []).append(bool(cell.failure))
+    return [where for where, failed in tried.items() if len(failed) > 1 and all(failed)]
 
 
 def doubtful(made: Plan, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api, api_tune
+from dagc import api, api_tune, api_tune_cells
 from dagc.api_tune import TuneOptions
+from dagc.api_tune_checks import choosable
 from dagc.api_tune_found import Tuning
 from dagc.cli import main
 from dagc.errors import DagcError, RunFailed
 from dagc.tune.records import load_tuned
+from dagc.tune.types import Cell, Point
 from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
@@ -74,6 +76,20 @@ def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tmp_path: Pa
     done = tuned(tmp_path, "tune bx in {32, 64, 128}", WRONG.format("bx == 32 && n > 200"), method="exhaustive")
     assert len(done.failures) == 2
     assert [note for note in done.notes if "may be what is wrong" in note and "--check-at 'N=300'" in note]
+
+
+def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
+    """As where a kernel faults on a GPU whatever its block."""
+    made = api_tune_cells.plan(write_fill(tmp_path, "tune bx in {32, 64, 128}", "y[i] = i;"), target="host")
+    settings, points = made.settings["fill"], [Point.of({"N": n}) for n in (100, 300)]
+    cells = {("fill", points[0], s): Cell("fill", points[0], s, (1.0, 1.1)) for s in settings[:2]}
+    cells |= {("fill", points[1], s): Cell("fill", points[1], s, failure="launch failed") for s in settings[:2]}
+    checks = {("fill", s): "" for s in settings}
+    fit, notes = choosable(made, checks, cells)
+    assert fit == {"fill": settings}
+    assert notes == ["fill at N=300: all settings failed, so that says nothing about one"]
+    cells["fill", points[1], settings[2]] = Cell("fill", points[1], settings[2], (1.0,))
+    assert choosable(made, checks, cells) == ({"fill": settings[2:]}, [])
 
 
 def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: Path) -> None:
