@@ -28,8 +28,8 @@ def choosable(
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
     """The settings of each unit that a chooser may answer, and notes: those whose results agree with the reference (or,
     where they cannot be launched at the size of the checks, with another's at the sizes where they were timed), and
-    that failed nowhere. All, where nothing was run; the default alone, where none is right. A size at which each of several
-    settings failed says nothing about them."""
+    that failed nowhere. All, where nothing was run; the default alone, where none is right. A size at which each of
+    several settings failed says nothing about them."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in cells.items() if c.times
     }
