@@ -117,7 +117,7 @@ def tune(
             counted = NOTHING_RAN
         ready.notes += [*notes, *_fixed(made), *counted.notes]
         known = Known(ready, asked, counted, hardware, resources)
-        choosers = {u.op: chooser_with(known, ready, u, ()) for u in made.units}
+        choosers = {u.op: chooser_with(known, ready, u, ()) for u in made.units} if top else {}
         wanted = _wanted(ready, choosers, asked, options, top)
         return _measured(known, wanted, options, output, progress)
 
@@ -153,11 +153,13 @@ def _wanted(
         at = ready.at[point]
         for unit in ready.plan.units:
             fits = at.fits[unit.op]
-            if asked[unit.op].method in MODELS:
+            if asked[unit.op].method in MODELS and not top:
+                fits = ()
+            elif asked[unit.op].method in MODELS:
                 chooser = choosers[unit.op]
                 ranked = [chooser.settings[i] for i in chooser.ranked(whole_scalars(at))]
                 few = ranked[: worth_measuring(top, len(fits))]
-                fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits)) if top else ()
+                fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits))
             fits = fits[: max(0, left)]
             left -= len(fits)
             if fits:
