@@ -43,6 +43,8 @@ def compile_both(path: Path, choice: dict[str, str], target: Target, directory: 
     for source, out, shared in wanted:
         kind = target.value
         flags = ("-O0",)
+        if target is Target.CUDA:
+            flags += ("-Xptxas=-O0",)
         if target is Target.CUDA and choice.get("transport") == "nccl":
             flags += require_nccl().flags()
         build([source], directory / out, target=kind, mpi=require_mpi(), shared=shared, flags=flags)
