@@ -109,12 +109,9 @@ def tune(
         resources = resources_of(made, Path(temporary)) if made.chosen.target.value == "cuda" else {}
         notes += assumed(made, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
-        if not counting:
-            counted = NOT_COUNTED
-        elif top:
-            counted = fitted_counts(ready, counting, Path(temporary), options.seed)
-        else:
-            counted = NOTHING_RAN
+        counted = NOT_COUNTED
+        if counting:
+            counted = fitted_counts(ready, counting, Path(temporary), options.seed) if top else NOTHING_RAN
         ready.notes += [*notes, *_fixed(made), *counted.notes]
         known = Known(ready, asked, counted, hardware, resources)
         choosers = {u.op: chooser_with(known, ready, u, ()) for u in made.units} if top else {}

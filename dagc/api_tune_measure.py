@@ -46,7 +46,6 @@ class Lost:
 
     point: Point
     failure: str
-    took: float = 0.0
 
 
 def measure(
@@ -203,8 +202,19 @@ def _time(
 ) -> Generator[Cell | Checked | Lost]:
     """Cells that are not `wrong`, sizes and settings in random order; settings that are checked `before` and `later`,
     in the same process."""
-    from dagc.run.tuning import PlannedCell, PlannedUnit, measure
-    from dagc.tune.types import Cell
+    keys: list[Key] = []
+    first = _check_point(ready, before or {}, keys)
+    sizes = _sizes(ready, wanted, wrong, keys)
+    last = _check_point(ready, later, keys)
+    points = [p for p in (first, *sizes, last) if p is not None]
+    yield from _results(ready, points, keys, timing, base)
+
+
+def _sizes(
+    ready: Prepared, wanted: Sequence[Wanted], wrong: Set[tuple[str, Settings]], keys: list[Key]
+) -> list[PlannedPoint]:
+    """What to time at each size; `keys` as in `_check_point`."""
+    from dagc.run.tuning import PlannedCell, PlannedUnit
 
     made = ready.plan
     units = {u.op: u for u in made.units}
@@ -214,9 +224,7 @@ def _time(
         by_point.setdefault(item.point, []).append(item)
     sizes = list(by_point)
     order.shuffle(sizes)
-    keys: list[Key] = []
-    first = _check_point(ready, before or {}, keys)
-    points = [first] if first is not None else []
+    points = []
     for point in sizes:
         at = ready.at[point]
         planned: list[PlannedUnit] = []
@@ -232,14 +240,20 @@ def _time(
         if planned:
             # In the middle of a program that repeats: there its kernels do what they do on average.
             points.append(replace(planned_point(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
-    last = _check_point(ready, later, keys)
-    points += [last] if last is not None else []
-    if not points:
-        return
+    return points
+
+
+def _results(
+    ready: Prepared, points: list[PlannedPoint], keys: Sequence[Key], timing: Timing, base: Mapping[str, Settings]
+) -> Generator[Cell | Checked | Lost]:
+    """What comes of the points, in their order. Goes on behind a size at which the program does not run."""
+    from dagc.run.tuning import measure
+    from dagc.tune.types import Cell
+
     known: set[int] = set()
     while points:
         try:
-            for done in measure(ready.library, points, _all(made, base), timing, RESULTS_AGREE):
+            for done in measure(ready.library, points, _all(ready.plan, base), timing, RESULTS_AGREE):
                 known.add(done.number)
                 op, size, settings = keys[done.number]
                 if size is None:

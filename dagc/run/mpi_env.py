@@ -25,8 +25,8 @@ def starter_options(mpi: MPI) -> tuple[str, ...]:
     return ("--allow-run-as-root", *oversubscribe, "--bind-to", "none")
 
 
-# A rank that waits gives up its core, which another rank needs in order to send what it waits for. With four ranks on
-# two cores the SpMV of 2000 rows takes a tenth of the time then (MPICH, host target).
+# A rank that waits gives up its core, which another rank needs in order to send what it waits for (docs/mpi.md has what
+# that gains, and costs).
 YIELDING = {
     MPIKind.OPEN_MPI: {"OMPI_MCA_mpi_yield_when_idle": "1"},
     MPIKind.MPICH: {

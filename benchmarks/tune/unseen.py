@@ -1,0 +1,67 @@
+"""Choosers of tuned files at sizes that they have not seen, beside everything measured there and the volume model.
+
+    python -m benchmarks.tune.unseen benchmarks/results/DATE-GPU-tune/live/learned
+
+The folder holds PROGRAM.db.xz, a tuned file, and new-PROGRAM.db.xz, with every legal setting at other sizes. t_chosen /
+t_best of what the tuned file's chooser takes, of what the model takes with nothing measured, and of the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import tempfile
+from pathlib import Path
+
+from benchmarks.tune.table import LIMITS, scalars
+from dagc import api
+from dagc.api_tune_use import choosers_of
+from dagc.rational.hardware import load_hardware
+from dagc.tune.choose import unit_chooser
+from dagc.tune.legal import legal_settings, units
+from dagc.tune.records import load_tuned
+from dagc.tune.types import Point, Settings, settings_text
+
+ROOT = Path(__file__).parents[2]
+
+
+def unpacked(packed: Path, folder: Path) -> Path:
+    path = folder / packed.stem
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+    return path
+
+
+def lines(tuned: Path, new: Path) -> list[str]:
+    """One for each size of `new`."""
+    graph = api.load_graph(ROOT / "samples" / "polybench" / f"{tuned.stem}.dag")
+    (chooser,) = choosers_of(graph, tuned, "sm_90")
+    (unit,) = units(graph, [chooser.op])
+    model = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), load_hardware("h200"))
+    times: dict[Point, dict[Settings, float]] = {}
+    for cell in load_tuned(new).cells:
+        times.setdefault(cell.point, {})[cell.settings] = cell.seconds
+    method = load_tuned(tuned).choosers[chooser.op]["method"]
+    out = []
+    for point, here in sorted(times.items()):
+        sizes, best = scalars(point), min(here.values())
+        taken = [c.settings[c.choose(sizes)] for c in (chooser, model)]
+        words = [f"{settings_text(s)}, {here[s] / best:.3f}" for s in (*taken, unit.default)]
+        out.append(f"| {tuned.stem} | {point.text} | {method} | {' | '.join(words)} |")
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    args = parser.parse_args()
+    print("| program | size | method | its choice | the model's | default |\n|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for packed in sorted(args.folder.glob("new-*.db.xz")):
+            new = unpacked(packed, Path(folder))
+            tuned = unpacked(packed.with_name(packed.name.removeprefix("new-")), Path(folder))
+            print("\n".join(lines(tuned, new)))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
