@@ -11,7 +11,7 @@ from dagc.lang.lower_context import Context
 from dagc.lang.lower_decls import Declared, Declarer
 from dagc.lang.lower_eval import Evaluator
 from dagc.lang.lower_report import did_you_mean, listing
-from dagc.lang.lower_scope import Key, Storage
+from dagc.lang.lower_scope import Key, Storage, refuse_reserved
 from dagc.source import Span
 
 
@@ -70,6 +70,7 @@ class Frame:
             )
         if ref.name == "end":
             report.fail("reserved-name", "`end` is the op after all others", ref.span, "choose another name")
+        refuse_reserved(report, ref.name, ref.span)
         key, text = self.ev.key(index.items, index.span) if index else ((), "")
         display = f"{self.prefix}{ref.name}[{text}]" if index else self.prefix + ref.name
         family = self.ops.families.setdefault(ref.name, {})

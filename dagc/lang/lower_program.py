@@ -21,6 +21,7 @@ from dagc.lang.lower_graph import lower_items
 from dagc.lang.lower_kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.lower_report import did_you_mean, listing
 from dagc.lang.lower_requires import OtherChoices, satisfy
+from dagc.lang.lower_scope import refuse_reserved
 from dagc.lang.lower_values import Kind
 from dagc.lang.lower_world import setup, until, verify
 from dagc.source import Source, Span
@@ -148,6 +149,7 @@ class Lowering:
         if item.name == "copy":
             mend = "choose another name"
             report.fail("reserved-name", "`copy` is the device copy", item.name_span, mend)
+        refuse_reserved(report, item.name, item.name_span)
         known: dict[str, ast.Kernel | ast.SubDag] = {**found.kernels, **found.dags}
         if item.name in known:
             at = ((known[item.name].name_span, "first declared here"),)

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from dagc import ir
-from dagc.cxx_words import KEYWORDS, VARIABLES
+from dagc.cxx_words import KEYWORDS, VARIABLES, is_reserved
 from dagc.cxx_words_global import is_macro
 from dagc.lang import ast
 from dagc.lang.lower_report import Report
@@ -146,6 +146,7 @@ class Scope:
 
     def _refuse_cxx(self, report: Report, what: What, name: str, span: Span) -> None:
         """Code sees these names as they are, so they cannot be words of C++; arrays of the program get other names."""
+        refuse_reserved(report, name, span)
         scratch = what is What.ARRAY and self.parent is not None and self.parent.kernel
         if not (what in _SEEN_BY_CODE or scratch):
             return
@@ -167,6 +168,17 @@ class Scope:
                 "choose another name",
                 ((found[0].span, "declared here"),),
             )
+
+
+def refuse_reserved(report: Report, name: str, span: Span) -> None:
+    """Report a name that C++ reserves for compilers (Skip)."""
+    if is_reserved(name):
+        report.fail(
+            "reserved-name",
+            f"`{name}` is reserved in C++: names that begin with `__`, or with `_` and a capital, are the compiler's",
+            span,
+            "choose another name",
+        )
 
 
 def _indices(count: int) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dagc import api
+from dagc.cxx_words import KEYWORDS, is_reserved
+from dagc.cxx_words_global import is_macro
 from tests.regressions.programs import DAG, HEAD, KERNEL, run, write
 from tests.run.conftest import can_run
 
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 
 
-@pytest.mark.parametrize("word", ["int", "class", "float", "signed", "blockIdx", "threadIdx"])
+@pytest.mark.parametrize("word", ["int", "class", "float", "signed", "and_eq", "typeof", "blockIdx", "threadIdx"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -29,6 +34,45 @@ def test_what_code_sees_is_no_word_of_cxx(tmp_path: Path, text: str, word: str) 
     """g++ refused it, with lines of generated code."""
     found = api.check(write(tmp_path, text.replace("WORD", word))).diagnostics
     assert ("reserved-name", f"`{word}` is a word of") in [(d.code, d.message[: len(word) + 15]) for d in found]
+
+
+COMPILER_WORDS = (
+    "_Complex __int128 _Pragma __restrict __global__ __launch_bounds__ __FILE__ __COUNTER__ __func__".split()
+)
+PLACES = {
+    "array": HEAD + "array WORD : f32[10]\n" + KERNEL + DAG,
+    "scalar": HEAD + "scalar WORD : i64\n" + KERNEL + DAG,
+    "formal": HEAD + KERNEL.replace("x: in", "WORD: in").replace("x[i]", "WORD[i]") + DAG,
+    "op": HEAD + KERNEL + DAG.replace("a : gpu", "WORD : gpu"),
+    "kernel": HEAD + KERNEL.replace("add", "WORD") + DAG.replace("add", "WORD"),
+}
+
+
+@pytest.mark.parametrize("word", COMPILER_WORDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_words_of_compilers_name_nothing(tmp_path: Path, place: str, word: str) -> None:
+    """The compiler refused them, with lines of generated code."""
+    found = api.check(write(tmp_path, PLACES[place].replace("WORD", word))).diagnostics
+    found = [d for d in found if d.code == "reserved-name"]
+    assert [d.message.split(" ")[0] for d in found] == [f"`{word}`"]
+
+
+@pytest.mark.parametrize(
+    "compiler", [pytest.param("g++"), pytest.param("clang++"), pytest.param("nvcc", marks=pytest.mark.nvcc)]
+)
+def test_built_in_macros_of_compilers_name_nothing(tmp_path: Path, compiler: str) -> None:
+    found = shutil.which(compiler)
+    if found is None:
+        pytest.skip(f"needs {compiler}")
+    (tmp_path / "empty.cu").write_text("")
+    language = ("-Xcompiler", "-dM") if compiler == "nvcc" else ("-dM", "-x", "c++")
+    command = [found, "-E", *language, "empty.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    macros = re.findall(r"^#define (\w+)", done.stdout, re.MULTILINE)
+    # The host's headers that nvcc includes by itself bring macros of C, which functions of a program may be named after.
+    macros = [m for m in macros if compiler != "nvcc" or m.startswith("_")]
+    assert len(macros) > 100
+    assert [m for m in macros if not (is_reserved(m) or is_macro(m) or m in KEYWORDS)] == []
 
 
 @pytest.mark.mpi
