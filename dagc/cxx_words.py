@@ -16,8 +16,8 @@ KEYWORDS = frozenset(
 )
 # What CUDA defines in every kernel.
 VARIABLES = frozenset("threadIdx blockIdx blockDim gridDim warpSize".split())
-# Reserved by the standard for the compiler and its library: `_Complex`, `__int128`, `__restrict`, `__global__`, `_Pragma`,
-# builtin macros such as `__FILE__`. No list of them is complete, so none of the class names anything.
+# Reserved by the standard for the compiler and its library: `_Complex`, `__int128`, `__restrict`, `__global__`,
+# `_Pragma`, builtin macros such as `__FILE__`. No list of them is complete, so none of the class names anything.
 _RESERVED = re.compile(r"__|_[A-Z]")
 
 

@@ -176,10 +176,10 @@ MACROS = frozenset(
     UINT_LEAST32_WIDTH UINT_LEAST64_MAX UINT_LEAST64_WIDTH UINT_LEAST8_MAX UINT_LEAST8_WIDTH UINT_MAX UINT_WIDTH
     ULLONG_MAX ULLONG_WIDTH ULONG_LONG_MAX ULONG_MAX ULONG_WIDTH USHRT_MAX USHRT_WIDTH UTIME_NOW UTIME_OMIT
     WCHAR_MAX WCHAR_MIN WCHAR_WIDTH WCONTINUED WEOF WEXITED WINT_MAX WINT_MIN WINT_WIDTH WNOHANG WNOWAIT WORD_BIT
-    WSTOPPED WUNTRACED W_OK XATTR_LIST_MAX XATTR_NAME_MAX XATTR_SIZE_MAX X_OK _tolower _toupper errno math_errhandling sa_handler
+    WSTOPPED WUNTRACED W_OK XATTR_LIST_MAX XATTR_NAME_MAX XATTR_SIZE_MAX X_OK errno math_errhandling sa_handler
     sa_sigaction si_addr si_addr_lsb si_arch si_band si_call_addr si_fd si_int si_lower si_overrun si_pid si_pkey
     si_ptr si_status si_stime si_syscall si_timerid si_uid si_upper si_utime si_value sigev_notify_attributes
-    sigev_notify_function st_atime st_ctime st_mtime""".split()
+    sigev_notify_function st_atime st_ctime st_mtime _tolower _toupper""".split()
 )
 
 # Whole families: of CUDA, MPI, NCCL, POSIX threads and system calls, and dagc's own; what begins with an underscore.

@@ -69,7 +69,7 @@ def test_built_in_macros_of_compilers_name_nothing(tmp_path: Path, compiler: str
     command = [found, "-E", *language, "empty.cu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
     macros = re.findall(r"^#define (\w+)", done.stdout, re.MULTILINE)
-    # The host's headers that nvcc includes by itself bring macros of C, which functions of a program may be named after.
+    # The host's headers that nvcc includes by itself bring macros of C: another test.
     macros = [m for m in macros if compiler != "nvcc" or m.startswith("_")]
     assert len(macros) > 100
     assert [m for m in macros if not (is_reserved(m) or is_macro(m) or m in KEYWORDS)] == []
