@@ -49,7 +49,8 @@ def _read_source(path: str | Path, what: str = "a .dag file") -> Source:
     try:
         return Source.read(path)
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8") from None
+        what = "a NUL" if error.reason == "a NUL" else "not UTF-8"
+        raise UsageError(f"{path}: byte {error.start} is {what}", "save the file as UTF-8 text") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", f"give the path of {what}") from None
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dagc import __version__, api
 from dagc.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.files import is_output
+from dagc.source import find_file, read_file
 
 if TYPE_CHECKING:
     from dagc.api_explore import ExploreOptions
@@ -183,8 +184,11 @@ def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
     """SHA-256 of the file that makes the arrays, in part; "" where none does, or the arrays were given."""
     if program.setup is None or options.data is not None:
         return ""
-    file = path.parent / program.setup.file
-    return sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+    try:
+        text = read_file(find_file(program.setup.file, path.parent, path.parent), regular=True)
+    except OSError:  # the set-up will say so
+        return ""
+    return sha256(text).hexdigest()[:16]
 
 
 def run_record(machine: Machine, options: ExploreOptions, path: Path, setup: str = "") -> Run:

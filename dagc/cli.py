@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from dagc import __version__
-from dagc.cli_arguments import defines, file, given, natural, positive, prune, ranks, seconds, space
+from dagc.cli_arguments import defines, file, given, included, natural, positive, prune, ranks, seconds, space
 from dagc.cli_results import add_commands
 from dagc.cli_tune import add_tune, run_tune
 from dagc.errors import DagcError, counted
@@ -283,7 +283,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if argv is None:
             _say_what_ends_a_rank()
-        code: int = args.run_command(args)
+        with included(getattr(args, "include", ())):
+            code: int = args.run_command(args)
         sys.stdout.flush()
         return code
     except DagcError as error:

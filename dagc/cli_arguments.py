@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from dagc.errors import UsageError
+from dagc.source import INCLUDE
 
 _LARGEST = 2**63 - 1  # that a results file holds
 
@@ -44,6 +49,29 @@ def duration(text: str) -> float:
 
 def file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the .dag text")
+    include(parser)
+
+
+def include(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-I", dest="include", action="append", default=[], metavar="DIR",
+        help="a folder that the program may name files of, besides its own (include, setup); may be repeated",
+    )  # fmt: skip
+
+
+@contextmanager
+def included(folders: Sequence[str]) -> Iterator[None]:
+    """What -I gives, for this command and for what it starts."""
+    before = os.environ.get(INCLUDE)
+    if folders:
+        given = [str(Path(folder).absolute()) for folder in folders]
+        os.environ[INCLUDE] = os.pathsep.join([*given, *([before] if before else [])])
+    try:
+        yield
+    finally:
+        os.environ.pop(INCLUDE, None)
+        if before is not None:
+            os.environ[INCLUDE] = before
 
 
 def defines(parser: argparse.ArgumentParser) -> None:

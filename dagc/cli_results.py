@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Protocol
 
-from dagc.cli_arguments import defines, duration, file, given, natural, positive, prune, ranks, seconds
+from dagc.cli_arguments import defines, duration, file, given, include, natural, positive, prune, ranks, seconds
 
 
 class Add(Protocol):
@@ -162,6 +162,7 @@ def _rules(args: argparse.Namespace) -> int:
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    include(parser)
     add = parser.add_argument
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
     add("--variants", type=positive, default=3, metavar="N", help="edits tried for each rule (default: 3)")

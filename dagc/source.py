@@ -4,11 +4,59 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 _LARGEST = 16 << 20  # bytes
+
+
+def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST, regular: bool = False) -> bytes:
+    """The content of a file of at most `largest` bytes. With `regular` of a regular file only, and nothing is waited
+    for: a name that stands in a text may be that of a pipe or a device.
+
+    Raises OSError: EFBIG for one too large, EINVAL for what is no regular file.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | (os.O_NONBLOCK if regular else 0)
+    try:
+        file = os.open(path, flags)
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path)) from None
+    with open(file, "rb") as stream:
+        if regular and not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        data = stream.read(largest + 1)  # some files have no end: /dev/zero
+    if len(data) > largest:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data
+
+
+INCLUDE = "DAGC_INCLUDE"
+"""Environment variable: folders that a program may name files of, besides its own, separated as in PATH (`-I DIR`)."""
+
+
+def include_folders() -> tuple[Path, ...]:
+    """The folders of `INCLUDE`, in order."""
+    return tuple(Path(folder) for folder in os.environ.get(INCLUDE, "").split(os.pathsep) if folder)
+
+
+def find_file(name: str, beside: Path, program: Path) -> Path:
+    """The file that a `.dag` names: `name` relative to the folder `beside`, else the first one in `include_folders`.
+
+    It must lie below `program`, the folder of the program, or below one of these folders; symbolic links are resolved
+    first. Raises OSError: FileNotFoundError where there is none, PermissionError where it lies elsewhere.
+    """
+    folders = include_folders()
+    path = next((p for p in (beside / name, *(f / name for f in folders)) if os.path.lexists(p)), beside / name)
+    try:
+        place = path.resolve()
+        inside = any(place.is_relative_to(folder.resolve()) for folder in (program, *folders))
+    except (RuntimeError, ValueError):  # a loop of links; a NUL
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path)) from None
+    if not inside:
+        raise PermissionError(errno.EACCES, "it lies outside of the program's folder", str(path))
+    return path
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,12 +82,15 @@ class Source:
     text: str
 
     @classmethod
-    def read(cls, path: str | Path) -> Source:
-        """Read a file. Raises OSError (also for one too large to be a program), UnicodeDecodeError if not UTF-8."""
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST + 1)  # some files have no end: /dev/zero
-        if len(data) > _LARGEST:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    def read(cls, path: str | Path, *, regular: bool = False) -> Source:
+        """Read a file, with `regular` as `read_file`.
+
+        Raises OSError (also for one too large to be a program), UnicodeDecodeError where it is not UTF-8 or has a NUL.
+        """
+        data = read_file(path, regular=regular)
+        zero = data.find(b"\0")
+        if zero >= 0:
+            raise UnicodeDecodeError("utf-8", data, zero, zero + 1, "a NUL")
         return cls(str(path), data.decode("utf-8"))
 
     @cached_property

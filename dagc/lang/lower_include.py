@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from dagc.errors import ProgramError
 from dagc.lang import ast
 from dagc.lang.lower_report import Report
 from dagc.lang.parse import parse
-from dagc.source import Source
+from dagc.source import Source, find_file
 
 
 def included(
@@ -22,7 +23,8 @@ def included(
 ) -> tuple[ast.Item, ...]:
     """Items with every top-level `include` replaced by what it includes. Reports what cannot be read.
 
-    `texts`: path -> text, instead of files.
+    `texts`: path -> text, instead of files: then no file is read. A file must lie below the folder of the program, or
+    below one that the user has named (`dagc.source.find_file`).
     """
     here = _resolved(Path(source.path))
     out: list[ast.Item] = []
@@ -42,6 +44,35 @@ def _resolved(path: Path) -> Path:
         return path
 
 
+def _found(item: ast.Include, source: Source, report: Report, texts: Mapping[str, str] | None, program: Path) -> Path:
+    """The path of what is included. `program`: the folder of the program."""
+    beside = Path(source.path).parent
+    if texts is not None:
+        name = Path(item.file).parts
+        others = [p for p in map(Path, texts) if p.parts[-len(name) :] == name]
+        path = beside / item.file if str(beside / item.file) in texts or len(others) != 1 else others[0]
+        if str(path) not in texts:
+            mend = "measure again into another file"
+            report.fail("missing-file", f"the text of `{item.file}` was not kept", item.span, mend)
+        return path
+    try:
+        return find_file(item.file, beside, program)
+    except PermissionError as error:
+        mend = "move it there, or give its folder with -I DIR"
+        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, mend)
+    except OSError as error:
+        mend = f"give a path relative to `{source.path}`"
+        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, mend)
+
+
+def _report_other_language(item: ast.Include, other: Source, error: ProgramError, report: Report) -> NoReturn:
+    """Lines of a file that may be anything are not shown."""
+    line, column = other.line_column(error.diagnostics[0].span.start)
+    message = f"`{item.file}` is no text of the language (line {line}, column {column})"
+    mend = "include another file; of one that ends in .dag every error is shown"
+    report.fail("missing-file", message, item.span, mend)
+
+
 def _read(
     item: ast.Include,
     source: Source,
@@ -50,14 +81,14 @@ def _read(
     texts: Mapping[str, str] | None,
     stack: tuple[Path, ...],
 ) -> tuple[ast.Item, ...]:
-    path = Path(source.path).parent / item.file
+    path = _found(item, source, report, texts, stack[0].parent)
     if _resolved(path) in stack:
         report.fail("include-cycle", f"`{item.file}` includes itself", item.span, "drop one of the includes")
     if str(path) in sources:
         mend = "include it once"
         report.fail("include-twice", f"`{item.file}` is included twice", item.span, mend)
     try:
-        other = Source.read(path) if texts is None or str(path) not in texts else Source(str(path), texts[str(path)])
+        other = Source.read(path, regular=True) if texts is None else Source(str(path), texts[str(path)])
     except OSError as error:
         mend = f"give a path relative to `{source.path}`"
         report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror or error}", item.span, mend)
@@ -67,6 +98,8 @@ def _read(
     try:
         module = parse(other)
     except ProgramError as error:
+        if not item.file.endswith(".dag"):
+            _report_other_language(item, other, error, report)
         for diagnostic in error.diagnostics:
             report.add(diagnostic)
         return ()

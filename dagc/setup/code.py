@@ -17,7 +17,7 @@ from typing import Any
 
 from dagc.errors import Diagnostic, ProgramError, UsageError
 from dagc.ir import Program, Setup
-from dagc.source import Span
+from dagc.source import Span, find_file, read_file
 
 _NUMBERS = count()  # of the modules: several run side by side, one for each size
 _PATH = threading.Lock()
@@ -32,12 +32,24 @@ class SetupCode:
     """The loaded set-up file of a program."""
 
     def __init__(self, program: Program, setup: Setup, base_dir: Path) -> None:
-        """Run the file at `base_dir / setup.file`. Raises ProgramError (no such file), UsageError (it failed)."""
+        """Run the file at `base_dir / setup.file`, or where `dagc.source.find_file` finds it.
+
+        Raises ProgramError (no such file, or it lies outside of the program's folder), UsageError (it failed).
+        """
         self._program = program
         self._setup = setup
         self._path = base_dir / setup.file
         try:
-            text = self._path.read_bytes()
+            self._path = find_file(setup.file, base_dir, base_dir)
+            text = read_file(self._path, regular=True)
+        except PermissionError as error:
+            raise refuse(
+                program,
+                "setup-file",
+                f"cannot read the set-up file {self._path}: {error.strerror}",
+                setup.span,
+                "move it there, or give its folder with -I DIR",
+            ) from None
         except OSError as error:
             raise refuse(
                 program,
