@@ -17,12 +17,23 @@ HELPERS = """\
 #define DAGC_RATIONAL_H
 #include <stdint.h>
 
-/* Results are those of NumPy to the last bit where products and sums stay apart: -ffp-contract=off. */
+/* Results are those of NumPy to the last bit where products and sums stay apart: -ffp-contract=off.
+   Integers wrap around at 64 bits, as NumPy's: unsigned arithmetic, since a compiler may take it that signed integers
+   never overflow, and then drop a test for zero. */
+static inline int64_t dagc_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t dagc_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+static inline int64_t dagc_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+/* INT64_MIN / -1 does not fit: it wraps around, where the processor's division would trap. */
 static inline int64_t dagc_floordiv(int64_t a, int64_t b) {
   if (b == 0) return 0;
-  return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
+  if (b == -1) return dagc_sub(0, a);
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
-static inline int64_t dagc_ceildiv(int64_t a, int64_t b) { return -dagc_floordiv(-a, b); }
+static inline int64_t dagc_ceildiv(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return dagc_sub(0, a);
+  return a / b + (a % b != 0 && (a < 0) == (b < 0));
+}
 static inline double dagc_div(double a, double b) { return b != 0 ? a / b : 0; }
 #endif
 """
@@ -51,6 +62,7 @@ _INFIX = {
 }  # fmt: skip
 _CHOICES = ("min", "max", "select")
 _CALLS = {"floordiv": "dagc_floordiv", "ceildiv": "dagc_ceildiv", "div": "dagc_div"}
+_WRAPPING = {"add": "dagc_add", "sub": "dagc_sub", "mul": "dagc_mul"}  # of integers whose ranges are not known
 
 
 def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] | None = None) -> str:
@@ -86,10 +98,16 @@ def _expression(i: Instruction) -> str:
             return args[0]
         case "real":
             return f"(double){args[0]}"
+        case operation if operation in _WRAPPING and i.number is Number.INTEGER:
+            return f"{_WRAPPING[operation]}({args[0]}, {args[1]})"
         case operation if operation in _INFIX:
-            return f"{args[0]} {_INFIX[operation]} {args[1]}"
+            return _infix(i)
         case operation:
             return f"{_CALLS[operation]}({args[0]}, {args[1]})"
+
+
+def _infix(i: Instruction) -> str:
+    return f"{operand(i.args[0])} {_INFIX[i.operation]} {operand(i.args[1])}"
 
 
 def batch_to_c(batch: Batch, function: str, parameters: Sequence[str], count: int) -> str:
@@ -161,6 +179,8 @@ def _shorter(i: Instruction, batch: Batch) -> str:
             return f"{args[0]} * {args[1]} + (1.0 - {args[0]}) * {args[2]}"
         case "select":
             return f"{args[0]} != 0 ? {args[1]} : {args[2]}"
+        case operation if operation in _WRAPPING:  # `split` has proved that nothing overflows
+            return _infix(i)
         case _:
             return _expression(i)
 
@@ -174,6 +194,8 @@ def operand(value: Operand) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, int):
+        if value == -(2**63):
+            return "INT64_MIN"  # its digits alone are too large for a literal
         return f"INT64_C({value})" if abs(value) >= 2**31 else (f"({value})" if value < 0 else str(value))
     if isinstance(value, float):
         text = repr(value)

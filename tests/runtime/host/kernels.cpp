@@ -468,6 +468,8 @@ void test_math() {
       EXPECT(dagc::ceil_div(a, b) == static_cast<std::int64_t>(std::ceil(double(a) / b)));
       EXPECT(dagc::floor_mod(a, b) == a - b * dagc::floor_div(a, b));
     }
+  static_assert(dagc::floor_div(INT64_MIN, -1) == INT64_MIN && dagc::ceil_div(INT64_MIN, -1) == INT64_MIN);
+  static_assert(dagc::floor_mod(INT64_MIN, -1) == 0 && dagc::floor_div(7, -1) == -7 && dagc::ceil_div(7, -1) == -7);
   static_assert(dagc::ceil_div(INT64_MAX, 2) == INT64_MAX / 2 + 1 && dagc::floor_div(INT64_MIN, 2) == INT64_MIN / 2);
 }
 
