@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from dagc import __version__
@@ -273,34 +274,76 @@ def _speak_utf8() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _open_closed_streams() -> None:
+    """Discard what goes to a closed standard stream (`>&-`), as Python does; no file of ours takes its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            closed = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
+            setattr(sys, name, open(closed, "w" if number else "r", closefd=False))
+
+
+def _report(text: str) -> None:
+    """Print to standard error; where that cannot be written there is nowhere to say it."""
+    with suppress(OSError):
+        print(text, file=sys.stderr)
+
+
+def _flushed(code: int) -> int:
+    """Write what the standard streams still hold; `code`, or 5 where a command that succeeded cannot be read.
+
+    Python would try once more at its end, report "Exception ignored" and exit with 120.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+            if code == 0 and not isinstance(error, BrokenPipeError):  # a reader that left (head, less) has enough
+                _report(_output_error(error))
+                code = 5
+    return code
+
+
+def _output_error(error: OSError) -> str:
+    return f"dagc: error: {error.filename or 'output'}: {error.strerror or error}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (docs/cli.md). Without `argv`: as the command of a shell."""
     if argv is None:
         _speak_utf8()
-    args = _parser().parse_args(argv)
+        _open_closed_streams()
     try:
+        code = _run(argv)
+    except SystemExit as end:  # argparse: 0 after --help and --version, 2 after wrong usage
+        raise SystemExit(_flushed(end.code if isinstance(end.code, int) else 0)) from None
+    return _flushed(code)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = _parser().parse_args(argv)
         if _for_first_rank(args):
             return 0
         if argv is None:
             _say_what_ends_a_rank()
         with included(getattr(args, "include", ())):
             code: int = args.run_command(args)
-        sys.stdout.flush()
         return code
     except DagcError as error:
         text = error.render()
         if text:
-            print(text, file=sys.stderr)
+            _report(text)
         return error.exit_code
     except KeyboardInterrupt:
-        print("dagc: interrupted", file=sys.stderr)
+        _report("dagc: interrupted")
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has left; what remains in the buffer has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader (head, less) has left
     except OSError as error:
-        print(f"dagc: error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        _report(_output_error(error))
         return 5
 
 

@@ -273,15 +273,44 @@ def test_a_reader_that_leaves() -> None:
     assert process.returncode == 0
 
 
-def test_a_full_disk() -> None:
+# With Python's own buffer, which is written when the process ends.
+BUFFERED = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONUNBUFFERED"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["count", SPMV], ["list", SPMV], ["--version"]], ids=["short", "long", "argparse"])
+def test_a_full_disk(words: list[str | Path]) -> None:
+    """Whether what is printed fits into the buffer or not."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "dagc", "count", str(SPMV)],
-            stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=60,
+            [sys.executable, "-m", "dagc", *words],
+            stdout=full, stderr=subprocess.PIPE, text=True, env=BUFFERED, timeout=60,
         )  # fmt: skip
+    assert done.stderr == "dagc: error: output: No space left on device\n"
     assert done.returncode == 5
-    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_errors_that_cannot_be_printed() -> None:
+    """The exit code is still that of the error."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "dagc", "check", "none.dag"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, env=BUFFERED, timeout=60)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize(("words", "code"), [(f"count '{SPMV}'", 0), ("check none.dag", 2)])
+def test_closed_streams(words: str, code: int) -> None:
+    """`>&-`: what is written there is discarded, and goes nowhere else."""
+    command = f"exec '{sys.executable}' -m dagc {words}"
+    done = subprocess.run(["sh", "-c", f"{command} 2>&-"], capture_output=True, text=True, env=BUFFERED, timeout=60)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert ("implementations" in done.stdout) == (code == 0)
+    assert "none.dag" not in done.stdout
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, env=BUFFERED, timeout=60)
+    assert (done.returncode, done.stdout) == (code, "")
     assert "Traceback" not in done.stderr
+    assert ("none.dag" in done.stderr) == (code == 2)
 
 
 def test_interrupt() -> None:

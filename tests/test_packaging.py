@@ -37,10 +37,9 @@ def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
     assert "dagc/_data/grammar/dag.lark" in names
     assert "dagc/py.typed" in names
     for folder in ("templates", "grammar"):
-        tracked = subprocess.run(
-            ["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.split()
-        assert {f"dagc/_data/{name}" for name in tracked} <= names
+        files = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file()}
+        assert files
+        assert {f"dagc/_data/{name}" for name in files if "__pycache__" not in name} <= names
     assert not [name for name in names if not name.startswith(("dagc/", f"dagc-{dagc.__version__}.dist-info/"))]
     assert not [name for name in names if name.endswith((".pyc", ".orig"))]
 
