@@ -76,3 +76,14 @@ def test_markers_and_extras_are_those_that_are_documented() -> None:
 def test_the_version_has_a_place_in_the_changelog() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert "## [Unreleased]" in text or f"## [{dagc.__version__}]" in text
+
+
+def test_the_readme_says_which_samples_run() -> None:
+    """Those with a set-up; and what to install before, where Python comes without `venv`."""
+    text = (ROOT / "README.md").read_text()
+    (said,) = (p for p in text.split("\n\n") if "have no set-up" in p)
+    run, others = said.split(";", 1)
+    for folder in (ROOT / "samples").iterdir():
+        has_setup = any(folder.glob("*.py"))
+        assert (folder.name in run, f"`{folder.name}`" in others) == (has_setup, not has_setup), folder.name
+    assert "python3-venv" in text
