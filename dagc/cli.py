@@ -279,7 +279,7 @@ def _open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             closed = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
-            setattr(sys, name, open(closed, "w" if number else "r", closefd=False))
+            setattr(sys, name, os.fdopen(closed, "w" if number else "r", closefd=False))
 
 
 def _report(text: str) -> None:
