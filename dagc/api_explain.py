@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc import __version__
-from dagc.api_results import Loaded, learn, ranking
+from dagc.api_results import Loaded, learn
 from dagc.errors import UsageError, counted
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class _Subject:
 
     def __init__(self, loaded: Loaded) -> None:
         """Raises UsageError where nothing was measured."""
+        from dagc.results import ranking
         from dagc.search.domain import COUNTABLE_STATES, Arm, Domain
         from dagc.space import Space
 

@@ -267,7 +267,7 @@ def _search(
 
 def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
     """The best by the whole file, with drift divided out as everybody who reads the file does."""
-    from dagc.api_results import ranking
+    from dagc.results import lowest, ranking, ties
     from dagc.search.domain import Candidate
     from dagc.statistics import interval
     from dagc.text import parse_traversal
@@ -283,8 +283,8 @@ def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
         done,
         best=Candidate(arm, parse_traversal(first.traversal, domain.arms[arm].space.graph, "the results file")),
         seconds=first.seconds(reference), low=low, high=high, measurements_of_best=len(first.measurements),
-        ties=sum(interval(i.times(reference))[0] <= high for i in ranked[1:]),
-        worst=results.measured()[-1].seconds(reference),
+        ties=ties([i.times(reference) for i in ranked], results.noise),
+        worst=results.measured()[-1].seconds(reference), lowest=lowest(results),
     )  # fmt: skip
 
 
@@ -342,17 +342,16 @@ def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary
     from dagc.search.domain import Candidate
     from dagc.text import parse_traversal
 
-    measured = records.results().measured()
-    for found in (measured[0], measured[-1]) if measured else ():
-        arm = domain.number(found.configuration)
-        if arm is not None:
-            traversal = parse_traversal(found.traversal, domain.arms[arm].space.graph, "the results file")
-            records.trace(found.id, machine.trace(Candidate(arm, traversal)))
-    if done.best is not None and measured:
-        best = domain.arms[done.best.arm]
-        number = records.begin(best.configuration, _text(domain, done.best))
-        if number not in (measured[0].id, measured[-1].id):
-            records.trace(number, machine.trace(done.best))
+    if done.best is None:
+        return
+    best = domain.arms[done.best.arm]
+    number = records.begin(best.configuration, _text(domain, done.best))
+    records.trace(number, machine.trace(done.best))
+    slowest = records.results().measured()[-1]
+    arm = domain.number(slowest.configuration)
+    if arm is not None and slowest.id != number:
+        traversal = parse_traversal(slowest.traversal, domain.arms[arm].space.graph, "the results file")
+        records.trace(slowest.id, machine.trace(Candidate(arm, traversal)))
 
 
 def _text(domain: Domain, candidate: Candidate) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dagc.search.engine import Summary
 
 REASONS = 3  # of failures, shown
+TOLD_APART = 0.005  # a lowest time so little below the median is not worth a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Explored:
         ties = f"; {s.ties} more cannot be told from it" if s.ties else ""
         out += [
             f"best       {_us(s.seconds)} ({spread(s.low, s.high, s.measurements_of_best)})",
+            *self._how_sure(),
             f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
@@ -62,6 +64,23 @@ class Explored:
         if s.interrupted:
             out.append("           interrupted; --resume goes on")
         return "\n".join(out) + "\n"
+
+    def _how_sure(self) -> list[str]:
+        """That the best is not confirmed, or what became of the lowest time that the progress display showed."""
+        s = self.summary
+        if not s.confirmed:
+            return unconfirmed(s.measurements_of_best, s.repeats)
+        if s.lowest >= s.seconds * (1 - TOLD_APART):
+            return []
+        return [f"           lowest single measurement {_us(s.lowest)}; {_us(s.seconds)} after confirmation"]
+
+
+def unconfirmed(measurements: int, repeats: int) -> list[str]:
+    """The line for a choice that was measured fewer than `repeats` times; none for others."""
+    if measurements >= repeats:
+        return []
+    often = f"{measurements} of {counted(repeats, 'measurement')}"
+    return [f"           unconfirmed: {often}, so it may be chance; `dagc explore --resume` confirms it"]
 
 
 def spread(low: float, high: float, measurements: int) -> str:

@@ -58,16 +58,17 @@ class Loaded:
 
     def samples(self) -> tuple[Sample, ...]:
         """What was measured, for rules: fastest first."""
+        return tuple(self.sample(found) for found in self.results.measured())
+
+    def sample(self, found: Implementation) -> Sample:
+        """An implementation of the file, which must have been measured."""
         from dagc.rules import Sample
         from dagc.text import parse_traversal
 
-        out = []
-        for found in self.results.measured():
-            graph = self.graph(found.configuration)
-            traversal = parse_traversal(found.traversal, graph, self.path)
-            seconds = found.seconds(self.results.reference)
-            out.append(Sample(graph, found.configuration, traversal, seconds, len(found.measurements)))
-        return tuple(out)
+        graph = self.graph(found.configuration)
+        traversal = parse_traversal(found.traversal, graph, self.path)
+        seconds = found.seconds(self.results.reference)
+        return Sample(graph, found.configuration, traversal, seconds, len(found.measurements))
 
 
 # ---- rules ----------------------------------------------------------------------------------
@@ -112,13 +113,16 @@ def rules(
     class accuracy is given. `sets`: rule sets shown of each class. `estimate`: learn from estimated times of the whole
     space (`dagc.api_estimate`), not from what was measured alone. Raises UsageError.
     """
+    from dagc.results import ranking
     from dagc.rules import Findings, Samples, accuracy, check, render
 
     loaded = Loaded(path)
     found = estimated(loaded.samples(), loaded.results.noise) if estimate else None
     learned = learn(loaded, all_classes=all_classes, samples=found.samples if found else None)
+    chosen = ranking(loaded.results)
+    best = loaded.sample(chosen[0]) if chosen else None
     if against is None:
-        return render(Findings(learned, sets=sets, estimates=found), form)
+        return render(Findings(learned, sets=sets, estimates=found, best=best), form)
     full = Loaded(against)
     if full.results.program.hash != loaded.results.program.hash:
         raise UsageError(
@@ -140,20 +144,10 @@ def rules(
     canonical = learn(full, all_classes=all_classes, only=known)
     whole = Samples.of(canonical.samples)
     share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
-    return render(Findings(learned, check(learned, canonical), share, sets, found), form)
+    return render(Findings(learned, check(learned, canonical), share, sets, found, best), form)
 
 
 # ---- best -----------------------------------------------------------------------------------
-
-
-def ranking(results: Results) -> tuple[Implementation, ...]:
-    """Fastest first, among those that were measured about as often as any: one lucky time does not win.
-
-    That is, those with at least min(5, most) measurements.
-    """
-    measured = [i for i in results.measured() if not i.failure]
-    enough = min(5, max((len(i.measurements) for i in measured), default=0))
-    return tuple(i for i in measured if len(i.measurements) >= enough)
 
 
 def best(
@@ -171,8 +165,8 @@ def best(
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
-    from dagc.api_explored import spread
-    from dagc.results import shown
+    from dagc.api_explored import spread, unconfirmed
+    from dagc.results import ranking, shown, ties, wanted_repeats
     from dagc.statistics import interval
 
     loaded = Loaded(path)
@@ -184,11 +178,13 @@ def best(
         )
     chosen, reference = found[rank], loaded.results.reference
     low, high = interval(chosen.times(reference))
-    ties = sum(i is not chosen and interval(i.times(reference))[0] <= high for i in found)
+    others = (i for i in found if i is not chosen)
+    alike = ties([i.times(reference) for i in (chosen, *others)], loaded.results.noise)
     name = "best" if rank == 0 else f"number {rank}"
     head = [
         f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread(low, high, len(chosen.measurements))})"
-        + (f"; {ties} more cannot be told from it" if ties else ""),
+        + (f"; {alike} more cannot be told from it" if alike else ""),
+        *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",
     ]

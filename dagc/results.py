@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from statistics import median
-from typing import Any, NewType
+from typing import Any, NewType, TypeVar
 
 from dagc.ir import Value
+from dagc.statistics import interval
 
 ImplementationId = NewType("ImplementationId", int)
 
@@ -182,6 +185,65 @@ class Results:
     traces: dict[ImplementationId, tuple[TraceSpan, ...]] = field(default_factory=dict, compare=False, hash=False)
 
     def measured(self) -> tuple[Implementation, ...]:
-        """Those with at least one time, fastest first (median, drift divided out; ties by ID)."""
-        timed = [i for i in self.implementations if i.measurements]
+        """Those with at least one time, fastest first (median, drift divided out; ties by ID).
+
+        Without those that failed once, however fast they were before. Which of them is the best, `ranking` says.
+        """
+        timed = [i for i in self.implementations if i.measurements and not i.failure]
         return tuple(sorted(timed, key=lambda i: (i.seconds(self.reference), i.id)))
+
+
+# ---- which is the best ----------------------------------------------------------------------
+
+CONFIRMED = 5  # measurements that a choice is sure with: more do not count for more
+FASTEST = 10
+T = TypeVar("T")
+
+
+def rank(timed: Iterable[T], times: Callable[[T], Sequence[float]]) -> tuple[T, ...]:
+    """The candidates for the best, fastest first: by the median of their times, of equal medians in the order given.
+
+    `times` are of one candidate, in the order taken, at least one, with drift divided out. A single time that was fast
+    by chance must not win over a median of several. So only those are ranked that have as many measurements as any has,
+    at most CONFIRMED. Where none of the FASTEST by their first measurements has so many, the count is the largest that
+    one of these has: a pass over everything that ended early has not measured the fastest again yet.
+    """
+    found = [(one, times(one)) for one in timed]
+    shortlist = nsmallest(FASTEST, (series for _, series in found), key=lambda series: series[0])
+    enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
+    ranked = [(median(series), one) for one, series in found if len(series) >= enough]
+    return tuple(one for _, one in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def ranking(results: Results) -> tuple[Implementation, ...]:
+    """The implementations of a results file that may be the best, fastest first. The first is what `dagc best` takes.
+
+    Everything that names a best implementation asks this.
+    """
+    timed = (i for i in results.implementations if i.measurements and not i.failure)
+    return rank(timed, lambda i: i.times(results.reference))
+
+
+def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
+    """How many others cannot be told from the first: the 95% intervals of their medians overlap.
+
+    `ranked`: times of the candidates, best first. Where one has a single time, two standard deviations of a single
+    measurement stand for its interval (nothing where the noise is not known).
+    """
+    if not ranked:
+        return 0
+    margin = 0.0 if math.isnan(noise) else 2 * noise
+    best = ranked[0]
+    high = interval(best)[1] if len(best) > 1 else best[0] * (1 + margin)
+    return sum((interval(t)[0] if len(t) > 1 else t[0] * (1 - margin)) <= high for t in ranked[1:])
+
+
+def lowest(results: Results) -> float:
+    """The lowest single measurement of all, in seconds, drift divided out; NaN where nothing was measured."""
+    return min((min(i.times(results.reference)) for i in results.measured()), default=math.nan)
+
+
+def wanted_repeats(results: Results) -> int:
+    """Measurements that confirm a choice: CONFIRMED, or what the last search was asked for where that is less."""
+    asked = [run.options["repeats"] for run in results.runs if isinstance(run.options.get("repeats"), int)]
+    return min(CONFIRMED, asked[-1]) if asked else CONFIRMED

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api_explore, api_results
+from dagc import api_explore
 from dagc.api_explore import ExploreOptions, explore
 from dagc.api_explored import Explored, spread
 from dagc.cli import main
@@ -23,6 +23,7 @@ from dagc.devices import gpus
 from dagc.errors import UsageError
 from dagc.files import MARK
 from dagc.records import Records, load
+from dagc.results import ranking
 from dagc.run.launch import launch
 from dagc.search.strategy import names
 from tests.data.h200 import h200_file
@@ -57,7 +58,7 @@ def test_explore_and_everything_that_reads_it(tmp_path: Path, capsys: pytest.Cap
     results = load(file)
     assert results.runs[0].options["transport"] == "mpi_cuda,peer"
     assert len(results.traces) in (1, 2, 3)
-    assert done.traversal == api_results.ranking(results)[0].traversal
+    assert done.traversal == ranking(results)[0].traversal
     assert main(["best", str(file), "--plan"]) == 0
     assert done.traversal in capsys.readouterr().out
     assert main(["rules", str(file), "--format", "json"]) == 0
@@ -236,6 +237,28 @@ def test_an_interval_has_the_confidence_that_it_says() -> None:
     assert spread(1e-6, 2e-6, 6) == "95%: 1.00 us to 2.00 us, 6 measurements"
     assert spread(1e-6, 2e-6, 5) == "range: 1.00 us to 2.00 us, 5 measurements"
     assert spread(1e-6, 1e-6, 1) == "1 measurement"
+
+
+def _ended(**changes: object) -> str:
+    from dataclasses import replace as changed
+
+    from dagc.results import Configuration
+    from dagc.search.engine import Summary
+
+    summary = Summary(None, 21.2e-6, 21e-6, 22e-6, 5, 0, 40e-6, 200, 150, 0, 2036, 2.0, 0.1, False, lowest=20.5e-6)
+    summary = changed(summary, best=object(), **changes)  # type: ignore[arg-type]
+    return Explored(summary, Configuration(()), "start end", None, (), 0.01).render()
+
+
+def test_a_lower_single_time_is_explained() -> None:
+    assert "lowest single measurement 20.50 us; 21.20 us after confirmation" in _ended()
+    assert "lowest single" not in _ended(lowest=21.19e-6)
+
+
+def test_a_best_that_is_not_confirmed_says_so() -> None:
+    assert "unconfirmed: 1 of 5 measurements" in _ended(measurements_of_best=1)
+    assert "after confirmation" not in _ended(measurements_of_best=1)
+    assert "unconfirmed" not in _ended()
 
 
 def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

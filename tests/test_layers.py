@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "graph": {"source", "errors", "sym", "lang.ast", "ir"},
     "traversal": {"errors", "ir", "graph"},
     "text": {"errors", "ir", "graph", "traversal"},
-    "results": {"ir"},
+    "results": {"ir", "statistics"},
     "statistics": set(),
     "lang": TYPES - {"graph", "traversal", "text"},
     "passes": TYPES,

@@ -51,10 +51,13 @@ class Chosen:
 
 
 def traced(
-    results: Results, points: Sequence[Point], graphs: Mapping[Configuration, Graph], file: str
+    results: Results, best: Point | None, worst: Point | None, graphs: Mapping[Configuration, Graph], file: str
 ) -> tuple[Chosen, ...]:
-    """The best and the worst, with timelines where they were traced: those of one rank have the same axis."""
-    ends = points[:1] if len(points) < 2 else (points[0], points[-1])
+    """The best and the worst, with timelines where they were traced: those of one rank have the same axis.
+
+    `best` is None where nothing was measured, `worst` also where nothing else was.
+    """
+    ends = [point for point in (best, worst) if point is not None]
     parsed = [_parsed(p, graphs, file) for p in ends]
     lines = [
         timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))

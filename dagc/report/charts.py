@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dagc.report import si
-from dagc.report.measured import Curve, Group, Point
+from dagc.report.measured import Curve, Group, Point, ranked
 from dagc.report.plot import Plot, Scale, dots, n, polyline, spanning, steps, tag, text
 from dagc.results import ImplementationId
 
@@ -44,8 +44,13 @@ def _clip(plot: Plot, name: str) -> None:
 # ---- sorted times ---------------------------------------------------------------------------
 
 
-def sorted_times(points: Sequence[Point], groups: Sequence[Group], classes: Classes | None, noise: float) -> str:
-    """Fig. 4 (a) and (c) of the seed: every implementation, fastest first, with the interval of its median."""
+def sorted_times(
+    points: Sequence[Point], best: Point | None, groups: Sequence[Group], classes: Classes | None, noise: float
+) -> str:
+    """Fig. 4 (a) and (c) of the seed: every implementation, fastest first, with the interval of its median.
+
+    A ring marks `best`, one of the points: it need not be the first, which may be a single time.
+    """
     plot = Plot(WIDTH, 400, top=40)
     x = Scale(0, len(points) + 1, *plot.x_range)
     y = _time_scale([p.seconds for p in points], *plot.y_range, room=0.08)
@@ -55,8 +60,8 @@ def sorted_times(points: Sequence[Point], groups: Sequence[Group], classes: Clas
         plot.add(*_bands(classes, x, plot))
     plot.y_axis(y, f"time of an iteration [{unit}]", factor)
     plot.x_axis(x, "implementations, fastest first")
-    if not math.isnan(noise):
-        plot.add(*_floor(points[0].seconds, noise, y, plot))
+    if not math.isnan(noise) and best is not None:
+        plot.add(*_floor(best.seconds, noise, y, plot))
     place = {p.implementation.id: x(i) for i, p in enumerate(points, 1)}
     for group in groups:
         plot.add(_intervals(group, place, y))
@@ -65,6 +70,9 @@ def sorted_times(points: Sequence[Point], groups: Sequence[Group], classes: Clas
         plot.add(dots(marks, f"k{group.colour}", clip_path="url(#times-clip)"))
     if classes is not None:
         plot.add(*_borders(classes, x, plot))
+    if best is not None:
+        at = {"cx": place[best.implementation.id], "cy": y.clamped(best.seconds)}
+        plot.add(tag("circle", **at, r=7.0, class_="chosen", data_tip=f"best: {si.seconds(best.seconds)}"))
     plot.add(_cursor(plot))
     title = f"Times of {si.ordinary(len(points), 'implementation')}, sorted"
     heights = " ".join(n(y(p.seconds)) for p in points)  # for the script: where to put the cursor
@@ -199,7 +207,7 @@ def _histogram(group: Group, x: Scale, base: float, plot: Plot) -> list[str]:
         for i, c in enumerate(counts)
         if c
     )
-    best, middle = group.points[0], group.points[len(group.points) // 2]
+    best, middle = ranked(group.points)[0], group.points[len(group.points) // 2]
     tip = (
         f"{group.label}\n{si.ordinary(len(group.points), 'implementation')}\nbest {si.seconds(best.seconds)}, "
         f"median {si.seconds(middle.seconds)}, worst {si.seconds(group.points[-1].seconds)}"

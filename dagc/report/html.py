@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dagc.errors import counted
 from dagc.graph import Graph
 from dagc.report import charts, si
 from dagc.report.best import pictures, traced
-from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ties
+from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
 from dagc.report.sections import class_views, curve_names, fastest_rows, provenance, summary_tiles
 from dagc.report.tree_chart import readable_depth, tree_chart
 from dagc.resources import resource
-from dagc.results import Configuration, Results
+from dagc.results import Configuration, Results, ties, wanted_repeats
 
 if TYPE_CHECKING:
     import jinja2
@@ -36,30 +37,35 @@ def as_html(
     where there are no traces, there is no timeline. Works with no measurement at all, too.
     """
     points = points_of(results)
+    choices = ranked(points)
+    best = choices[0] if choices else None
     groups = groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # of other samples: their positions would not be those of the points
     classes = None if learned is None or len(points) < 2 else learned.classes
+    dropped = () if classes is None else classes.dropped
     return _environment().get_template("page.html.j2").render(
         program=results.program,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         file=file,
         version=version,
-        tiles=summary_tiles(results, points, groups, graphs),
-        ties=ties(points, results.noise),
+        tiles=summary_tiles(results, points, best, groups, graphs),
+        ties=ties([p.times for p in choices], results.noise),
+        unconfirmed=_unconfirmed(best, wanted_repeats(results)),
+        less_often=0 if best is None else sum(p.seconds < best.seconds for p in points),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
         legend=_legend(groups),
-        chosen=traced(results, points, graphs, file),
+        chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
         dags=pictures(groups, graphs),
-        times=charts.sorted_times(points, groups, classes, results.noise) if len(points) > 1 else "",
+        times=charts.sorted_times(points, best, groups, classes, results.noise) if len(points) > 1 else "",
         convolution=charts.convolution(classes) if classes is not None and classes.convolution else "",
         classes=class_views(learned) if learned is not None else (),
-        dropped=len(classes.dropped) if classes is not None else 0,
+        dropped=[f"Boundary at {si.seconds(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
         tree=_tree(learned),
         distribution=charts.distribution(groups) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         convergence=_convergence(results),
-        fastest=fastest_rows(points[:MOST_ROWS], groups),
+        fastest=fastest_rows(choices[:MOST_ROWS], groups),
         failures=[i for i in results.implementations if i.failure][:MOST_ROWS],
         failed=sum(bool(i.failure) for i in results.implementations),
         runs=provenance(results),
@@ -70,6 +76,13 @@ def as_html(
         count=si.count,
         percent=si.percent,
     )  # fmt: skip
+
+
+def _unconfirmed(best: Point | None, repeats: int) -> str:
+    """How often the best was measured, where that is too few; else ""."""
+    if best is None or len(best.times) >= repeats:
+        return ""
+    return f"{len(best.times)} of {counted(repeats, 'measurement')}"
 
 
 def _tree(learned: Learned | None) -> Mapping[str, object] | None:

@@ -97,7 +97,8 @@ def panel(progress: Progress, noise: float, describe: Describe | None = None) ->
     table.add_row("covered", _covered(progress))
     if not math.isnan(progress.best_seconds):
         floor = "" if math.isnan(noise) else f"  (noise floor {100 * noise:.1f} %)"
-        table.add_row("best", Text.assemble((f"{progress.best_seconds * 1e6:.2f} us", "green"), floor))
+        best = (f"{progress.best_seconds * 1e6:.2f} us", "green"), _how_often(progress), floor
+        table.add_row("best", Text.assemble(*best))
         if describe is not None and progress.best is not None:
             for line in describe(progress.best).splitlines():
                 table.add_row("", Text(line, style="dim", overflow="ellipsis", no_wrap=True))
@@ -146,12 +147,19 @@ def _share(progress: Progress) -> float | None:
 
 def one_line(progress: Progress) -> str:
     """`search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 120 implementations of 2036 (5.9 %)`."""
-    best = "" if math.isnan(progress.best_seconds) else f", best {progress.best_seconds * 1e6:.2f} us"
+    known = not math.isnan(progress.best_seconds)
+    best = f", best {progress.best_seconds * 1e6:.2f} us{_how_often(progress)}" if known else ""
     failed = f", {progress.failures} failed" if progress.failures else ""
     return (
         f"{progress.phase}: {_measurements(progress)}, {progress.elapsed:.0f} s{_left(progress)}{best}, "
         f"{_covered(progress)}{failed}"
     )
+
+
+def _how_often(progress: Progress) -> str:
+    """How many measurements the best time stands for: a single one may be low by chance, and rise when repeated."""
+    often = progress.measurements_of_best
+    return f" ({counted(often, 'measurement')})" if often else ""
 
 
 def _measurements(progress: Progress) -> str:

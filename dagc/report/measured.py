@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import math
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dagc.results import Configuration, Implementation, ImplementationId, Results, shown
+from dagc.results import CONFIRMED, FASTEST, Configuration, Implementation, ImplementationId, Results, rank, shown
 from dagc.statistics import interval
 
 
@@ -74,22 +74,12 @@ def label(configuration: Configuration, common: dict[str, str]) -> str:
     return " ".join(left) or (configuration.text if transport is None else f"transport={transport}")
 
 
-def ties(points: Sequence[Point], noise: float) -> int:
-    """How many others cannot be told from the fastest: intervals that overlap.
+def ranked(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Those that may be the best, best first, as `dagc best --rank N` numbers them (`dagc.results.rank`).
 
-    Where the fastest or another has a single time, two standard deviations of a single measurement stand for its
-    interval (nothing where the noise is not known).
+    `points`: fastest first. A point with a smaller time that is missing here was measured less often.
     """
-    if not points:
-        return 0
-    margin = 0.0 if math.isnan(noise) else 2 * noise
-
-    def low(p: Point) -> float:
-        return p.low if len(p.times) > 1 else p.seconds * (1 - margin)
-
-    best = points[0]
-    high = best.high if len(best.times) > 1 else best.seconds * (1 + margin)
-    return sum(low(p) <= high for p in points[1:])
+    return rank(points, lambda p: p.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +88,8 @@ class Curve:
 
     measured   the time of each
     lowest     (measurement, seconds): the lowest single time so far, where it fell
-    choice     (measurement, seconds): the implementation with the lowest median so far, where that changed, with the
-               median of all times that the file has of it: what the choice was worth
+    choice     (measurement, seconds): the best by what was known so far (`dagc.results.rank`), where that changed, with
+               the median of all times that the file has of it: what the choice was worth
     """
 
     run: int
@@ -125,17 +115,42 @@ def _curve(
 ) -> Curve:
     lowest: list[tuple[int, float]] = []
     choice: list[tuple[int, float]] = []
-    times: dict[ImplementationId, list[float]] = {}
-    ranked: list[tuple[float, ImplementationId]] = []  # medians, old ones too: those are passed over
+    so_far = _SoFar()
     chosen: ImplementationId | None = None
     for number, (_, key, seconds) in enumerate(rows, 1):
         if not lowest or seconds < lowest[-1][1]:
             lowest.append((number, seconds))
-        times.setdefault(key, []).append(seconds)
-        heapq.heappush(ranked, (median(times[key]), key))
-        while ranked[0][0] != median(times[ranked[0][1]]):
-            heapq.heappop(ranked)
-        if ranked[0][1] != chosen:
-            chosen = ranked[0][1]
+        so_far.add(key, seconds)
+        best = so_far.best()
+        if best != chosen:
+            chosen = best
             choice.append((number, final[chosen]))
     return Curve(run, tuple(seconds for _, _, seconds in rows), tuple(lowest), tuple(choice))
+
+
+class _SoFar:
+    """What `dagc.results.rank` would put first, kept up to date: ranking everything after each of thousands of
+    measurements would take minutes."""
+
+    def __init__(self) -> None:
+        self.times: dict[ImplementationId, list[float]] = {}
+        self.first: list[tuple[float, ImplementationId]] = []  # the FASTEST by their first times
+        # By the number of measurements, at most CONFIRMED: medians of those with so many. Old ones too, which `best`
+        # passes over.
+        self.medians: list[list[tuple[float, ImplementationId]]] = [[] for _ in range(CONFIRMED + 1)]
+
+    def add(self, key: ImplementationId, seconds: float) -> None:
+        mine = self.times.setdefault(key, [])
+        mine.append(seconds)
+        if len(mine) == 1:
+            insort(self.first, (seconds, key))
+            del self.first[FASTEST:]
+        for heap in self.medians[1 : len(mine) + 1]:
+            heapq.heappush(heap, (median(mine), key))
+
+    def best(self) -> ImplementationId:
+        """There must be a measurement."""
+        ranked = self.medians[min(CONFIRMED, max(len(self.times[key]) for _, key in self.first))]
+        while ranked[0][0] != median(self.times[ranked[0][1]]):
+            heapq.heappop(ranked)
+        return ranked[0][1]

@@ -36,12 +36,16 @@ class Tile:
 
 
 def summary_tiles(
-    results: Results, points: Sequence[Point], groups: Sequence[Group], graphs: Mapping[Configuration, Graph]
+    results: Results,
+    points: Sequence[Point],
+    best: Point | None,
+    groups: Sequence[Group],
+    graphs: Mapping[Configuration, Graph],
 ) -> list[Tile]:
     """The best time, how much faster it is, how much was measured, how sure it is."""
-    if not points:
+    if best is None:
         return [Tile("best", "none", "nothing could be measured")]
-    best, middle, worst = points[0], points[len(points) // 2], points[-1]
+    middle, worst = points[len(points) // 2], points[-1]
     measured = sum(len(p.times) for p in points)
     space = _space([graphs[g.configuration] for g in groups if g.configuration in graphs])
     of = "of a space too large to count here" if space is None else f"of {si.count(space)}"

@@ -13,7 +13,8 @@ from dagc.rules.accuracy import Accuracy
 from dagc.rules.consistency import Checked, Verdict
 from dagc.rules.estimates import Estimates
 from dagc.rules.learn import Learned
-from dagc.rules.types import Boundary, Classes, Rule, RuleSet
+from dagc.rules.types import Boundary, Classes, Rule, RuleSet, Sample
+from dagc.text import traversal_text
 
 FORMATS = ("text", "md", "json")
 
@@ -23,6 +24,7 @@ class Findings:
     """What is printed. `checked` and `accuracy` are there where a full exploration was given to compare with.
 
     `sets` is how many rule sets of each class are shown (JSON has all). `estimates`: those that were learned from.
+    `best`: the implementation that `dagc best` takes.
     """
 
     learned: Learned
@@ -30,6 +32,7 @@ class Findings:
     accuracy: Accuracy | None = None
     sets: int = 3
     estimates: Estimates | None = None
+    best: Sample | None = None
 
     def verdict(self, rule_set: RuleSet) -> Checked | None:
         return next((c for c in self.checked if c.rule_set == rule_set), None)
@@ -84,18 +87,23 @@ def _noise_lines(classes: Classes) -> Iterable[str]:
     else:
         yield f"Noise floor of these times: {percent(classes.noise)}."
     for b in classes.dropped:
-        yield f"Boundary at {duration(b.seconds)} not drawn: {_why_dropped(b)}."
+        yield f"Boundary at {duration(b.seconds)} not drawn: {b.why_dropped}."
     if len(classes.classes) == 1:
         yield "Only one class: no boundary is above the noise, so there are no rules to tell apart fast from slow."
 
 
-def _why_dropped(b: Boundary) -> str:
-    if b.chance:
-        return (
-            f"a class beside it would have {_implementations(b.samples)}, and noise and outliers may put up to "
-            f"{b.chance} there; more measurements would tell"
-        )
-    return f"the classes beside it would differ by {percent(b.step)}, which is below the noise floor"
+def _best_line(findings: Findings) -> Iterable[str]:
+    """The best by its class and rules: that it need not be the lowest time of class 1, `dagc best` explains."""
+    best, learned = findings.best, findings.learned
+    if best is None:
+        return
+    measured = f"{duration(best.seconds)}, {counted(best.measurements, 'measurement')}"
+    if len(learned.classes.classes) == 1:
+        yield f"What `dagc best` takes: {measured}."
+        return
+    followed = learned.satisfied(best)
+    place = learned.of_class(followed.number).index(followed) + 1
+    yield f"What `dagc best` takes: {measured}; it follows rule set {place} of class {followed.number + 1}."
 
 
 def _tree_line(learned: Learned) -> str:
@@ -162,7 +170,7 @@ def _text(findings: Findings) -> str:
         span = f"{duration(c.fastest)} to {duration(c.slowest)}"
         out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
                    f"width {_width(c.width, classes.noise)}")  # fmt: skip
-    out += [*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned)]
+    out += [*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned), *_best_line(findings)]
     if findings.accuracy is not None:
         out.append(_accuracy_line(findings.accuracy))
     for c in classes.classes if count > 1 else ():
@@ -195,7 +203,8 @@ def _markdown(findings: Findings) -> str:
     for c in classes.classes:
         out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
                    f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
-    out += ["", *(f"- {line}" for line in (*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned)))]
+    about = (*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned), *_best_line(findings))
+    out += ["", *(f"- {line}" for line in about)]
     if findings.accuracy is not None:
         out.append(f"- {_accuracy_line(findings.accuracy)}")
     for c in classes.classes if len(classes.classes) > 1 else ():
@@ -255,6 +264,19 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "features": len(learned.features),
         "rule_sets": [_rule_set(r, findings.verdict(r)) for r in learned.rule_sets],
         "accuracy": _accuracy(findings.accuracy),
+        "best": _best(findings),
+    }  # fmt: skip
+
+
+def _best(findings: Findings) -> dict[str, Any] | None:
+    best = findings.best
+    if best is None:
+        return None
+    followed = findings.learned.satisfied(best)
+    return {
+        "configuration": best.configuration.text, "traversal": traversal_text(best.traversal, best.graph),
+        "seconds": best.seconds, "measurements": best.measurements, "class": followed.number + 1,
+        "rule_set": findings.learned.rule_sets.index(followed),
     }  # fmt: skip
 
 

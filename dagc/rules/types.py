@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from dagc.errors import counted
 from dagc.graph import Graph
 from dagc.results import Configuration
 from dagc.traversal import Traversal
@@ -47,8 +48,13 @@ class Boundary:
 
     @property
     def why_dropped(self) -> str:
-        """What a dropped boundary missed, in a few words."""
-        return "may be chance" if self.chance else "below the noise floor"
+        """What a dropped boundary missed: the reason that rules, tables and plots give."""
+        if self.chance:
+            return (
+                f"a class beside it would have {counted(self.samples, 'implementation')}, and noise and outliers may "
+                f"put up to {self.chance} there; more measurements would tell"
+            )
+        return f"the classes beside it would differ by {100 * self.step:.1f} %, which is below the noise floor"
 
 
 @dataclass(frozen=True, slots=True)

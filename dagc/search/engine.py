@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Protocol
 
-from dagc.results import Configuration, ImplementationId, Outcome, drift_factor
+from dagc.results import CONFIRMED, Configuration, ImplementationId, Outcome, drift_factor, rank, ties
 from dagc.search.domain import Candidate, Domain
 from dagc.search.strategy import Chooser, Strategy
 from dagc.statistics import interval
@@ -54,7 +55,8 @@ class Options:
     """How long to search and how sure to be.
 
     budget       measurements of the search, None: until the strategy has no more
-    time         seconds for all, None: no limit
+    time         seconds for all, None: no limit. As much as the confirmation is expected to take, at most half of it,
+                 is kept back for that
     passes       measurements of everything that is measured, pass after pass, each in a new random order
     confirm      how many of the best are measured again at the end
     repeats      until each of them has so many measurements
@@ -77,6 +79,7 @@ class Progress:
     phase        "search", "passes" or "confirm"
     budget       measurements that the phase will take at most, None: not known
     space        size of the space, None: not counted
+    best         the fastest so far, `best_seconds` the median of its `measurements_of_best` measurements
     """
 
     phase: str
@@ -90,6 +93,7 @@ class Progress:
     best_seconds: float
     best: Candidate | None
     seconds: Sequence[float]
+    measurements_of_best: int = 0
 
 
 @dataclass(slots=True)
@@ -112,6 +116,8 @@ class Summary:
 
     ties         how many others cannot be told from the best: the 95% intervals of their medians overlap
     reasons      (why, how many implementations), of those that could not be measured, most first
+    lowest       the lowest single measurement, of whichever implementation: less than `seconds` where that was chance
+    repeats      measurements that confirm a choice, see `confirmed`
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
 
@@ -130,6 +136,13 @@ class Summary:
     overhead: float
     interrupted: bool
     reasons: tuple[tuple[str, int], ...] = ()
+    lowest: float = math.nan
+    repeats: int = CONFIRMED
+
+    @property
+    def confirmed(self) -> bool:
+        """Was the best measured as often as a choice must be?"""
+        return self.measurements_of_best >= self.repeats
 
 
 def explore(
@@ -179,6 +192,7 @@ class _Loop:
         self.random = Random(options.seed)
         self.start = perf_counter()
         self.measuring = 0.0
+        self.timed = 0.0  # of it, in measurements that did not fail: one that hangs takes as long as the watchdog waits
         self.tallies: dict[Candidate, Tally] = {}
         self.first_of: dict[str, Tally] = {}
         self.times: list[float] = []
@@ -200,7 +214,7 @@ class _Loop:
 
     def search(self) -> None:
         budget = self.options.budget
-        while (budget is None or self.measurements < budget) and self._in_time():
+        while (budget is None or self.measurements < budget) and self._time_to_search():
             candidate = self.strategy.propose()
             if candidate is None:
                 return
@@ -215,33 +229,66 @@ class _Loop:
             again = [t for t in self._timed() if len(t.seconds) <= number]
             self.random.shuffle(again)
             for i, tally in enumerate(again):
-                if not self._in_time():
+                if not self._time_to_search():
                     return
                 self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
 
     def confirm(self) -> None:
-        """The best so far, interleaved, until each has `repeats` measurements. Which they are is settled first."""
-        chosen = sorted(self._timed(), key=lambda t: t.median)[: self.options.confirm]
-        known_better = self.strategy.best() if isinstance(self.strategy, Chooser) and chosen else None
-        better = self.tallies.get(known_better) if known_better is not None else None
-        if better is not None and better not in chosen and not better.failure:
-            chosen[-1] = better
+        """The best so far, interleaved, until each has `repeats` measurements. Which they are is settled first.
+
+        Each round is in the order of their medians: where one ends early, what was measured once more is the fastest.
+        """
+        chosen = self._shortlist()
         while self._in_time():
-            short = [t for t in chosen if len(t.seconds) < self.options.repeats and not t.failure]
+            short = sorted((t for t in chosen if self._missing(t)), key=lambda t: t.median)
             if not short:
                 return
-            self.random.shuffle(short)
-            left = sum(self.options.repeats - len(t.seconds) for t in short)
+            left = sum(self._missing(t) for t in short)
             for tally in short:
                 self._measure(tally.candidate, "confirm", self.measurements + left)
                 left -= 1
                 if not self._in_time():
                     return
 
+    def _shortlist(self) -> list[Tally]:
+        """What is confirmed: the `confirm` best; fewer where there is no time to measure all of them often enough."""
+        chosen = sorted(self._timed(), key=lambda t: t.median)[: self.options.confirm]
+        known_better = self.strategy.best() if isinstance(self.strategy, Chooser) and chosen else None
+        better = self.tallies.get(known_better) if known_better is not None else None
+        if better is not None and better not in chosen and not better.failure:
+            chosen[-1] = better
+        if self.options.time is not None and self.times:
+            left = (self.options.time - self._elapsed()) / self._cost()
+            while len(chosen) > 1 and sum(map(self._missing, chosen)) > left:
+                del chosen[-2 if chosen[-1] is better else -1]
+        return chosen
+
+    def _missing(self, tally: Tally) -> int:
+        """How many measurements it needs to be confirmed."""
+        return 0 if tally.failure else max(0, self.options.repeats - len(tally.seconds))
+
     # ---- one measurement ----------------------------------------------------------------
 
+    def _elapsed(self) -> float:
+        return perf_counter() - self.start
+
     def _in_time(self) -> bool:
-        return self.options.time is None or perf_counter() - self.start < self.options.time
+        return self.options.time is None or self._elapsed() < self.options.time
+
+    def _cost(self) -> float:
+        """Seconds that a measurement has taken on average, those that failed left out. There must be one."""
+        return self.timed / len(self.times)
+
+    def _time_to_search(self) -> bool:
+        """Is there time for one more, and for confirming the best afterwards?"""
+        time, options = self.options.time, self.options
+        if time is None or not self.times:
+            return self._in_time()
+        left, cost = time - self._elapsed(), self._cost()
+        if left > cost * (1 + options.confirm * options.repeats):
+            return True
+        best = nsmallest(options.confirm, self._timed(), key=lambda t: t.median)
+        return left > cost + min(cost * sum(map(self._missing, best)), time / 2)
 
     def _known_work(self, candidate: Candidate) -> Outcome | None:
         """What was measured for a candidate that does the same work, None where there is none."""
@@ -263,7 +310,8 @@ class _Loop:
         tally.number = self.store.begin(arm.configuration, text)
         before = perf_counter()
         outcome = self.machine.measure(candidate)
-        self.measuring += perf_counter() - before
+        taken = perf_counter() - before
+        self.measuring += taken
         self.measurements += 1
         if outcome.failure:
             self.failures += 1
@@ -275,8 +323,10 @@ class _Loop:
             outcome = self._without_drift(outcome)
             tally.seconds.append(outcome.seconds)
             self.times.append(outcome.seconds)
+            self.timed += taken
         self._consider(tally)
-        self._report(phase, budget)
+        if self.progress is not None:
+            self._report(phase, budget, self.progress)
         return outcome
 
     def _without_drift(self, outcome: Outcome) -> Outcome:
@@ -299,39 +349,39 @@ class _Loop:
         """What may be the best. One that failed once may not, however fast it was before."""
         return [t for t in self.tallies.values() if t.seconds and not t.failure]
 
-    def _report(self, phase: str, budget: int | None) -> None:
-        if self.progress is None:
-            return
-        self.progress(
+    def _report(self, phase: str, budget: int | None, progress: Callable[[Progress], None]) -> None:
+        # While the best are confirmed, what is shown is what would be the result: not a single lucky time.
+        ranked = rank(self._timed(), lambda t: t.seconds) if phase == "confirm" else ()
+        best = ranked[0] if ranked else self.best
+        progress(
             Progress(
                 phase, self.measurements, budget, self.domain.size(), len(self.tallies), self.failures,
-                perf_counter() - self.start, self.options.time, self.best.median if self.best else math.nan,
-                self.best.candidate if self.best else None, self.times,
+                self._elapsed(), self.options.time, best.median if best else math.nan,
+                best.candidate if best else None, self.times, len(best.seconds) if best else 0,
             )
         )  # fmt: skip
 
     def summary(self) -> Summary:
         timed = self._timed()
-        # Where several were measured again, the choice is among them: a single lucky time does not win.
-        most = min(max((len(t.seconds) for t in timed), default=0), self.options.repeats)
-        sure = [t for t in timed if len(t.seconds) >= most]
-        best = min(sure, key=lambda t: t.median, default=None)
+        ranked = rank(timed, lambda t: t.seconds)
+        best = ranked[0] if ranked else None
         low, high = interval(best.seconds) if best else (math.nan, math.nan)
-        ties = sum(t is not best and interval(t.seconds)[0] <= high for t in sure)
         return Summary(
             best=best.candidate if best else None,
             seconds=best.median if best else math.nan,
             low=low,
             high=high,
             measurements_of_best=len(best.seconds) if best else 0,
-            ties=ties,
+            ties=ties([t.seconds for t in ranked]),
             worst=max((t.median for t in timed), default=math.nan),
             measurements=self.measurements,
             implementations=len(timed),
             failures=self.failures,
             space=self.domain.size(),
             measuring=self.measuring,
-            overhead=perf_counter() - self.start - self.measuring,
+            overhead=self._elapsed() - self.measuring,
             interrupted=self.interrupted,
             reasons=tuple(Counter(t.failure for t in self.tallies.values() if t.failure).most_common()),
+            lowest=min((min(t.seconds) for t in timed), default=math.nan),
+            repeats=min(CONFIRMED, self.options.repeats),
         )

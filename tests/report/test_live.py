@@ -34,6 +34,11 @@ def test_one_line_says_where_the_search_is() -> None:
     )
 
 
+def test_how_often_the_best_was_measured_is_shown() -> None:
+    assert "best 40.12 us (1 measurement), " in one_line(replace(PROGRESS, measurements_of_best=1))
+    assert "40.12 us (5 measurements)" in "\n".join(_shown(replace(PROGRESS, measurements_of_best=5)))
+
+
 def test_the_sooner_of_budget_and_time_is_what_is_left() -> None:
     assert ", 3 s left" in one_line(replace(PROGRESS, time=15.0))
     assert "left" not in one_line(replace(PROGRESS, budget=None))

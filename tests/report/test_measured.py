@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dagc.report.measured import COLOURS, common_decisions, curves_of, groups_of, label, points_of, ties
-from dagc.results import Configuration, Implementation, ImplementationId, Measurement, Program, Results
+from dagc.report.measured import COLOURS, common_decisions, curves_of, groups_of, label, points_of
+from dagc.results import Configuration, Implementation, ImplementationId, Measurement, Program, Results, ranking
 from tests.data.h200 import RUN, h200_results
 
 NAN = math.nan
@@ -30,12 +32,12 @@ def results(
 
 
 def test_the_choice_may_rise_when_a_lucky_time_had_misled() -> None:
-    found = results([("a", [(0, 10.0), (3, 10.0)]), ("b", [(1, 8.0), (2, 20.0), (4, 20.0)])])
+    found = results([("a", [(0, 10.0), (3, 10.0), (4, 10.0)]), ("b", [(1, 8.0), (2, 20.0), (5, 20.0)])])
     (curve,) = curves_of(found)
-    assert curve.measured == (10.0, 8.0, 20.0, 10.0, 20.0)
+    assert curve.measured == (10.0, 8.0, 20.0, 10.0, 10.0, 20.0)
     assert curve.lowest == ((1, 10.0), (2, 8.0))
-    # b was chosen for its 8, though it is worth 20; with its second time its median is 14.
-    assert curve.choice == ((1, 10.0), (2, 20.0), (3, 10.0))
+    # b was chosen for its 8, though it is worth 20; when a has two times as well, its median is the lower one.
+    assert curve.choice == ((1, 10.0), (2, 20.0), (4, 10.0))
 
 
 def test_each_run_has_a_curve_of_its_own() -> None:
@@ -51,16 +53,14 @@ def test_the_last_choice_is_the_best_of_a_full_exploration() -> None:
     assert curve.choice[-1][1] == found.measured()[0].seconds()
 
 
-def test_ties_are_intervals_that_overlap() -> None:
-    rows = [("a", [(0, 10.0), (1, 11.0)]), ("b", [(2, 10.9), (3, 12.0)]), ("c", [(4, 11.5), (5, 12.5)])]
-    assert ties(points_of(results(rows)), NAN) == 1
-    assert ties((), NAN) == 0
-
-
-def test_ties_of_single_times_go_by_the_noise() -> None:
-    points = points_of(results([("a", [(0, 100.0)]), ("b", [(1, 103.0)]), ("c", [(2, 120.0)])]))
-    assert ties(points, NAN) == 0
-    assert ties(points, 0.02) == 1
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(1, 9)), min_size=1, max_size=60))
+def test_the_choice_is_that_of_the_ranking_after_every_measurement(rows: list[tuple[int, int]]) -> None:
+    """Each of few implementations, some often: the measurements of a search and of passes, in any order."""
+    times: dict[int, list[tuple[int, float]]] = {}
+    for order, (key, seconds) in enumerate(rows):
+        times.setdefault(key, []).append((order, float(seconds)))
+    (curve,) = curves_of(results([(f"t{key}", mine) for key, mine in sorted(times.items())]))
+    assert curve.choice[-1][1] == ranking(results([(f"t{k}", mine) for k, mine in sorted(times.items())]))[0].seconds()
 
 
 def test_labels_name_what_differs() -> None:

@@ -40,7 +40,8 @@ def test_a_pair_of_outliers_is_no_class() -> None:
     assert [c.count for c in found.classes] == [60, 40]
     assert found.classes[-1].slowest == 1.47
     dropped = next(b for b in found.dropped if b.position == 97)
-    assert (dropped.samples, dropped.why_dropped) == (2, "may be chance")
+    assert dropped.samples == 2
+    assert dropped.why_dropped.startswith("a class beside it would have 2 implementations, and noise and outliers may")
     assert dropped.chance >= 2
     assert dropped.step > 15 * NOISE
 

@@ -175,6 +175,71 @@ def test_progress_is_told() -> None:
     assert all(a.best_seconds >= b.best_seconds for a, b in pairwise(told[:10]))
 
 
+class Clock:
+    """Time that passes only where a machine measures: a measurement takes a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("dagc.search.engine.perf_counter", lambda: self.now)
+
+    def measure(self, candidate: Candidate, turn: int) -> Outcome:
+        self.now += 1.0
+        return steady(candidate, turn)
+
+
+def test_time_is_kept_back_to_confirm_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    machine = Table(clock.measure)
+    done, store, _ = run(machine, Options(time=100.0, confirm=10, repeats=5))
+    assert done.measurements == 99
+    assert [call[2] for call in store.calls if call[0] == "add"] == ["search"] * 59 + ["confirm"] * 40
+    assert done.confirmed
+    assert done.measurements_of_best == 5
+
+
+def test_passes_leave_time_to_confirm_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    done, _, _ = run(Table(clock.measure), Options(budget=50, passes=3, time=100.0, confirm=4, repeats=5))
+    assert done.confirmed
+    assert done.measurements <= 100
+
+
+def test_with_little_time_fewer_are_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the time at most: two of them, as often as it takes, rather than ten of them twice."""
+    clock = Clock(monkeypatch)
+    machine = Table(clock.measure)
+    done, _, _ = run(machine, Options(time=20.0, confirm=10, repeats=5))
+    often = [machine.asked.count(c) for c in set(machine.asked)]
+    assert sorted(often)[-3:] == [1, 5, 5]
+    assert done.confirmed
+    assert done.best == min(set(machine.asked), key=time_of)
+
+
+def test_what_is_not_confirmed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    done, _, _ = run(Table(clock.measure), Options(time=2.0))
+    assert not done.confirmed
+    assert done.measurements_of_best < 5
+    confirmed, _, _ = run(Table(steady), Options(budget=20, confirm=1, repeats=2))
+    assert confirmed.confirmed
+
+
+def test_the_display_shows_what_would_be_the_result() -> None:
+    """The lowest single time is that of a candidate which is slow afterwards."""
+    lucky = min(domain(), key=repr)
+
+    def answer(candidate: Candidate, turn: int) -> Outcome:
+        return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
+
+    told: list[Progress] = []
+    done, _, _ = run(Table(answer), Options(confirm=5, repeats=5), progress=told.append)
+    last = told[-1]
+    assert (last.best, last.best_seconds, last.measurements_of_best) == (done.best, done.seconds, 5)
+    assert done.lowest == pytest.approx(0.1)
+    searching = [p for p in told if p.phase == "search"]
+    assert (searching[-1].best, searching[-1].measurements_of_best) == (lucky, 1)
+
+
 def test_no_time_no_measurement() -> None:
     machine = Table(steady)
     done, _, _ = run(machine, Options(time=0.0))

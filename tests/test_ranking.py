@@ -1,0 +1,149 @@
+"""Which implementation is the best: one answer, whoever is asked."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagc import api_results
+from dagc.api_explain import _Subject
+from dagc.api_explore import ExploreOptions, _settled, explore
+from dagc.api_results import Loaded
+from dagc.records import load
+from dagc.results import Results, rank, ranking, ties
+from dagc.search.domain import Arm, Domain
+from dagc.search.engine import Summary
+from dagc.space import Space
+from dagc.text import traversal_text
+from tests.data.h200 import SPMV, h200_file
+
+RECORDS = Path(__file__).parents[1] / "benchmarks/results/2026-11-21-4xh200-explore"
+
+
+@pytest.fixture(scope="module")
+def misled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results file whose lowest median is a single time, below all that were measured five times."""
+    folder = tmp_path_factory.mktemp("misled")
+    options = ExploreOptions(
+        strategy="random", budget=120, confirm=6, seed=4, replay=str(h200_file(folder)), transport="mpi_host",
+        capture="off", quiet=True,
+    )  # fmt: skip
+    done = explore(SPMV, folder / "found.db", options)
+    assert done is not None
+    results = load(folder / "found.db")
+    assert done.traversal == ranking(results)[0].traversal
+    assert len(results.measured()[0].measurements) == 1
+    assert done.summary.seconds > results.measured()[0].seconds()
+    return folder / "found.db"
+
+
+def _winners(path: Path, folder: Path) -> dict[str, str]:
+    """The traversal that each of the readers of a results file calls the best."""
+    loaded = Loaded(path)
+    plan = api_results.best(path, only_print=True)
+    rules = json.loads(api_results.rules(path, form="json"))
+    api_results.report(path, folder / "page.html")
+    page = (folder / "page.html").read_text()
+    subject = _Subject(loaded)
+    graph = subject.domain.arms[subject.best.arm].space.graph
+    domain = Domain([Arm(c, Space(g)) for c, g in loaded.graphs.items()])
+    nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
+    settled = _settled(nothing, domain, loaded.results)
+    assert settled.best is not None
+    return {
+        "best": re.search(r"^traversal +(.*)$", plan, re.MULTILINE)[1],  # type: ignore[index]
+        "rules": rules["best"]["traversal"],
+        "report": re.search(r'<pre id="best-text">(.*?)</pre>', page)[1],  # type: ignore[index]
+        "fastest of the report": re.search(r'<td>0</td>.*?<td class="traversal">(.*?)</td>', page)[1],  # type: ignore[index]
+        "explain": traversal_text(subject.best.traversal, graph),
+        "explore": traversal_text(settled.best.traversal, domain.arms[settled.best.arm].space.graph),
+    }
+
+
+@pytest.mark.parametrize("name", ["misled", "spmv-150000-peer.db", "halo-mpi_cuda-random.db"])
+def test_every_reader_names_the_same_best(name: str, misled: Path, tmp_path: Path) -> None:
+    path = misled if name == "misled" else RECORDS / name
+    found = _winners(path, tmp_path)
+    expected = ranking(load(path))[0].traversal
+    assert found == dict.fromkeys(found, expected)
+
+
+def test_the_page_marks_the_best_and_says_why_lower_times_are_not(misled: Path, tmp_path: Path) -> None:
+    api_results.report(misled, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    results = load(misled)
+    best = ranking(results)[0]
+    lower = sum(i.seconds() < best.seconds() for i in results.measured())
+    assert lower
+    assert "1 other has a lower time" in page if lower == 1 else f"{lower} others have a lower time" in page
+    assert f"best: {best.seconds() * 1e6:.3g}" in page.replace("\u202f", " ")
+    assert page.count('class="chosen"') == 1
+
+
+def test_rules_and_the_page_give_the_same_reasons(tmp_path: Path) -> None:
+    """A boundary is left out for the noise here, and one for a class that may be chance."""
+    path = RECORDS / "spmv-150000-mpi_host.db"
+    api_results.report(path, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    dropped = api_results.learn(Loaded(path)).classes.dropped
+    assert {b.chance > 0 for b in dropped} == {True, False}
+    text = api_results.rules(path)
+    for boundary in dropped:
+        assert f"not drawn: {boundary.why_dropped}." in text
+        assert boundary.why_dropped in page
+
+
+def _best(*series: tuple[float, ...]) -> int:
+    return rank(range(len(series)), lambda i: series[i])[0]
+
+
+def test_a_single_low_time_does_not_win_over_confirmed_ones() -> None:
+    assert _best((5.0,), (6.0, 6.0, 6.0, 6.0, 6.0), (6.1, 6.1, 6.1, 6.1, 6.1)) == 1
+    assert _best((5.0,), (6.0,), (5.5,)) == 0
+
+
+def test_a_pass_that_ended_early_chooses_nothing_slow() -> None:
+    """Only a slow one has two measurements: that makes it no better."""
+    many = [(10.0 + i,) for i in range(40)]
+    assert _best((5.0,), *many, (60.0, 60.0)) == 0
+    assert _best((5.0, 9.0), *many, (60.0, 60.0)) == 0
+
+
+@given(st.lists(st.lists(st.floats(1, 9), min_size=1, max_size=7).map(tuple), min_size=1, max_size=40))
+def test_what_is_ranked_has_enough_measurements_and_is_sorted(series: list[tuple[float, ...]]) -> None:
+    ranked = rank(range(len(series)), lambda i: series[i])
+    medians = [median(series[i]) for i in ranked]
+    assert ranked
+    assert medians == sorted(medians)
+    fewest = min(len(series[i]) for i in ranked)
+    assert all(i in ranked for i in range(len(series)) if len(series[i]) >= fewest)
+
+
+def test_ties_are_intervals_that_overlap() -> None:
+    assert ties([(10.0, 11.0), (10.9, 12.0), (11.5, 12.5)]) == 1
+    assert ties([]) == 0
+
+
+def test_ties_of_single_times_go_by_the_noise() -> None:
+    singles = [(100.0,), (103.0,), (120.0,)]
+    assert ties(singles) == 0
+    assert ties(singles, 0.02) == 1
+
+
+def test_what_failed_once_is_never_the_best(misled: Path) -> None:
+    from dataclasses import replace
+
+    results = load(misled)
+    best = ranking(results)[0]
+    failed = replace(best, failure="wrong result: y differs")
+    others = tuple(failed if i.id == best.id else i for i in results.implementations)
+    changed: Results = replace(results, implementations=others)
+    assert best.id not in [i.id for i in ranking(changed)]
+    assert best.id not in [i.id for i in changed.measured()]
