@@ -23,9 +23,8 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
     """
     from dagc.errors import UsageError
     from dagc.rules import FEWEST, Sample, estimate, in_order
-    from dagc.search.domain import COUNTABLE_STATES, Arm, Candidate, Domain
+    from dagc.search.domain import Candidate, domain_of
     from dagc.search.model.fitted import Fitted
-    from dagc.space import Space
 
     if len(samples) < FEWEST:
         raise UsageError(
@@ -34,7 +33,7 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
         )
     measured = in_order(samples)
     graphs = {s.configuration: s.graph for s in measured}
-    domain = Domain([Arm(c, Space(graph, limit=COUNTABLE_STATES)) for c, graph in graphs.items()])
+    domain = domain_of(graphs.items())
     arms = {arm.configuration: number for number, arm in enumerate(domain.arms)}
     known = [Candidate(arms[s.configuration], s.traversal) for s in measured]
     others = _others(domain, known)

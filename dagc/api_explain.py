@@ -78,8 +78,7 @@ class _Subject:
     def __init__(self, loaded: Loaded) -> None:
         """Raises UsageError where nothing was measured."""
         from dagc.results import ranking
-        from dagc.search.domain import COUNTABLE_STATES, Arm, Domain
-        from dagc.space import Space
+        from dagc.search.domain import domain_of
 
         self.loaded = loaded
         self.ranked = ranking(loaded.results)
@@ -87,7 +86,7 @@ class _Subject:
             raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
         # A configuration that does not build or run has no measurements.
         measured = sorted({i.configuration for i in loaded.results.measured()})
-        self.domain: Domain = Domain([Arm(c, Space(loaded.graph(c), limit=COUNTABLE_STATES)) for c in measured])
+        self.domain: Domain = domain_of((c, loaded.graph(c)) for c in measured)
         self.best = self.candidate(self.ranked[0])
         self.learned: Learned = learn(loaded)
 

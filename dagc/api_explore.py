@@ -325,7 +325,7 @@ def _explored(done: Summary, domain: Domain, output: Path | None, notes: Sequenc
     if done.best is not None:
         arm = domain.arms[done.best.arm]
         configuration, text = arm.configuration, traversal_text(done.best.traversal, arm.space.graph)
-    return Explored(done, configuration, text, output, tuple(notes), noise)
+    return Explored(done, configuration, text, output, tuple(notes), noise, domain.more_than())
 
 
 # ---- traces ---------------------------------------------------------------------------------

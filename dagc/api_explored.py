@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.errors import counted
+from dagc.report import si
 
 if TYPE_CHECKING:
     from dagc.results import Configuration
@@ -27,6 +28,7 @@ class Explored:
     output: Path | None
     notes: tuple[str, ...]
     noise: float
+    more_than: int = 0  # implementations, where the space is too large to be counted
 
     @property
     def exit_code(self) -> int:
@@ -38,7 +40,8 @@ class Explored:
     def render(self) -> str:
         """A few lines: what was searched, the best with its interval, what failed, and how to get its code."""
         s = self.summary
-        space = "a space not counted" if s.space is None else f"a space of {s.space}"
+        more = f"more than {si.about(self.more_than)}"
+        space = f"a space of {si.exact(s.space) if s.space is not None else more}"
         out = [f"note       {note}" for note in self.notes]
         failed = f", {s.failures} failed" if s.failures else ""
         done = f"{counted(s.implementations, 'implementation')} of {space}, {counted(s.measurements, 'measurement')}"

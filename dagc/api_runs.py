@@ -83,18 +83,20 @@ def _shown(choices: Mapping[str, Value]) -> str:
 
 def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
     """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
-    from dagc.search.domain import COUNTABLE_STATES, Arm, Domain
-    from dagc.space import Space
+    from dagc.report import si
+    from dagc.search.domain import COUNTING_WORK
+    from dagc.search.domain import domain_of as domain
 
-    domain = Domain([Arm(c.configuration, Space(c.graph, limit=COUNTABLE_STATES)) for c in found])
-    size = domain.size()
-    if options.strategy == "exhaustive" and (size is None or size > options.most):
-        known = "too many to count" if size is None else f"{size}"
+    whole = options.strategy == "exhaustive"
+    searched = domain(((c.configuration, c.graph) for c in found), (10 if whole else 1) * COUNTING_WORK)
+    size = searched.size() if whole else None
+    if whole and (size is None or size > options.most):
+        known = f"more than {si.exact(searched.more_than())}" if size is None else si.exact(size)
         raise UsageError(
             f"the space has {known} implementations, more than {options.most}",
             "use --strategy mcts-min, random or model with --budget, or raise --max",
         )
-    return domain
+    return searched
 
 
 # ---- what runs ------------------------------------------------------------------------------

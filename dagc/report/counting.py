@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from dagc.errors import ProgramError, Severity, counted
+from dagc.errors import ProgramError, Severity
 from dagc.graph import Graph
 from dagc.ir import Decision, Kernel, KernelOp, Program, Value
+from dagc.report import si
 from dagc.space.count import Counter, TooManyStates
 from dagc.space.moves import Moves
 from dagc.sym import Sym, UnboundName, evaluate
@@ -212,17 +213,20 @@ def _shown(value: Value) -> str:
 def as_text(report: CountReport) -> str:
     """The count first, then a line per lowering and choice, then the whole."""
     asked = " ".join(f"{name}={_shown(value)}" for name, value in report.choices)
-    out = [f"{counted(report.count, 'implementation')} of {report.name}" + (f": {asked}" if asked else "")]
+    out = [
+        f"{si.exact(report.count)} {'implementation' if report.count == 1 else 'implementations'} of {report.name}"
+        + (f": {asked}" if asked else "")
+    ]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
         out += [
-            f"  {line.label:{width}}  {line.count if line.count is not None else '(' + line.note + ')'}"
+            f"  {line.label:{width}}  {si.exact(line.count) if line.count is not None else '(' + line.note + ')'}"
             for line in report.lines
         ]
     if report.per_op:
         out.append("variants and tunables, for each of them: " + ", ".join(f"{op} {n}" for op, n in report.per_op))
     if report.whole is not None:
-        out.append(f"whole space: {report.whole}")
+        out.append(f"whole space: {si.exact(report.whole)}")
     else:
         out.append(f"whole space: not counted ({report.whole_note})")
     return "\n".join(out) + "\n"

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from dagc.errors import counted
+from dagc.report import si
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -172,7 +173,8 @@ def _covered(progress: Progress) -> str:
     if progress.space is None:
         return f"{counted(progress.implementations, 'implementation')} of a space not counted"
     share = 100 * progress.implementations / progress.space
-    return f"{counted(progress.implementations, 'implementation')} of {progress.space:.4g} ({share:.2g} %)"
+    of = f"{counted(progress.implementations, 'implementation')} of {si.about(progress.space)}"
+    return f"{of} ({share:.2g} %)" if share >= 0.01 else of
 
 
 def _left(progress: Progress) -> str:

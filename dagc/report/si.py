@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 THIN = "\u202f"  # a narrow space that no line breaks at
+_PRINTED_BITS = 14_000  # sys.int_info.default_max_str_digits is 4300
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "\u00b5s"), (1e-9, "ns"))
 
 
@@ -44,6 +45,22 @@ def count(value: int) -> str:
         mantissa = f"{value / 10**exponent:.2f}"
         return f"{mantissa} \u00d7 10{_raised(exponent)}"
     return f"{value:,}".replace(",", THIN)
+
+
+def about(value: int) -> str:
+    """In ASCII: all digits up to a million million, then `1.07e34`. Of any size, also beyond a float."""
+    if value < 10**12:
+        return str(value)
+    exponent = math.floor(math.log10(value))
+    mantissa = f"{value / 10**exponent:.2f}"
+    return f"{mantissa}e{exponent}" if mantissa != "10.00" else f"1.00e{exponent + 1}"
+
+
+def exact(value: int) -> str:
+    """In ASCII: all digits, and where they are many, `about` behind them; `about` alone where Python refuses them."""
+    if value < 10**12:
+        return str(value)
+    return f"{value} ({about(value)})" if value.bit_length() <= _PRINTED_BITS else about(value)
 
 
 def _raised(number: int) -> str:

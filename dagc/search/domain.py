@@ -6,18 +6,20 @@ With several configurations the first decision is the configuration, the others 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 from typing import TypeAlias
 
+from dagc.graph import Graph
 from dagc.results import Configuration
-from dagc.space import Space, TooManyStates
-from dagc.space.moves import Asker, State
+from dagc.space import Counter, Space, TooManyStates
+from dagc.space.moves import Asker, Moves, State
 from dagc.traversal import Entry, Traversal
 
-COUNTABLE_STATES = 200_000
+# States times ops that counting one space may take: about a second. A search does without the number.
+COUNTING_WORK = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,13 @@ class Domain:
     def _sizes(self) -> tuple[int, ...] | None:
         try:
             return tuple(arm.space.count() for arm in self.arms)
-        except TooManyStates:
+        except TooManyStates as stopped:
+            self._more_than = stopped.at_least
             return None
+
+    def more_than(self) -> int:
+        """A lower bound of the size where that is not known; 0 where it is."""
+        return 0 if self._sizes is not None else self._more_than
 
     def size(self) -> int | None:
         """How many candidates there are; None where an arm's space is too large to count."""
@@ -134,3 +141,17 @@ class Domain:
         for number, arm in enumerate(self.arms):
             for traversal in arm.space:
                 yield Candidate(number, traversal)
+
+
+def domain_of(graphs: Iterable[tuple[Configuration, Graph]], work: int = COUNTING_WORK) -> Domain:
+    """The traversals of these graphs. Those with equal moves (transports, launch parameters) share one count.
+
+    `work` bounds the counting of each, in states times ops.
+    """
+    counters: dict[Moves, Counter] = {}
+    arms = []
+    for configuration, graph in graphs:
+        moves = Moves.of(graph)
+        counter = counters.setdefault(moves, Counter(moves, max(1, work // moves.size)))
+        arms.append(Arm(configuration, Space(graph, counter=counter)))
+    return Domain(arms)

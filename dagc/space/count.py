@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, permutations
 from operator import itemgetter
 
@@ -12,24 +12,32 @@ from dagc.space.moves import Commitment, Hidden, Moves, State, bits
 from dagc.space.symmetry import Orbit, orbits
 from dagc.traversal import Entry, Issue
 
+WATCH_EVERY = 1000  # states: some tens of milliseconds
+
 _FREE: Hidden = ((),)  # no GPU op is committed to a stream
 # An op's code is a character: "0" not issued, "1" settled (nobody may ask on its behalf), from "2" on where it stands.
 _LIVE = ord("2")
 
 
 class TooManyStates(Exception):
-    """The count would need more states than it was allowed."""
+    """The count would need more states than it was allowed. `at_least` of what is counted were found until then."""
+
+    def __init__(self, at_least: int = 0) -> None:
+        super().__init__(f"more than {at_least}")
+        self.at_least = at_least
 
 
 class Counter:
     """Counts completions of states of one graph. The memo grows with the states met, and is kept.
 
-    `limit`: states after which it gives up and raises TooManyStates (default: none).
+    `limit`: states after which it gives up and raises TooManyStates (default: none). `watch` is called with the number
+    of states after every `WATCH_EVERY` of them; what it raises ends the count.
     """
 
-    def __init__(self, moves: Moves, limit: int | None = None) -> None:
+    def __init__(self, moves: Moves, limit: int | None = None, watch: Callable[[int], None] | None = None) -> None:
         self.moves = moves
         self.limit = limit
+        self.watch = watch
         self._orbits: tuple[Orbit, ...] = orbits(moves)
         self._lay_out()
         self._tables: dict[tuple[int, ...], dict[int, int]] = {}
@@ -79,12 +87,18 @@ class Counter:
         total = 0
         found: dict[Entry, int] = {}
         alike = self._alike(state, codes)
-        for entry, askers in self.moves.offers(state).items():
-            first = like(entry, alike)
-            if first not in found:
-                found[first] = self._count(self.moves.step(state, entry, askers))
-            total += found[first]
+        try:
+            for entry, askers in self.moves.offers(state).items():
+                first = like(entry, alike)
+                if first not in found:
+                    found[first] = self._count(self.moves.step(state, entry, askers))
+                total += found[first]
+        except TooManyStates as stopped:
+            stopped.at_least += total
+            raise
         self._memo[key] = total
+        if self.watch is not None and len(self._memo) % WATCH_EVERY == 0:
+            self.watch(len(self._memo))
         return total
 
     # ---- symmetry -----------------------------------------------------------------------

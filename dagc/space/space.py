@@ -25,12 +25,16 @@ class Space:
 
     `limit`: states after which counting gives up with TooManyStates (default: none). Counts, IDs and uniform samples
     need counting; iterating, `first` and `walk` do not.
+
+    `counter`: that of a graph with equal moves, so that what the two have in common is counted once; with its limit.
     """
 
-    def __init__(self, graph: Graph, streams: int | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, graph: Graph, streams: int | None = None, limit: int | None = None, counter: Counter | None = None
+    ) -> None:
         self.graph = graph
-        self.moves = Moves.of(graph, streams)
-        self.counter = Counter(self.moves, limit)
+        self.moves = Moves.of(graph, streams) if counter is None else counter.moves
+        self.counter = Counter(self.moves, limit) if counter is None else counter
         # Offers and successors of a state do not depend on how it was reached: enumeration meets each many times.
         self._steps: dict[State, tuple[tuple[Entry, State], ...]] = {}
 

@@ -46,3 +46,10 @@ def test_significant_digits_are_kept(value: float, digits: int) -> None:
     text = si.significant(value, digits)
     assert "e" not in text
     assert math.isclose(float(text), value, rel_tol=0.51 * 10.0 ** (1 - digits))
+
+
+def test_long_counts_have_their_size_beside_them() -> None:
+    assert si.exact(2036) == "2036"
+    assert si.exact(5367658504764649454197598361600000) == "5367658504764649454197598361600000 (5.37e33)"
+    assert si.about(9_999_999_999_999) == "1.00e13"
+    assert si.exact(10**6000) == "1.00e6000"  # more digits than Python prints

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from dagc.errors import UsageError
 from dagc.graph import Graph
-from dagc.space import Space
+from dagc.space import Counter, Space, TooManyStates
 from dagc.space.count import like
+from dagc.space.moves import Moves
 from dagc.space.symmetry import orbits
 from dagc.text import parse_traversal, traversal_text
 from tests.graphs import halo, make_graph, spmv
@@ -212,3 +213,23 @@ def test_streams_and_units_renamed_are_one_state() -> None:
         space = Space(graph)
         space.count()
         assert len(space.counter) <= states
+
+
+def test_a_count_that_is_cut_gives_a_lower_bound() -> None:
+    graph = halo(3)
+    whole = Space(graph).count()
+    bounds = []
+    for limit in (5, 20, 80):
+        with pytest.raises(TooManyStates) as cut:
+            Space(graph, limit=limit).count()
+        bounds.append(cut.value.at_least)
+    assert bounds == sorted(bounds)
+    assert 0 < bounds[-1] < whole
+
+
+def test_a_count_says_how_far_it_is() -> None:
+    seen: list[int] = []
+    counter = Counter(Moves.of(halo(4)), watch=seen.append)
+    counter.total()
+    assert seen == list(range(1000, len(counter) + 1, 1000))
+    assert seen
