@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dagc.plan import Plan
     from dagc.run.target import Choice
     from dagc.select.selector import Selector
+    from dagc.tune.extent import Extent
     from dagc.tune.records import Tuned
     from dagc.tune.types import Settings
 
@@ -81,6 +82,7 @@ def compile_plans(
     from dagc.plan import Target
     from dagc.run.mpi_env import joined
     from dagc.run.place import refuse
+    from dagc.tune.extent import far_parameters
     from dagc.tune.plans import plan_label
     from dagc.tune.records import load_tuned
 
@@ -94,7 +96,7 @@ def compile_plans(
     program = api.load(path, defines)
     check_tuned(tuned, launch, program, chosen.arch if chosen.target is Target.CUDA else None)
     kept = tuned.choosers[PROGRAM]
-    selector, settings = _parts(kept, launch)
+    selector, settings, extent = _parts(tuned, launch)
     _check_request(tuned, launch, kept["names"], defines, traversal)
     _check_fixed(tuned, launch, program, kept)
     labels = tuple(plan_label(s) for s in settings)
@@ -105,24 +107,28 @@ def compile_plans(
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     why = f"{kept['why']}, from {', '.join(selector.data)}"
-    files = _write(plans, selector, tuple(kept["names"]), why, directory, force)
+    files = _write(plans, selector, tuple(kept["names"]), why, extent, directory, force)
     binary = _build(plans, directory) if build else None
+    far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
     made = Compiled(
-        directory, first, None, chosen.reason, files, binary, None, api._left_out(first), Launcher(labels, why)
+        directory, first, None, chosen.reason, files, binary, None, api._left_out(first), Launcher(labels, why), far
     )
     return Chosen(made, selector, labels, {**defines, **dict(settings[0])})
 
 
-def _parts(kept: Mapping[str, Any], launch: str) -> tuple[Selector, list[Settings]]:
-    """Raises UsageError where what was kept is damaged."""
+def _parts(tuned: Tuned, launch: str) -> tuple[Selector, list[Settings], Extent]:
+    """The selector, what it chooses among, and the measured sizes. Raises UsageError where what was kept is damaged."""
     from dagc.select.methods import from_json
+    from dagc.tune.plans import measured_data
 
+    kept = tuned.choosers[PROGRAM]
     try:
         settings: list[Settings] = [tuple(s.items()) for s in kept["settings"]]
         if not settings or any([n for n, _ in s] != list(kept["names"]) for s in settings):
             raise ValueError("settings of other names")
         _ = (str(kept["why"]), tuple(kept["data"]), str(kept["method"]))
-        return from_json(kept["selector"]), settings
+        selector = from_json(kept["selector"])
+        return selector, settings, measured_data(tuned, selector.data)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UsageError(
             f"{launch}: what chooses the plan is damaged ({type(error).__name__}: {error})",
@@ -160,16 +166,26 @@ def _plan(
 
 
 def _write(
-    plans: Mapping[str, Plan], selector: Selector, names: tuple[str, ...], why: str, directory: Path, force: bool
+    plans: Mapping[str, Plan],
+    selector: Selector,
+    names: tuple[str, ...],
+    why: str,
+    extent: Extent,
+    directory: Path,
+    force: bool,
 ) -> tuple[str, ...]:
     """All sources, whole or not at all; the names of those at the top."""
     from dagc.emit import emit, runtime_headers
-    from dagc.emit.launcher import FUNCTION, emit_launcher
+    from dagc.emit.launcher import FUNCTION, OUTSIDE, emit_launcher
     from dagc.files import output_directory
+    from dagc.tune.extent import C_BEYOND
 
     headers = {f"include/{name}": header.read_text(encoding="utf-8") for name, header in runtime_headers().items()}
     program = next(iter(plans.values())).program
-    top = emit_launcher(program, selector.data, tuple(plans), names, selector.c_text(FUNCTION), why)
+    chooser = selector.c_text(FUNCTION)
+    if extent.ranges:
+        chooser += f"\n{C_BEYOND}{extent.c_text(OUTSIDE)}"
+    top = emit_launcher(program, selector.data, tuple(plans), names, chooser, why, extent.text)
     files = {**top, **headers}
     for label, plan in plans.items():
         files |= {f"plans/{label}/{name}": text for name, text in {**emit(plan), **headers}.items()}

@@ -141,6 +141,8 @@ def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
     """(open tunables, chooser) of `--launch`: nothing for `fixed`, else those of a tuned file."""
     from dagc.launching import open_tunables
     from dagc.tune.choose import compiled_chooser
+    from dagc.tune.extent import far_parameters
+    from dagc.tune.records import load_tuned
 
     if launch == "fixed":
         return (), None
@@ -151,7 +153,8 @@ def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
         replace(t, values=tuple(v for v in t.values if v in answers[t.op, t.name]))
         for t in open_tunables(graph.program, [c.op for c in choosers])
     )
-    return opened, compiled_chooser(choosers)
+    cells = [cell for cell in load_tuned(launch).cells if any(cell.op == c.op for c in choosers)]
+    return opened, replace(compiled_chooser(choosers), warnings=far_parameters(graph.program, cells))
 
 
 def show(

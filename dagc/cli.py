@@ -131,6 +131,8 @@ def _compile(args: argparse.Namespace) -> int:
         launch=args.launch,
     )
     if done.result is not None or not args.run:  # of several ranks, the first speaks
+        for warning in done.warnings:
+            print(f"dagc: warning: {warning}", file=sys.stderr)
         print(done.render(), end="")
     return 0
 

@@ -36,6 +36,14 @@ class Compiled:
     result: BenchResult | None
     left_out: str = ""  # what was not written, and why: "driver.py: ..."
     launcher: Launcher | None = None
+    far: tuple[str, ...] = ()  # of sizes known when compiling; `warnings` has them
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of choices for sizes far from the measured ones: those of the run, which sees the data, else of compiling."""
+        if self.result is not None and self.result.warnings:
+            return self.result.warnings
+        return self.far or (self.plan.chooser.warnings if self.plan.chooser is not None else ())
 
     def render(self) -> str:
         """A few lines: the target and why, the implementation, the files, and the table of a run."""

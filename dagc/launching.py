@@ -15,6 +15,9 @@ from dagc.ir import Decision, Impl, Kernel, KernelOp, Program, Value
 from dagc.sym import Const, Sym, Var, free, substitute
 
 AXES = ("x", "y", "z")
+# Choices were compared with what is best up to 4 times outside of the sizes that they were made from (docs/tune.md).
+# Beyond that nothing is known of them, and who compiles or runs is warned.
+FAR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +40,26 @@ class OpenTunable:
 class ChooserCall:
     """A function of the chooser's C code, and the op whose tunables it sets.
 
-    `arguments` are expressions in per-rank scalars, `tunables` names in the order of its out parameters.
+    `arguments` are expressions in per-rank scalars, `tunables` names in the order of its out parameters. `outside`: a
+    function of the same arguments that says how many times they lie outside of what was measured, "" where nothing
+    was; `measured` says in words what was.
     """
 
     function: str
     op: str
     arguments: tuple[Sym, ...]
     tunables: tuple[str, ...]
+    outside: str = ""
+    measured: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """C99 text, and what the program calls once its sizes are known."""
+    """C99 text, and what the program calls once its sizes are known. `warnings`: of the sizes known when compiling."""
 
     source: str
     calls: tuple[ChooserCall, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:

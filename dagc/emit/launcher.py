@@ -9,10 +9,12 @@ from dagc.emit.cxx import cxx_type
 from dagc.emit.names import Names, mangle
 from dagc.emit.render import render, tidy
 from dagc.ir import Program, Scalar
+from dagc.launching import FAR
 
 FUNCTION = "dagc_choose_plan"  # the chooser's
+OUTSIDE = "dagc_outside_plan"  # how far the sizes lie outside of the measured ones
 _OURS = """argc argv check_only chosen dagc data device_pointers here json options plans program read_size refuse
-    repeats seconds verbose words"""
+    repeats seconds verbose beyond words"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +29,28 @@ class SizeView:
 
 
 def emit_launcher(
-    program: Program, data: Sequence[str], labels: Sequence[str], names: Sequence[str], chooser: str, why: str
+    program: Program,
+    data: Sequence[str],
+    labels: Sequence[str],
+    names: Sequence[str],
+    chooser: str,
+    why: str,
+    measured: str = "",
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
     `data`: the whole-number scalars that the chooser asks for, in order. `labels`: the plans' directories below
-    `plans`, by the chooser's answer. `chooser`: C text with `int dagc_choose_plan(int64_t ...)`. `names`: the decisions
-    that plans differ in; `why`: how it chooses, in a few words.
+    `plans`, by the chooser's answer. `chooser`: C text with `int dagc_choose_plan(int64_t ...)`, and also with
+    `double dagc_outside_plan(int64_t ...)` where `measured` says in words which sizes were measured. `names`: the
+    decisions that plans differ in; `why`: how it chooses, in a few words.
     """
     scalars = {s.name: s for s in program.scalars}
     taken = Names(_OURS.split())
     common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
+    choice = {"names": tuple(names), "why": why, "measured": measured, "far": FAR}
     sizes = tuple(_size(scalars[name], taken) for name in data)
     return {
-        "bench.cpp": tidy(render("plans/bench.cpp.j2", sizes=sizes, names=tuple(names), why=why, **common)),
+        "bench.cpp": tidy(render("plans/bench.cpp.j2", sizes=sizes, **choice, **common)),
         "chooser.h": f"/* Which plan for which sizes. Written by dagc tune. */\n#pragma once\n{chooser}",
         "CMakeLists.txt": tidy(render("plans/CMakeLists.txt.j2", **common)),
     }

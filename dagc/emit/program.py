@@ -15,7 +15,7 @@ from dagc.emit.steps import Call, Steps
 from dagc.errors import DagcError
 from dagc.ir import Array, CopyOp, ExchangeOp, KernelOp, Region
 from dagc.lang.ast import Place, Role
-from dagc.launching import Chooser, ChooserCall
+from dagc.launching import FAR, Chooser, ChooserCall
 from dagc.sym import Apply, Const, Fn, Sym, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
@@ -116,15 +116,20 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
             for name, t in layout.open.items()
         ),
-        choices=tuple(_choice(layout, call) for call in (chooser.calls if chooser else ())),
+        choices=tuple(made for call in (chooser.calls if chooser else ()) for made in _choice(layout, call)),
     )
 
 
-def _choice(layout: Layout, call: ChooserCall) -> Call:
-    """The chooser's function: the sizes, then where each tunable of the op goes."""
-    args = [layout.text(a) for a in call.arguments]
-    args += [f"&{layout.variable(f'{call.op}.{name}')}" for name in call.tunables]
-    return Call(call.function, ", ".join(args))
+def _choice(layout: Layout, call: ChooserCall) -> Iterator[Call]:
+    """The chooser's function: the sizes, then where each tunable of the op goes; and a warning of sizes far away."""
+    sizes = [layout.text(a) for a in call.arguments]
+    out = [f"&{layout.variable(f'{call.op}.{name}')}" for name in call.tunables]
+    yield Call(call.function, ", ".join([*sizes, *out]))
+    if call.outside:
+        beyond = f"{call.outside}({', '.join(sizes)})"
+        yield Call(
+            "dagc::warn_of_far_sizes", f"comm, {cxx_string(call.op)}, {beyond}, {FAR}, {cxx_string(call.measured)}"
+        )
 
 
 def _file(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class BenchResult:
     variation: float
     repeats: int
     record: dict[str, Any]
+    warnings: tuple[str, ...] = ()  # that the program printed
 
     def table(self) -> list[str]:
         """Two lines: names and figures, in microseconds."""
@@ -59,7 +60,8 @@ def run_bench(
             found: dict[str, Any] = json.loads(record.read_text())
         except (OSError, ValueError) as error:
             raise RunFailed(f"{binary} wrote no record: {error}") from None
-    return _result(found, ranks)
+    said = (line.partition("warning: ") for line in done.stderr.splitlines())
+    return replace(_result(found, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
 
 
 def _result(record: dict[str, Any], ranks: int) -> BenchResult:

@@ -28,7 +28,8 @@ from dagc.rational.geometry import launchable_program
 from dagc.rational.hardware import Hardware
 from dagc.rational.program import Kind, RationalProgram
 from dagc.sym import Var
-from dagc.tune.choose_c import C_HEAD, chooser_c, function_name
+from dagc.tune.choose_c import C_HEAD, chooser_c, function_name, outside_name
+from dagc.tune.extent import Extent
 from dagc.tune.legal import block_of, op_of
 from dagc.tune.models import MODELS, doubts, ranking_model, why
 from dagc.tune.types import Settings, Unit
@@ -80,6 +81,11 @@ class UnitChooser:
     anchors: tuple[Anchor, ...] = ()
     note: str = ""
     selector: Selector | None = None
+
+    @property
+    def extent(self) -> Extent:
+        """Of the measured sizes; without any, nothing."""
+        return Extent.of(dict(zip(self.data, anchor.data, strict=True)) for anchor in self.anchors)
 
     # ---- in Python ----------------------------------------------------------------------------
 
@@ -170,9 +176,12 @@ class UnitChooser:
 def compiled_chooser(choosers: Sequence[UnitChooser]) -> Chooser:
     """What a program takes in: all choosers as one C text, and the calls."""
     calls = tuple(
-        ChooserCall(c.function, c.op, tuple(Var(d) for d in c.data), tuple(t for t, _ in c.settings[0]))
+        ChooserCall(
+            c.function, c.op, tuple(Var(d) for d in c.data), tuple(t for t, _ in c.settings[0]),
+            outside_name(c.op) if c.extent.ranges else "", c.extent.text,
+        )
         for c in choosers
-    )
+    )  # fmt: skip
     return Chooser(C_HEAD + "\n" + "\n".join(c.c_text() for c in choosers), calls)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dagc.rational.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, to_c
 from dagc.rational.partial import split
 from dagc.rational.program import RationalProgram
+from dagc.tune.extent import C_BEYOND
 
 if TYPE_CHECKING:
     from dagc.select.selector import Selector
@@ -26,12 +27,18 @@ static inline double dagc_apart(int64_t a, int64_t b) {
   return low > 0 ? (double)high / (double)low : (double)(high > 1 ? high : 1);
 }
 """
+    + C_BEYOND
 )
 
 
 def function_name(op: str) -> str:
     """Of the C function that chooses for `op`."""
     return f"dagc_choose_{_identifier(op)}"
+
+
+def outside_name(op: str) -> str:
+    """Of the C function that says how far sizes lie outside of those that were measured for `op`."""
+    return f"dagc_outside_{_identifier(op)}"
 
 
 def chooser_c(chooser: UnitChooser, margin: float) -> str:
@@ -64,6 +71,8 @@ def chooser_c(chooser: UnitChooser, margin: float) -> str:
     out.append(f"static inline void {function_name(chooser.op)}({args or 'void'}) {{\n{_body(chooser, name, margin)}")
     out += [f"  *{t}_ = dagc_settings_{name}[chosen][{i}];\n" for i, t in enumerate(tunables)]
     out.append("}\n")
+    if chooser.extent.ranges:
+        out.append(chooser.extent.c_text(outside_name(chooser.op)))
     return "".join(out)
 
 

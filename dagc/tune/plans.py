@@ -9,11 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dagc.errors import UsageError
 from dagc.ir import ElementType, Program
 from dagc.sym import free
+from dagc.tune.extent import Extent
 from dagc.tune.types import Cell, Point, Settings
+
+if TYPE_CHECKING:
+    from dagc.tune.records import Tuned
 
 PROGRAM = "program"  # in place of an op's name: a word of the language, so that no op is called like this
 METHODS = ("knn", "tree", "forest", "exhaustive")
@@ -101,6 +106,19 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
         tuple({i: c.seconds for i, c in found.items()} for found in kept),
         tuple((c.interval[0], c.seconds, c.interval[1]) for found in kept for c in found.values()), tuple(notes),
     )  # fmt: skip
+
+
+def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
+    """The extent of the selector's data, `names`, over the sizes at which plans were timed.
+
+    Raises ValueError or TypeError where what the file keeps of them is damaged.
+    """
+    timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times}
+    kept = [(Point.of(dict(params)), tuple(values)) for params, values in tuned.facts.get("program data", [])]
+    for _, values in kept:
+        if any(type(v) is not int or abs(v) >= 2**63 for v in values):
+            raise ValueError("a size that is no whole number of 64 bits")
+    return Extent.of(dict(zip(names, values, strict=True)) for point, values in kept if point in timed)
 
 
 def _name(point: Point) -> str:

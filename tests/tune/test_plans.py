@@ -157,6 +157,28 @@ def test_the_program_chooses_as_python_does(compiled: Path, tmp_path: Path) -> N
 
 @pytest.mark.mpi
 @runs
+def test_sizes_far_from_the_measured_ones_are_reported(
+    compiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """100 to 6400 rows were measured: more than 4 times outside, at compile time and when the program starts."""
+    for n, beyond in ((25, ""), (24, "4.17"), (6400 * 4, ""), (10**6, "156")):
+        data = tmp_path / str(n)
+        taken(compiled, n, data)
+        said = bench(compiled, "--data", str(data), "--check-only").stderr
+        line = f"warning: the sizes lie {beyond} times outside of those that were measured (n 100 to 6400)"
+        assert said.startswith(line) == bool(beyond), said
+        assert ("warning" in said) == bool(beyond)
+    words = ["compile", str(TRIDIAG), "--target", "host", "--launch", str(compiled.parent / "t.db"), "--no-build"]
+    for n, beyond in (("6400", ""), ("1000000", "156")):
+        assert main([*words, "-o", str(tmp_path / f"out{n}"), "-D", f"size={n}"]) == 0
+        line = (
+            f"dagc: warning: size = {n} lies {beyond} times outside of the sizes that were measured (size 100 to 6400)"
+        )
+        assert capsys.readouterr().err.startswith(line) == bool(beyond)
+
+
+@pytest.mark.mpi
+@runs
 def test_the_plan_gets_the_arguments(compiled: Path) -> None:
     data = str(compiled / "data-1")
     done = bench(compiled, f"--data={data}", "--repeats", "3", "--seconds", "0.0001", "--json", "-", "--verbose")

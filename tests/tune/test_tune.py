@@ -12,6 +12,7 @@ from dagc import api, api_tune
 from dagc.api_tune import TuneOptions
 from dagc.cli import main
 from dagc.errors import BuildFailed, UsageError
+from dagc.run.bench import run_bench
 from dagc.tune.records import load_tuned
 from tests.tune.oracle import ROOT
 
@@ -70,7 +71,15 @@ def test_tune_and_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         repeats=2,
     )  # fmt: skip
     assert compiled.result is not None
+    assert compiled.binary is not None
+    assert not compiled.warnings
     assert "dagc_choose_syrk" in (tmp_path / "out" / "chooser.h").read_text()
+    api.run_setup(SYRK, 1, tmp_path / "far", 0, {"NI": 5, "NJ": 24})
+    (warning,) = run_bench(compiled.binary, tmp_path / "far", 1, 1e-4, 2).warnings
+    far = (
+        "syrk: sizes lie up to 6.6 times outside of those that were measured (ni 33 to 40, nj 24 to 50) on 1 of 1 ranks"
+    )
+    assert warning.startswith(far)
 
 
 def test_one_wrong_setting_is_told_and_not_chosen(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "dagc/check.hpp"
@@ -62,6 +63,22 @@ inline void check_peers(const Peers& peers, std::int64_t buffer, int ranks, cons
 
 inline void check_require(bool holds, const char* what) {
   if (!holds) fail(exit_bad_input, std::string(what) + " does not hold for these data");
+}
+
+// Warns, once for all ranks, where the sizes of a rank lie more than `far` times outside of those that a choice was
+// measured at. `beyond`: how many times, on this rank. Called by all ranks.
+inline void warn_of_far_sizes(MPI_Comm comm, const char* op, double beyond, double far, const char* measured) {
+  const double here[2] = {beyond, beyond > far ? 1.0 : 0.0};
+  double most = 0, ranks_far = 0;
+  int rank = 0, ranks = 1;
+  DAGC_MPI(MPI_Reduce(&here[0], &most, 1, MPI_DOUBLE, MPI_MAX, 0, comm));
+  DAGC_MPI(MPI_Reduce(&here[1], &ranks_far, 1, MPI_DOUBLE, MPI_SUM, 0, comm));
+  DAGC_MPI(MPI_Comm_rank(comm, &rank));
+  DAGC_MPI(MPI_Comm_size(comm, &ranks));
+  if (rank == 0 && most > far)
+    std::fprintf(stderr,
+                 "warning: %s: sizes lie up to %.3g times outside of those that were measured (%s) on %.0f of %d ranks: "
+                 "what is chosen may be slow\n", op, most, measured, ranks_far, ranks);
 }
 
 }  // namespace dagc
