@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 class ExploreOptions:
     """What the command line gives; docs/cli.md has every option with its unit.
 
-    `transport` is "all" or names with commas, `capture` "off", "on", "both" or None (both with GPUs, off without);
+    `strategy` None is the default of `dagc.search.strategy`, `transport` "all" or names with commas, `capture` "off",
+    "on", "both" or None (both with GPUs, off without);
     `time`, `seconds` and `watchdog` are in seconds.
     """
 
     ranks: int = 4
-    strategy: str = "mcts-min"
+    strategy: str | None = None
     budget: int | None = None
     time: float | None = None
     transport: str = "all"
@@ -92,7 +93,8 @@ def explore(
     """
     from dagc.search.strategy import find
 
-    find(options.strategy)
+    if options.strategy is not None:
+        find(options.strategy)
     if options.replay is not None:
         return _explore_replayed(path, out, options, dict(defines or {}))
     from dagc.run.link import link_ranks
@@ -124,6 +126,7 @@ def _explore_here(
         notes.append(f"{output} did not exist; it was begun anew")
     found = that_can_run(found, chosen, options, notes)
     domain = domain_of(found, options)
+    options = _with_strategy(options, domain)
     folder = output.parent / f"{output.stem}-build"
     announce(f"setting up the arrays, compiling {counted(len(found), 'configuration')}", quiet=options.quiet)
     domain, loadables, excluded = loadables_of(path, program, domain, found, chosen, folder, options, defines)
@@ -164,6 +167,13 @@ def _explore_here(
     return _explored(done, domain, output, notes, noise)
 
 
+def _with_strategy(options: ExploreOptions, domain: Domain) -> ExploreOptions:
+    """With the default strategy where the user has named none."""
+    from dagc.search.strategy import default
+
+    return options if options.strategy is not None else replace(options, strategy=default(domain))
+
+
 def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
     """In what the arrays of earlier runs of a file differ from those of this one."""
     out = []
@@ -198,6 +208,7 @@ def _explore_replayed(
         some = ", ".join(sorted(c.text for c in known)[:3])
         raise UsageError(f"{options.replay} has none of these configurations", f"it has: {some}")
     domain = domain_of(found, options)
+    options = _with_strategy(options, domain)
     machine = ReplayMachine(recorded, domain, options.seed)
     notes.append(f"times are those of {options.replay}; nothing was measured")
     if out is None:
@@ -244,6 +255,7 @@ def _search(
     from dagc.search.strategy import find
 
     budget = options.budget
+    assert options.strategy is not None, "chosen with the domain"
     if budget is None and options.strategy != "exhaustive" and options.time is None:
         budget = DEFAULT_BUDGET
     chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed)

@@ -94,7 +94,7 @@ def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
         known = f"more than {si.exact(searched.more_than())}" if size is None else si.exact(size)
         raise UsageError(
             f"the space has {known} implementations, more than {options.most}",
-            "use --strategy mcts-min, random or model with --budget, or raise --max",
+            "use --strategy model, mcts-min or random with --budget, or raise --max",
         )
     return searched
 

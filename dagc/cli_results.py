@@ -39,8 +39,9 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
     ranks(parser)
     add(
-        "--strategy", type=_strategy, default="mcts-min", metavar="NAME",
-        help="exhaustive, random, mcts, mcts-min or model (default: mcts-min); --strategy help lists them",
+        "--strategy", type=_strategy, metavar="NAME",
+        help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
+        " --strategy help lists them",
     )  # fmt: skip
     add(
         "--budget", type=positive, metavar="N",

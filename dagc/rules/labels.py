@@ -44,6 +44,7 @@ PERCENTILE = 98
 RADIUS = 0.005
 FEWEST_TO_CUT = 20
 OUTLYING = 3  # noise floors
+EQUAL = 1e-9  # prominences are differences of floating-point sums: so close, they are equal
 
 
 def noise_of(noise: float, measurements: float) -> float:
@@ -192,8 +193,10 @@ def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, floa
     prominences = peak_prominences(convolution, peaks)[0]
     threshold = float(np.percentile(prominences, percentile))
     found = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
-    # A single peak, or several equal ones, are at the percentile and not above it: they are kept all the same.
-    return [peak for peak in found if peak[1] > threshold or prominences.max() <= threshold], threshold
+    # Of few peaks, or where several are the most prominent, the percentile is the largest prominence, and none is
+    # above it: those with that prominence are kept, and no others.
+    least = min(threshold, float(prominences.max()) * (1 - EQUAL))
+    return [peak for peak in found if peak[1] > least], threshold
 
 
 def _above_noise(

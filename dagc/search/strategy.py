@@ -40,6 +40,23 @@ class Chooser(Protocol):
         """The current choice; None before the first measurement."""
 
 
+@runtime_checkable
+class Picky(Protocol):
+    """A strategy that does not suit every domain."""
+
+    @classmethod
+    def suits(cls, domain: Domain) -> bool:
+        """Can it search this domain, at a cost that a user would accept?"""
+
+
+PREFERRED = ("model", "mcts-min")  # the first that suits is the default; the last suits everything
+
+
+def default(domain: Domain) -> str:
+    """The strategy that a domain is searched with where the user names none."""
+    return next(name for name in PREFERRED if not isinstance(found := find(name), Picky) or found.suits(domain))
+
+
 def names() -> tuple[str, ...]:
     """Names of all strategies, sorted; nothing is imported."""
     folder = Path(__file__).parent / "strategies"

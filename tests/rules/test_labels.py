@@ -77,6 +77,29 @@ def test_classes_are_the_sorted_times_cut(times: list[float], noise: float) -> N
     assert all(b.step >= noise for b in found.boundaries if not math.isnan(noise))
 
 
+@given(st.integers(2, 6), st.data())
+def test_equal_steps_are_found_and_nothing_else(count: int, data: st.DataObject) -> None:
+    """So many classes with equally high steps between them, and smaller rises inside: every step is a boundary, no rise
+    is. In whole numbers, so that the prominences are equal to the last bit."""
+    times, sizes = [], []
+    for number in range(count):
+        inside = data.draw(st.lists(st.integers(1, 19), min_size=1, max_size=10))
+        mine = [1000 * number + 1000 + rise for rise in (0, 0, *inside, 20, 20)]
+        times += [float(t) for t in mine]
+        sizes.append(len(mine))
+    found = classify_times(times)
+    assert [c.count for c in found.classes] == sizes
+    assert len({b.prominence for b in found.boundaries}) == 1
+
+
+@given(st.lists(st.floats(1e-6, 1e-3), min_size=2, max_size=80))
+def test_boundaries_are_the_most_prominent_peaks(times: list[float]) -> None:
+    """Above the percentile, or as prominent as the most prominent: whatever the times are."""
+    found = classify_times(times)
+    most = max((b.prominence for b in found.boundaries), default=0.0)
+    assert all(b.prominence > found.threshold or b.prominence >= most * (1 - 1e-8) for b in found.boundaries)
+
+
 def test_noise_of_a_median() -> None:
     assert noise_of(0.03, 1) == 0.03
     assert noise_of(0.03, 2) == pytest.approx(0.03 / math.sqrt(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -13,7 +14,7 @@ from dagc.results import Configuration, Outcome
 from dagc.search.domain import Arm, Candidate, Domain
 from dagc.search.strategies.mcts import coverage
 from dagc.search.strategies.mcts_min import closeness
-from dagc.search.strategy import Chooser, find, names
+from dagc.search.strategy import Chooser, default, find, names
 from dagc.search.tree import Tree, TreeNode
 from dagc.space import Space
 from dagc.traversal import Issue
@@ -178,3 +179,11 @@ def test_the_model_finds_the_fastest_soon() -> None:
     choice = strategy.best()
     assert choice is not None
     assert true(choice) <= 1.03 * fastest
+
+
+def test_the_default_is_the_model_where_a_sample_can_be_simulated() -> None:
+    assert default(domain()) == "model"
+    assert default(Domain([Arm(Configuration(()), Space(halo(6), limit=500))])) == "model"
+    ops = [(f"op{i}", True) for i in range(140)]
+    many = make_graph(ops, [(a, b) for (a, _), (b, _) in pairwise(ops)], streams=1)
+    assert default(Domain([Arm(Configuration(()), Space(many, limit=10))])) == "mcts-min"

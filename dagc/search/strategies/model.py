@@ -23,6 +23,7 @@ SAMPLE = 1000  # the first sample of a larger space
 RENEW = 40  # measurements after which it grows
 GROWTH = 64  # by so many, made from the fastest
 FASTEST = 10
+MOST_OPS = 128  # the first sample of 1000 takes some seconds then, and the features, one for each pair, 50 MB
 GAIN = 12  # the first measurements are for gain alone
 GAIN_EVERY = 4  # afterwards every fourth is, the others are for information: drawn uniformly
 
@@ -40,6 +41,11 @@ class Strategy:
         self.before: list[tuple[Candidate, Outcome]] = []  # what was observed before there was a model
         self.grown_with = 0
         self._built: tuple[Model, Open] | None = None  # when it is first needed: that takes a while
+
+    @classmethod
+    def suits(cls, domain: Domain) -> bool:
+        """Not programs of so many ops that simulating a sample takes longer than measuring it."""
+        return len({op.name for arm in domain.arms for op in arm.space.graph.ops}) <= MOST_OPS
 
     # ---- the protocol -------------------------------------------------------------------
 
