@@ -194,9 +194,10 @@ def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
 
 
 def run_record(machine: Machine, options: ExploreOptions, path: Path, setup: str = "") -> Run:
-    """`setup`: digest of the file that made the arrays."""
+    """`setup`: digest of the file that made the arrays. `options.strategy` must be chosen."""
     from dagc.results import Run
 
+    assert options.strategy is not None
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
         seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),

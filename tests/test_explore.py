@@ -166,6 +166,14 @@ def test_replay(tmp_path: Path, strategy: str) -> None:
     assert again.traversal == done.traversal
 
 
+def test_the_default_strategy_is_recorded(tmp_path: Path) -> None:
+    options = ExploreOptions(transport="mpi_host", replay=str(h200_file(tmp_path, passes=1)), budget=3, quiet=True)
+    done = explore(SPMV, tmp_path / "found.db", options)
+    assert done is not None
+    found = load(tmp_path / "found.db").runs[-1]
+    assert (found.strategy, found.options["strategy"]) == ("model", "model")
+
+
 def test_replay_of_another_program(tmp_path: Path) -> None:
     recorded = h200_file(tmp_path)
     with pytest.raises(UsageError, match="another program"):

@@ -7,6 +7,7 @@ class `Strategy`. Adding one needs no other file.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -40,21 +41,19 @@ class Chooser(Protocol):
         """The current choice; None before the first measurement."""
 
 
-@runtime_checkable
-class Picky(Protocol):
-    """A strategy that does not suit every domain."""
-
-    @classmethod
-    def suits(cls, domain: Domain) -> bool:
-        """Can it search this domain, at a cost that a user would accept?"""
-
-
 PREFERRED = ("model", "mcts-min")  # the first that suits is the default; the last suits everything
 
 
 def default(domain: Domain) -> str:
-    """The strategy that a domain is searched with where the user names none."""
-    return next(name for name in PREFERRED if not isinstance(found := find(name), Picky) or found.suits(domain))
+    """The strategy that a domain is searched with where the user names none.
+
+    A strategy that does not suit every domain has a class method `suits(domain)`.
+    """
+    for name in PREFERRED[:-1]:
+        suits: Callable[[Domain], bool] | None = getattr(find(name), "suits", None)
+        if suits is None or suits(domain):
+            return name
+    return PREFERRED[-1]
 
 
 def names() -> tuple[str, ...]:
