@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.api_explored import Explored
 from dagc.api_runs import (
+    arrays_of,
+    builder,
     configured,
     domain_of,
     loadables_of,
@@ -20,9 +22,13 @@ from dagc.api_runs import (
     that_can_run,
     working,
 )
+from dagc.api_tune_use import LaunchSource, choosers_for, launched
 from dagc.errors import UsageError, counted
+from dagc.tune.settings import Fixed, fixed_in, fixed_of, not_searched, without_settings
 
 if TYPE_CHECKING:
+    from dagc.configurations import Configured
+    from dagc.ir import Program
     from dagc.records import Records
     from dagc.results import Configuration, ImplementationId, Results, Run
     from dagc.run.link import Link
@@ -37,7 +43,8 @@ class ExploreOptions:
     """What the command line gives; docs/cli.md has every option with its unit.
 
     `strategy` None is the default of `dagc.search.strategy`, `transport` "all" or names with commas, `capture` "off",
-    "on", "both" or None (both with GPUs, off without);
+    "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None
+    (auto with GPUs, fixed without);
     `time`, `seconds` and `watchdog` are in seconds.
     """
 
@@ -66,6 +73,7 @@ class ExploreOptions:
     trace: bool = True
     mpi_takes_device_pointers: bool = False
     quiet: bool = False
+    launch: str | None = None
 
 
 DEFAULT_BUDGET = 200
@@ -110,7 +118,7 @@ def _explore_here(
     path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any], link: Link
 ) -> Explored:
     from dagc.plan import Target
-    from dagc.records import Records, check_resumable
+    from dagc.records import Records, check_resumable, load
     from dagc.report.live import announce
     from dagc.run.live import LiveMachine
     from dagc.run.target import choose_target
@@ -120,16 +128,25 @@ def _explore_here(
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     if output.exists() and not options.resume:  # before anything is compiled
         raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
+    earlier = None
     if output.exists():
         check_resumable(output, program_record(program), options.ranks)
+        earlier = load(output)
     elif options.resume:
         notes.append(f"{output} did not exist; it was begun anew")
     found = that_can_run(found, chosen, options, notes)
-    domain = domain_of(found, options)
-    options = _with_strategy(options, domain)
+    options = _with_strategy(options, domain_of(found, options))
+    source = LaunchSource(options.launch, chosen, earlier)
+    choosers = choosers_for(source, found, builder(path, without_settings(program, defines)))
     folder = output.parent / f"{output.stem}-build"
-    announce(f"setting up the arrays, compiling {counted(len(found), 'configuration')}", quiet=options.quiet)
-    domain, loadables, excluded = loadables_of(path, program, domain, found, chosen, folder, options, defines)
+    announce("setting up the arrays", quiet=options.quiet)
+    data = arrays_of(path, folder, options, defines)
+    made = launched(path, source, found, choosers, data, options, builder(path, defines))
+    fixed = _fixed(program, found, made.settings, defines)
+    found, domain = list(made.found), domain_of(made.found, options)
+    notes += made.notes
+    announce(f"compiling {counted(len(found), 'configuration')}", quiet=options.quiet)
+    domain, loadables, excluded = loadables_of(domain, found, chosen, folder, data, options)
     with ExitStack() as stack:
         records: list[Records] = []
         machine = LiveMachine(
@@ -137,7 +154,7 @@ def _explore_here(
             on_reference=lambda seconds: records[0].reference(seconds) if records else None,
         )  # fmt: skip
         facts = machine.facts(chosen.target.value, chosen.arch)
-        run = run_record(facts, options, Path(path), setup_digest(Path(path), program, options))
+        run = run_record(facts, options, Path(path), setup_digest(Path(path), program, options), fixed)
         records.append(
             stack.enter_context(
                 Records.open(
@@ -164,7 +181,15 @@ def _explore_here(
         done, noise = _settled(done, domain, results), results.noise
         if options.trace and not done.interrupted:
             _trace(machine, domain, records[0], done)
-    return _explored(done, domain, output, notes, noise)
+    return _explored(done, domain, output, notes, noise, results.runs)
+
+
+def _fixed(
+    program: Program, found: Sequence[Configured], settings: Sequence[Fixed], defines: Mapping[str, Any]
+) -> tuple[Fixed, ...]:
+    """The choices that the search leaves alone, of all its configurations. `settings`: those that tuning has set."""
+    searched = {name for configured in found for name in configured.defines}
+    return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 
 def _with_strategy(options: ExploreOptions, domain: Domain) -> ExploreOptions:
@@ -191,6 +216,7 @@ def _explore_replayed(
     """A recorded results file in place of the machine."""
     from dagc.plan import program_hash
     from dagc.records import Records, load
+    from dagc.run.target import choose_target
     from dagc.search.replay import ReplayMachine
 
     assert options.replay is not None
@@ -203,6 +229,13 @@ def _explore_replayed(
             "give the .dag text and the -D that it was recorded with",
         )
     known = {i.configuration for i in recorded.implementations}
+    source = LaunchSource(options.launch, choose_target(options.target, options.arch), recorded)
+    if source.file is not None:
+        raise UsageError(
+            "--launch with a tuned file, and --replay: times that were recorded have their launch settings",
+            "drop --launch",
+        )
+    found = list(launched(path, source, found, {}, Path(), options, builder(path, defines)).found)
     found = [c for c in found if c.configuration in known]
     if not found:
         some = ", ".join(sorted(c.text for c in known)[:3])
@@ -213,15 +246,16 @@ def _explore_replayed(
     notes.append(f"times are those of {options.replay}; nothing was measured")
     if out is None:
         return _explored(
-            _search(domain, machine, _Unkept(), options, recorded.noise, None), domain, None, notes, recorded.noise
-        )
-    run = run_record(recorded.runs[0].machine, options, Path(path))
+            _search(domain, machine, _Unkept(), options, recorded.noise, None), domain, None, notes, recorded.noise,
+            recorded.runs,
+        )  # fmt: skip
+    run = run_record(recorded.runs[0].machine, options, Path(path), fixed=fixed_in(recorded.runs))
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         records.noise(recorded.noise)
         done = _search(domain, machine, records, options, recorded.noise, records.results() if options.resume else None)
-    return _explored(done, domain, Path(out), notes, recorded.noise)
+    return _explored(done, domain, Path(out), notes, recorded.noise, recorded.runs)
 
 
 class _Unkept:
@@ -330,14 +364,18 @@ def _same_work(domain: Domain) -> Callable[[Candidate], str]:
     return key
 
 
-def _explored(done: Summary, domain: Domain, output: Path | None, notes: Sequence[str], noise: float) -> Explored:
+def _explored(
+    done: Summary, domain: Domain, output: Path | None, notes: Sequence[str], noise: float, runs: Sequence[Run]
+) -> Explored:
     from dagc.text import traversal_text
 
     configuration, text = None, ""
+    fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
         arm = domain.arms[done.best.arm]
         configuration, text = arm.configuration, traversal_text(done.best.traversal, arm.space.graph)
-    return Explored(done, configuration, text, output, tuple(notes), noise, domain.more_than())
+        fixed = fixed_of(runs, configuration)
+    return Explored(done, configuration, text, output, tuple(notes), noise, domain.more_than(), fixed)
 
 
 # ---- traces ---------------------------------------------------------------------------------

@@ -11,8 +11,11 @@ from dagc.errors import counted
 from dagc.report import si
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagc.results import Configuration
     from dagc.search.engine import Summary
+    from dagc.tune.settings import Fixed
 
 REASONS = 3  # of failures, shown
 TOLD_APART = 0.005  # a lowest time so little below the median is not worth a line
@@ -20,7 +23,7 @@ TOLD_APART = 0.005  # a lowest time so little below the median is not worth a li
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How an exploration ended, and where its results are."""
+    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best."""
 
     summary: Summary
     configuration: Configuration | None
@@ -29,6 +32,7 @@ class Explored:
     notes: tuple[str, ...]
     noise: float
     more_than: int = 0  # implementations, where the space is too large to be counted
+    fixed: tuple[Fixed, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -61,6 +65,7 @@ class Explored:
             f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
+            *fixed_lines(self.fixed),
         ]
         if self.output is not None:
             out.append(f"results    {self.output}; dagc best, rules, explain and report read it")
@@ -84,6 +89,16 @@ def unconfirmed(measurements: int, repeats: int) -> list[str]:
         return []
     often = f"{measurements} of {counted(repeats, 'measurement')}"
     return [f"           unconfirmed: {often}, so it may be chance; `dagc explore --resume` confirms it"]
+
+
+def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
+    """The choices that were not searched, a line for each origin of values."""
+    from dagc.tune.settings import fixed_text
+
+    if not fixed:
+        return []
+    head = ("fixed", *[""] * len(fixed))
+    return [f"{word:10} {line}" for word, line in zip(head, fixed_text(fixed), strict=False)]
 
 
 def spread(low: float, high: float, measurements: int) -> str:

@@ -165,9 +165,10 @@ def best(
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
-    from dagc.api_explored import spread, unconfirmed
+    from dagc.api_explored import fixed_lines, spread, unconfirmed
     from dagc.results import ranking, shown, ties, wanted_repeats
     from dagc.statistics import interval
+    from dagc.tune.settings import fixed_of
 
     loaded = Loaded(path)
     found = ranking(loaded.results)
@@ -187,6 +188,7 @@ def best(
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",
+        *fixed_lines(fixed_of(loaded.results.runs, chosen.configuration)),
     ]
     if only_print:
         return "\n".join(head) + "\n"

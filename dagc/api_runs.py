@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,11 +21,13 @@ from dagc.source import find_file, read_file
 if TYPE_CHECKING:
     from dagc.api_explore import ExploreOptions
     from dagc.configurations import Configured
+    from dagc.graph import Graph
     from dagc.ir import Program, Value
     from dagc.results import Configuration, Machine, Run
     from dagc.run.live import LiveMachine, Loadable
     from dagc.run.target import Choice
     from dagc.search.domain import Arm, Domain
+    from dagc.tune.settings import Fixed
 
 
 # ---- what is searched -----------------------------------------------------------------------
@@ -56,7 +58,6 @@ def configured(
 ) -> tuple[Program, list[Configured], list[str]]:
     """The program, its configurations, and a note on each combination that the program forbids."""
     from dagc.configurations import configurations, open_decisions
-    from dagc.graph import Graph
     from dagc.lang.lower import lower
     from dagc.passes import build_graph
 
@@ -79,6 +80,15 @@ def _shown(choices: Mapping[str, Value]) -> str:
     from dagc.results import shown
 
     return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
+
+
+def builder(path: str | Path, defines: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Graph]:
+    """Graphs of a program under decisions, on top of -D."""
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+
+    source, module = api.read(path)
+    return lambda decisions: build_graph(lower(module, source, {**defines, **decisions}))
 
 
 def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
@@ -193,15 +203,20 @@ def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
     return sha256(text).hexdigest()[:16]
 
 
-def run_record(machine: Machine, options: ExploreOptions, path: Path, setup: str = "") -> Run:
-    """`setup`: digest of the file that made the arrays. `options.strategy` must be chosen."""
+def run_record(
+    machine: Machine, options: ExploreOptions, path: Path, setup: str = "", fixed: Sequence[Fixed] = ()
+) -> Run:
+    """`setup`: digest of the file that made the arrays; `fixed`: the choices that are not searched. `options.strategy`
+    must be chosen."""
     from dagc.results import Run
+    from dagc.tune.settings import OPTION, fixed_to_json
 
     assert options.strategy is not None
+    more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {})}
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
         seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
-        version=__version__, options=asdict(options) | ({"setup": setup} if setup else {}),
+        version=__version__, options=asdict(options) | more,
     )  # fmt: skip
 
 
@@ -245,30 +260,28 @@ class Excluded:
         return traversal_text(self.arm.space.first(), self.arm.space.graph)
 
 
-def loadables_of(
-    path: str | Path,
-    program: Program,
-    domain: Domain,
-    found: Sequence[Configured],
-    chosen: Choice,
-    folder: Path,
-    options: ExploreOptions,
-    defines: dict[str, Any],
-) -> tuple[Domain, list[Loadable], list[Excluded]]:
-    """The configurations that build, with the runner library and the arrays of each; those that do not.
-
-    Raises BuildFailed where none is left, UsageError for arrays that are not there.
-    """
-    from dagc.emit import rows
-    from dagc.run.live import Loadable
-    from dagc.search.domain import Domain
-
+def arrays_of(path: str | Path, folder: Path, options: ExploreOptions, defines: dict[str, Any]) -> Path:
+    """The arrays of all ranks: those given, or made now. Raises UsageError for arrays that are not there."""
     data = Path(options.data) if options.data is not None else folder / f"data-{options.ranks}"
     if options.data is not None:
         _check_data(data, options.ranks)
     else:  # before the compiler runs: what is wrong with it, is known sooner
         clear_half_made(data)
         api.run_setup(path, options.ranks, data, options.seed, defines)
+    return data
+
+
+def loadables_of(
+    domain: Domain, found: Sequence[Configured], chosen: Choice, folder: Path, data: Path, options: ExploreOptions
+) -> tuple[Domain, list[Loadable], list[Excluded]]:
+    """The configurations that build, with the runner library of each, and those that do not.
+
+    Raises BuildFailed where none is left.
+    """
+    from dagc.emit import rows
+    from dagc.run.live import Loadable
+    from dagc.search.domain import Domain
+
     built, failed = build_runners(found, chosen, folder)
     if not built:
         raise next(iter(failed.values()))

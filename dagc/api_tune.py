@@ -51,6 +51,7 @@ class TuneOptions:
     cell: float = 0.25
     resume: bool = False
     other_machine: bool = False
+    ranks: int = 1
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -77,11 +78,8 @@ def tune(
     cells of how many are done (of none: before there are any), and what was done last. Raises UsageError for an unknown
     method, and as `plan`.
     """
-    import tempfile
-
     from dagc.api_tune_plans import tune_program
     from dagc.api_tune_programs import wants_programs
-    from dagc.tune.models import MODELS
     from dagc.tune.records import is_fresh
 
     if wants_programs(path, options):
@@ -90,10 +88,22 @@ def tune(
         raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
     made = plan(
         path, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at, defines=options.defines,
-        target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed,
+        target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
     )  # fmt: skip
     if output is not None:
         is_fresh(Path(output), options.resume)  # before anything is compiled or measured for it
+    return tune_plan(made, output, options, progress)
+
+
+def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progress: Progress | None = None) -> Tuning:
+    """`tune` of a plan. Without `output` nothing is chosen for other sizes, so only what is timed is checked.
+
+    Raises DagcErrors of the set-up, the compiler and the ranks; a setting that fails is none.
+    """
+    import tempfile
+
+    from dagc.tune.models import MODELS
+
     runs = _can_run(made)
     hardware, notes = hardware_at_hand(made, options.gpu)
     top = options.top if runs else 0
@@ -133,7 +143,10 @@ def _fixed(made: Plan) -> list[str]:
 
 def _can_run(made: Plan) -> bool:
     from dagc.plan import Target
+    from dagc.run.mpi_env import joined
 
+    if made.ranks > 1 and joined() is not None:
+        return False  # one of several ranks cannot start others
     return made.chosen.target is Target.HOST or is_here(made)
 
 
@@ -232,7 +245,7 @@ def _run(
     check: dict[str, list[Settings]] = {}
     for w in todo:
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
-    later = unchecked(made, check, found.checks) if wanted else {}
+    later = unchecked(made, check, found.checks) if wanted and records is not None else {}
     total, done, began = sum(len(w.settings) for w in todo), 0, time.monotonic()
     if not (total or later):
         return

@@ -27,7 +27,8 @@ class Plan:
     """What is to be tuned of one program.
 
     `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
-    reference.
+    reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
+    `device_pointers`: the user vouches that this MPI takes them.
     """
 
     path: Path
@@ -39,6 +40,9 @@ class Plan:
     settings: Mapping[str, tuple[Settings, ...]]
     check_at: Point
     seed: int = 0
+    ranks: int = 1
+    data: Path | None = None
+    device_pointers: bool = False
 
     @property
     def program(self) -> Program:
@@ -80,27 +84,55 @@ def plan(
     target: str | None = None,
     arch: str | None = None,
     seed: int = 0,
-    hardware: Mapping[str, int] | None = None,
+    ranks: int = 1,
 ) -> Plan:
     """Text -> Plan. `sizes` and `check_at` are texts of `dagc.tune.sizes`; without them the values after `over`.
 
     Raises ProgramError and UsageError.
     """
     from dagc.run.target import choose_target
-    from dagc.tune.legal import legal_settings, units
+    from dagc.tune.legal import units
     from dagc.tune.sizes import parse_size
 
     chosen = choose_target(target, arch)
     graph = api.load_graph(path, defines)
     found = units(graph, kernels)
     points = _points(graph.program, sizes)
-    limits = dict(hardware or {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32})
-    settings = {u.op: legal_settings(graph, u, limits) for u in found}
-    for unit in found:
-        if not settings[unit.op]:
-            raise UsageError(f"op `{unit.op}`: no value of its tunables is legal", "look at its `require`s")
     check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
-    return Plan(Path(path), dict(defines or {}), chosen, graph, found, points, settings, check, seed)
+    return Plan(
+        Path(path), dict(defines or {}), chosen, graph, found, points, _legal(graph, found), check, seed, ranks
+    )  # fmt: skip
+
+
+def plan_as_given(
+    path: str | Path, graph: Graph, chosen: Choice, ranks: int, data: Path, device_pointers: bool = False
+) -> Plan:
+    """All that is open in a graph, to be tuned at the one size of its program, with arrays that are there already.
+
+    Raises UsageError where nothing is open.
+    """
+    from dagc.tune.legal import units
+    from dagc.tune.types import Point
+
+    found, here = units(graph), Point(())
+    return Plan(
+        Path(path), {}, chosen, graph, found, (here,), _legal(graph, found), here, ranks=ranks, data=data,
+        device_pointers=device_pointers,
+    )  # fmt: skip
+
+
+_LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
+
+
+def _legal(graph: Graph, found: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
+    """The legal settings by op. Raises UsageError for an op that has none."""
+    from dagc.tune.legal import legal_settings
+
+    settings = {u.op: legal_settings(graph, u, _LIMITS) for u in found}
+    for op, legal in settings.items():
+        if not legal:
+            raise UsageError(f"op `{op}`: no value of its tunables is legal", "look at its `require`s")
+    return settings
 
 
 def _volume(point: Point) -> tuple[float, str]:
@@ -186,23 +218,25 @@ def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
     from dagc.setup import run_setup
     from dagc.tune.legal import fits
 
-    program = api.load(made.path, {**made.defines, **dict(point.params)})
-    data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
-    run_setup(program, made.path.parent, 1, made.seed, data, references=point == made.check_at)
-    scalars = read_scalars(program, data)
+    program, data = made.program, made.data
+    if data is None:
+        program = api.load(made.path, {**made.defines, **dict(point.params)})
+        data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
+        run_setup(program, made.path.parent, made.ranks, made.seed, data, references=point == made.check_at)
+    scalars = read_scalars(program, data, made.ranks)
     return AtPoint(
         point, data, scalars, repeats_of(program, scalars),
         {u.op: tuple(s for s in made.settings[u.op] if fits(made.graph, u, s, scalars)) for u in made.units},
     )  # fmt: skip
 
 
-def read_scalars(program: Program, data: Path) -> dict[str, Number]:
+def read_scalars(program: Program, data: Path, ranks: int = 1) -> dict[str, Number]:
     """Values of rank 0's scalars, `rank` and `ranks` included."""
     import numpy as np
 
     from dagc.setup import file_name
 
-    found: dict[str, Number] = {"rank": 0, "ranks": 1}
+    found: dict[str, Number] = {"rank": 0, "ranks": ranks}
     for scalar in program.scalars:
         found[scalar.name] = np.load(data / "rank-0000" / f"{file_name(scalar.name)}.npy").item()
     return found

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from dagc.tune.types import Cell, Point, Settings, Unit
 
 
+GUESS = "the default"  # what limits a launch of which nothing is known: neither a model nor a measurement
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One kernel at one size. Times in seconds, NaN where not measured; `best` is the fastest that was measured."""
@@ -103,5 +106,5 @@ def line_of(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapp
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
     return Line(
         unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
-        best.seconds if best else math.nan, "the default" if guess else chooser.why(sizes, index),
+        best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
     )  # fmt: skip

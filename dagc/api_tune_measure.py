@@ -13,7 +13,7 @@ from dagc.api_tune_cells import Plan, Prepared
 from dagc.errors import RunFailed
 
 if TYPE_CHECKING:
-    from dagc.run.tuning import PlannedPoint, Timing
+    from dagc.run.tuning import PlannedPoint, Ranks, Timing
     from dagc.tune.types import Cell, Point, Settings, Unit
 
 RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
@@ -166,9 +166,15 @@ def _checked(
     point = _check_point(ready, check, keys)
     if point is None:
         return
-    for done in measure(ready.library, [point], _all(ready.plan, base), timing, RESULTS_AGREE):
+    for done in measure(ready.library, [point], _all(ready.plan, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
         op, _, settings = keys[done.number]
         yield Checked(op, settings, done.failure, done.took)
+
+
+def _ranks(ready: Prepared) -> Ranks:
+    from dagc.run.tuning import Ranks
+
+    return Ranks(ready.plan.ranks, ready.plan.device_pointers)
 
 
 def _check_point(ready: Prepared, check: Mapping[str, Sequence[Settings]], keys: list[Key]) -> PlannedPoint | None:
@@ -251,9 +257,10 @@ def _results(
     from dagc.tune.types import Cell
 
     known: set[int] = set()
+    every, ranks = _all(ready.plan, base), _ranks(ready)
     while points:
         try:
-            for done in measure(ready.library, points, _all(ready.plan, base), timing, RESULTS_AGREE):
+            for done in measure(ready.library, points, every, timing, RESULTS_AGREE, ranks=ranks):
                 known.add(done.number)
                 op, size, settings = keys[done.number]
                 if size is None:

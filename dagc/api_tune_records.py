@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.api_tune_choosers import Known
 from dagc.api_tune_fixed import check_resumed
 from dagc.api_tune_gpu import gpu_name
+from dagc.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from dagc.api_tune import TuneOptions
@@ -28,7 +29,7 @@ def open_records(made: Plan, output: str | Path, options: TuneOptions, flush: in
 
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine_facts(made.chosen.target.value, made.chosen.arch), ranks=1, seed=options.seed,
+        machine=machine_facts(made.chosen.target.value, made.chosen.arch), ranks=made.ranks, seed=options.seed,
         strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(made.path.parent),
         version=__version__, options={"flush": flush, "top": options.top, "sizes": [p.text for p in made.points]},
     )  # fmt: skip
@@ -44,6 +45,12 @@ def resumed(
     of other parameters."""
     before = records.read()
     check_resumed(records.path, before, made.program, made.points)
+    for run in before.runs:
+        if run.ranks != made.ranks:
+            raise UsageError(
+                f"{records.path}: tuned with {counted(run.ranks, 'rank')}, this is with {made.ranks}",
+                f"use -n {run.ranks}, or tune into another file with -o",
+            )
     timed = zip(before.cells, before.flushes, strict=True)
     return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
 

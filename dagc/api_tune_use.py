@@ -1,23 +1,30 @@
-"""What tuning found, in use: choosers for `dagc compile --launch`, and `dagc tune --show`."""
+"""What tuning found, in use: choosers for `dagc compile --launch`, settings for `dagc explore`, `dagc tune --show`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc import api
 from dagc.api_tune_choosers import chooser_of
 from dagc.api_tune_fixed import check_compiled
+from dagc.api_tune_found import GUESS
 from dagc.errors import UsageError
 from dagc.kernel_resources import Instructions, Resources
 from dagc.tune.types import settings_text
 
 if TYPE_CHECKING:
+    from dagc.api_explore import ExploreOptions
+    from dagc.api_tune_cells import Plan
+    from dagc.configurations import Configured
     from dagc.graph import Graph
     from dagc.ir import Program
+    from dagc.results import Results
+    from dagc.run.target import Choice
     from dagc.tune.records import Tuned
+    from dagc.tune.settings import Fixed, Kernels
     from dagc.tune.types import Unit
 
 
@@ -34,6 +41,11 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
     check_tuned(tuned, tuned_path, graph.program, arch)
     check_compiled(tuned_path, tuned, graph.program)
     ops = tuple(op for op in tuned.choosers if op != PROGRAM)
+    if not ops:
+        raise UsageError(
+            f"{tuned_path}: chooses among whole programs, not launch settings of kernels",
+            "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
+        )
     _check_open(graph, ops, tuned_path)
     return tuple(_chooser_of(graph, unit, tuned.choosers[unit.op], tuned_path) for unit in units(graph, ops))
 
@@ -155,6 +167,199 @@ def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
     )
     cells = [cell for cell in load_tuned(launch).cells if any(cell.op == c.op for c in choosers)]
     return opened, replace(compiled_chooser(choosers), warnings=far_parameters(graph.program, cells))
+
+
+# ---- settings for a search ------------------------------------------------------------------
+
+TOP = 3  # of the model's ranking, measured beside the default before a search
+CELL_SECONDS = 0.1
+MEASURING_SECONDS = 20.0
+NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tunes them here all the same)"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSource:
+    """Where a search takes its launch settings from.
+
+    `launch`: what the user asked for ("fixed", "auto", the path of a tuned file, None: nothing). `earlier`: the results
+    that the search goes on with, or replays.
+    """
+
+    launch: str | None
+    chosen: Choice
+    earlier: Results | None = None
+
+    @property
+    def file(self) -> str | None:
+        return self.launch if self.launch not in (None, "auto", "fixed") else None
+
+    @property
+    def tunes(self) -> bool:
+        """On the host target only where the user asks for it: its times say nothing about a GPU."""
+        return self.launch == "auto" or (self.launch is None and self.chosen.target.value == "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Configurations with their launch settings, those that tuning has set, and notes."""
+
+    found: tuple[Configured, ...]
+    settings: tuple[Fixed, ...]
+    notes: tuple[str, ...]
+
+
+Build: TypeAlias = "Callable[[Mapping[str, Any]], Graph]"  # the graph of a program under decisions, on top of -D
+
+
+def choosers_for(source: LaunchSource, found: Sequence[Configured], build: Build) -> dict[Kernels, tuple[Any, ...]]:
+    """The choosers of the tuned file for the kernels of each configuration; nothing where the source is no file.
+
+    `build` takes no launch settings of -D: where these fix a part of what was tuned, the rest is still chosen. Raises
+    UsageError where the file is good for none of them.
+    """
+    from dagc.plan import Target
+    from dagc.tune.settings import kernels_of
+
+    if source.file is None:
+        return {}
+    arch = source.chosen.arch if source.chosen.target is Target.CUDA else None
+    out: dict[Kernels, tuple[Any, ...]] = {}
+    errors = []
+    for configured in found:
+        kernels = kernels_of(configured.configuration)
+        if kernels not in out:
+            try:
+                out[kernels] = choosers_of(build(dict(kernels)), source.file, arch)
+            except UsageError as error:
+                out[kernels] = ()
+                errors.append(error)
+    if errors and not any(out.values()):
+        raise errors[0]
+    return out
+
+
+def launched(
+    path: str | Path,
+    source: LaunchSource,
+    found: Sequence[Configured],
+    choosers: Mapping[Kernels, tuple[Any, ...]],
+    data: Path,
+    options: ExploreOptions,
+    build: Build,
+) -> Launched:
+    """Launch settings for the configurations of a search, in place of the defaults; -D and what is searched stay.
+
+    `data`: the arrays of the ranks. Configurations that run the same kernels get the same settings.
+    """
+    from dagc.tune.settings import kernels_of, open_settings
+
+    groups: dict[Kernels, list[Configured]] = {}
+    for configured in found:
+        groups.setdefault(kernels_of(configured.configuration), []).append(configured)
+    out: list[Configured] = []
+    settings: list[Fixed] = []
+    notes: list[str] = []
+    for kernels, members in groups.items():
+        names = open_settings(members[0].graph.program)
+        chosen: Sequence[Fixed] = ()
+        if names and source.launch != "fixed":
+            chosen, more = _chosen(path, source, members[0], names, choosers.get(kernels, ()), data, options)
+            notes += more
+        settings += chosen
+        out += [_with(configured, chosen, build, notes) for configured in members]
+    return Launched(tuple(out), tuple(dict.fromkeys(settings)), tuple(dict.fromkeys(notes)))
+
+
+def _chosen(
+    path: str | Path,
+    source: LaunchSource,
+    first: Configured,
+    names: Sequence[str],
+    choosers: Sequence[Any],
+    data: Path,
+    options: ExploreOptions,
+) -> tuple[Sequence[Fixed], Sequence[str]]:
+    """The settings of the kernels of one configuration, and notes."""
+    from dagc.api_tune_cells import plan_as_given, read_scalars
+    from dagc.report.live import announce
+    from dagc.tune.settings import kernels_of, settings_before
+
+    program = first.graph.program
+    if source.file is not None:
+        scalars = {n: int(v) for n, v in read_scalars(program, data, options.ranks).items() if isinstance(v, int)}
+        return _by_file(choosers, first.graph, scalars), ()
+    before = settings_before(source.earlier, kernels_of(first.configuration), names) if source.earlier else None
+    if before is not None:
+        return before, ()
+    if not source.tunes:
+        return (), (f"{len(names)} launch settings have their defaults: {NOT_TUNED}",)
+    made = plan_as_given(path, first.graph, source.chosen, options.ranks, data, options.mpi_takes_device_pointers)
+    announce(f"tuning the launch settings of {', '.join(u.op for u in made.units)}", quiet=options.quiet)
+    return chosen_here(made)
+
+
+def _with(configured: Configured, chosen: Sequence[Fixed], build: Build, notes: list[str]) -> Configured:
+    """A configuration under settings; with its own, and a note, where the program forbids them beside what is given."""
+    from dagc.configurations import Configured, configuration_of
+    from dagc.errors import ProgramError, Severity
+
+    settings = {f.name: f.value for f in chosen if f.name not in configured.defines}
+    if not settings:
+        return configured
+    try:
+        graph = build({**settings, **configured.defines})
+    except ProgramError as error:
+        why = next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)
+        notes.append(f"defaults in place of {' '.join(f'{n}={v}' for n, v in settings.items())}: {why}")
+        return configured
+    return Configured(configuration_of(graph), {**settings, **configured.defines}, graph)
+
+
+def _by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str, int]) -> tuple[Fixed, ...]:
+    """What choosers say at the sizes of a program, for the decisions that are open in its graph. Where -D fixes a part
+    of what was tuned, the best that agrees with it."""
+    from dagc.tune.settings import Fixed, Origin, open_settings
+
+    names = set(open_settings(graph.program))
+    pinned = {d.name: d.chosen for d in graph.program.decisions if d.name not in names}
+    out = []
+    for chooser in choosers:
+        ranked = [chooser.settings[i] for i in (chooser.choose(scalars), *chooser.ranked(scalars))]
+        agree = (s for s in ranked if all(pinned.get(f"{chooser.op}.{n}", v) == v for n, v in s))
+        setting = [(f"{chooser.op}.{n}", v) for n, v in next(agree, ())]
+        out += [Fixed(name, value, Origin.TUNED) for name, value in setting if name in names]
+    return tuple(out)
+
+
+def chosen_here(
+    made: Plan, progress: Callable[[int, int, str], None] | None = None
+) -> tuple[tuple[Fixed, ...], list[str]]:
+    """Settings for all that is open in a plan: ranked by the model, its best few measured where that is possible; and
+    notes. A failure is a note: by the model alone then, and where that fails too, nothing is set."""
+    from dagc.api_tune import TuneOptions, tune_plan
+    from dagc.errors import DagcError
+    from dagc.tune.settings import Fixed, Origin
+
+    notes: list[str] = []
+    for top in (TOP, 0):
+        options = TuneOptions(
+            method="volume", top=top, cell=CELL_SECONDS, seconds=MEASURING_SECONDS, ranks=made.ranks
+        )  # fmt: skip
+        try:
+            done = tune_plan(made, None, options, progress)
+        except DagcError as error:
+            notes.append(
+                f"tuning {'with' if top else 'without'} measurements failed: {' '.join(error.message.split())}"
+            )
+            continue
+        notes += [f"tuning: {failure}" for failure in done.failures]
+        out = []
+        for line in done.lines:
+            origin = Origin.MODEL if line.best is None else Origin.MEASURED
+            if line.why != GUESS:
+                out += [Fixed(f"{line.op}.{name}", value, origin) for name, value in line.chosen]
+        return tuple(out), notes
+    return (), notes
 
 
 def show(

@@ -57,6 +57,11 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
         "--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]",
         help="search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated",
     )  # fmt: skip
+    add(
+        "--launch", metavar="auto|fixed|TUNED",
+        help="launch settings: tuned first, the program's defaults, or those of a file of `dagc tune` (default: auto"
+        " with GPUs, fixed on the host; --resume: those of the results file)",
+    )  # fmt: skip
     add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
     defines(parser)
     prune(parser)
@@ -104,7 +109,7 @@ def _explore(args: argparse.Namespace) -> int:
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet,
+            quiet=args.quiet, launch=args.launch,
         ),
         given(args),
     )  # fmt: skip

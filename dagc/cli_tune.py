@@ -65,6 +65,10 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
     add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: of --gpu, else the GPU here, else sm_90)")
     defines(parser)
+    add(
+        "-n", dest="ranks", type=positive, metavar="RANKS",
+        help="ranks that run the program together; the slowest counts (default: 1)",
+    )  # fmt: skip
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
     add("--resume", action="store_true", help="add to a tuned file")
     add("--other-machine", action="store_true", help="with --resume: a file of another machine")
@@ -93,6 +97,7 @@ def run_tune(args: argparse.Namespace) -> int:
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,
         budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch, defines=given(args),
         seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume, other_machine=args.other_machine,
+        ranks=args.ranks or 1,
     )  # fmt: skip
     from pathlib import Path
 

@@ -8,6 +8,7 @@ The process is told by a JSON file what to do. It says on standard output, one J
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import dagc
 from dagc.errors import RunFailed
+from dagc.run.launch import Started, start
 from dagc.signals import named, of_code
 
 MOST_DEATHS_BEFORE_A_CELL = 2
@@ -58,11 +61,13 @@ def run_cells(
     worker: str,
     patience: float,
     profiler: Sequence[str] = (),
+    ranks: int = 1,
 ) -> Iterator[CellDone]:
     """Every cell's result as it comes.
 
     `job_without`: the job, less the cells that are done; None where nothing is left. `worker`: the module that takes
-    its path. `profiler`: a command that it is run by. A cell at which the process dies is a failure, and so is one that
+    its path. `profiler`: a command that it is run by. With several `ranks` it is started on so many by the MPI at hand,
+    and its rank 0 speaks for all. A cell at which the process dies is a failure, and so is one that
     takes more than `patience` seconds. Raises RunFailed where it dies outside of any cell, twice at the same place.
     """
     done: set[int] = set()
@@ -74,7 +79,7 @@ def run_cells(
             job, errors = Path(folder) / "job.json", Path(folder) / "errors"
             job.write_text(json.dumps(text))
             code = 0
-            for event in _events([*profiler, sys.executable, "-m", worker, str(job)], errors, patience):
+            for event in _events([*profiler, sys.executable, "-m", worker, str(job)], errors, patience, ranks):
                 if "begin" in event:
                     begun = event["begin"]
                 elif "cell" in event:
@@ -99,40 +104,51 @@ def run_cells(
                 raise RunFailed(f"the program does not run: {reason}")
 
 
-def _events(command: Sequence[str], errors: Path, patience: float) -> Iterator[dict[str, Any]]:
-    """The worker's events, until it ends, and the code with which it does. It is killed when it says nothing for
+def _events(command: Sequence[str], errors: Path, patience: float, ranks: int) -> Iterator[dict[str, Any]]:
+    """The worker's events, until it ends, and the code with which it does. It is ended when it says nothing for
     `patience` seconds."""
     import threading
 
-    with errors.open("w") as log:
-        worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    read, write = os.pipe()
+    with errors.open("w") as log, os.fdopen(read) as said:
+        with os.fdopen(write, "w") as end:
+            worker = _begun(command, end, log, ranks)
         hung = threading.Timer(patience, lambda: None)
         try:
-            assert worker.stdout is not None
             while True:
-                hung = threading.Timer(patience, _kill, (worker, log, patience))
+                hung = threading.Timer(patience, _end_hung, (worker, log, patience))
                 hung.daemon = True
                 hung.start()
-                line = worker.stdout.readline()
+                line = said.readline()
                 hung.cancel()
                 if not line:
                     break
                 if line.startswith("{"):
                     yield json.loads(line)
-            yield {"code": worker.wait()}
+            yield {"code": worker.wait(patience) or 0}
         finally:
             hung.cancel()
-            if worker.poll() is None:
-                worker.kill()
-                worker.wait()
-            if worker.stdout is not None:
-                worker.stdout.close()
+            if worker.wait(0) is None:
+                worker.end()
 
 
-def _kill(worker: subprocess.Popen[str], log: Any, patience: float) -> None:
+def _begun(command: Sequence[str], stdout: IO[str], stderr: IO[str], ranks: int) -> Started:
+    """The worker, alone or on several ranks. Raises MissingTool and RunFailed where it cannot be started."""
+    package = str(Path(dagc.__file__).parents[1])
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))}
+    if ranks > 1:
+        return start(command, ranks, stdout=stdout, stderr=stderr, env=path)
+    alone = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, env={**os.environ, **path},
+        start_new_session=True,
+    )  # fmt: skip
+    return Started(alone, "")
+
+
+def _end_hung(worker: Started, log: IO[str], patience: float) -> None:
     log.write(f"hang: nothing for {patience:g} s\n")
     log.flush()
-    worker.kill()
+    worker.end()
 
 
 def _reason(errors: Path, code: int) -> str:

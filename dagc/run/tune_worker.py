@@ -1,9 +1,11 @@
 """Times launches of single ops: `python -m dagc.run.tune_worker JOB`, one JSON line on standard output for each event.
 
 A process of its own, since a configuration that faults takes the CUDA context with it: `dagc.run.tuning` starts
-another one behind the cell that failed.
+another one behind the cell that failed. On several ranks all do the same cells, each with its own arrays, and rank 0
+speaks.
 
-    JOB: {library, rtol, tunables, timing: {relative, seconds, fewest, most, flush}, count, points: [...]}
+    JOB: {library, rtol, tunables, timing: {relative, seconds, fewest, most, flush}, count, device_pointers,
+          points: [...]}
     a point: {number, data, rows, iterations, check: [...], time: [...]}
       check: {op, cells: [[number, settings], ...]}    the whole program under these settings, against the reference
       time:  {op, base, cells: [...]}                  ops in the order of the program
@@ -18,7 +20,9 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dagc.run.cells import begin, end, say
@@ -29,15 +33,51 @@ def main() -> int:
 
     job = json.loads(Path(sys.argv[1]).read_text())
     comm = world()
+    cells = _Cells(comm)
     for point in job["points"]:
-        say(point=point["number"])
-        with Runner(Path(job["library"]), Path(point["data"]), comm) as runner:
-            _point(runner, job, point)
-    say(done=True)
+        cells.say(point=point["number"])
+        with Runner(
+            Path(job["library"]), Path(point["data"]), comm, mpi_takes_device_pointers=job["device_pointers"]
+        ) as runner:
+            _point(runner, cells, job, point)
+    cells.say(done=True)
     return 0
 
 
-def _point(runner: Any, job: dict[str, Any], point: dict[str, Any]) -> None:
+class _Cells:
+    """What all ranks say together. No rank begins a cell before all have ended the one before it, so that a rank that
+    dies does so in the cell that rank 0 has begun."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self._speaks = comm.Get_rank() == 0
+
+    def say(self, **event: Any) -> None:
+        if self._speaks:
+            say(**event)
+
+    def begin(self, number: int) -> float:
+        return begin(number) if self._speaks else 0.0
+
+    def end(self, number: int, began: float, failure: str = "", times: Sequence[float] = ()) -> None:
+        """The failure of the first rank that has one, else the times of the slowest rank."""
+        every: list[tuple[str, list[float]]] = self._comm.allgather((_line(failure), list(times)))
+        if not self._speaks:
+            return
+        failed = [(rank, text) for rank, (text, _) in enumerate(every) if text]
+        if failed:
+            rank, text = failed[0]
+            alike = len({text for text, _ in every}) == 1  # also where a check is of all ranks together
+            end(number, began, failure=text if alike else f"rank {rank}: {text}")
+        else:
+            end(number, began, times=max((found for _, found in every), key=_median))
+
+
+def _median(times: list[float]) -> float:
+    return median(times) if times else 0.0
+
+
+def _point(runner: Any, cells: _Cells, job: dict[str, Any], point: dict[str, Any]) -> None:
     defaults = [(name, value) for name, value in job["tunables"]]
 
     def use(settings: list[list[Any]]) -> None:
@@ -48,11 +88,11 @@ def _point(runner: Any, job: dict[str, Any], point: dict[str, Any]) -> None:
     table = runner.prepare(point["rows"])
     for unit in point["check"]:
         for number, settings in unit["cells"]:
-            began = begin(number)
+            began = cells.begin(number)
             use(settings)
             runner.reset()
             runner.execute(table, point["repeats"])
-            end(number, began, failure=_line(runner.verify()))
+            cells.end(number, began, failure=runner.verify())
     if not point["time"]:
         return
     use([])
@@ -64,15 +104,11 @@ def _point(runner: Any, job: dict[str, Any], point: dict[str, Any]) -> None:
             use([])
             wrong = runner.keep(op)
             for number, settings in wanted[op]["cells"]:
-                began = begin(number)
+                began = cells.begin(number)
                 use(settings)
                 failure = wrong or (_counted(runner, op) if job["count"] else runner.again(op, job["rtol"]))
-                if failure:
-                    end(number, began, failure=_line(failure))
-                elif job["count"]:
-                    end(number, began, times=[])
-                else:
-                    end(number, began, times=[float(t) for t in runner.time(op, **timing)])
+                times = () if failure or job["count"] else runner.time(op, **timing)
+                cells.end(number, began, failure, [float(t) for t in times])
             use([])
             runner.again(op, job["rtol"])  # as the program leaves it, for the ops that follow
         else:

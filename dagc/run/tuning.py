@@ -22,6 +22,17 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranks:
+    """Who runs the program: so many ranks together. `device_pointers`: the user vouches that this MPI takes them."""
+
+    number: int = 1
+    device_pointers: bool = False
+
+
+ALONE = Ranks()
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedCell:
     """`number` is the caller's; `settings` are (decision, value)."""
 
@@ -59,21 +70,24 @@ def measure(
     rtol: float,
     patience: float = 120.0,
     profiler: Sequence[str] = (),
+    ranks: Ranks = ALONE,
 ) -> Iterator[CellDone]:
     """Every cell's result as it comes. `tunables` are all open ones with their defaults.
 
     A cell at which the process dies (a fault on the GPU) is a failure, and so is one that takes more than `patience`
-    seconds. `profiler`: a command that the worker is run by, for cells that it counts and does not time. Raises
-    RunFailed where the worker dies outside of any cell, twice at the same place.
+    seconds. `profiler`: a command that the worker is run by, for cells that it counts and does not time. The time of a
+    cell is that of the slowest of the `ranks`, and it fails where it fails on any. Raises RunFailed where the worker
+    dies outside of any cell, twice at the same place.
     """
 
     def job(done: set[int]) -> dict[str, Any] | None:
         left = [p for p in (_without(point, done) for point in points) if p.check or p.time]
         if not left:
             return None
-        return {**_job(library, left, tunables, timing, rtol), "count": bool(profiler)}
+        job = _job(library, left, tunables, timing, rtol)
+        return {**job, "count": bool(profiler), "device_pointers": ranks.device_pointers}
 
-    yield from run_cells(job, "dagc.run.tune_worker", patience, profiler)
+    yield from run_cells(job, "dagc.run.tune_worker", patience, profiler, ranks.number)
 
 
 def _without(point: PlannedPoint, done: set[int]) -> PlannedPoint:
