@@ -229,12 +229,9 @@ def _explore_replayed(
             "give the .dag text and the -D that it was recorded with",
         )
     known = {i.configuration for i in recorded.implementations}
-    source = LaunchSource(options.launch, choose_target(options.target, options.arch), recorded)
-    if source.file is not None:
-        raise UsageError(
-            "--launch with a tuned file, and --replay: times that were recorded have their launch settings",
-            "drop --launch",
-        )
+    if options.launch not in (None, "fixed"):
+        raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
+    source = LaunchSource(options.launch, choose_target("host", None), recorded)
     found = list(launched(path, source, found, {}, Path(), options, builder(path, defines)).found)
     found = [c for c in found if c.configuration in known]
     if not found:

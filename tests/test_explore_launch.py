@@ -1,0 +1,130 @@
+"""Launch settings of `dagc explore`: tuned first, from a tuned file, or the defaults; on real ranks of the host target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagc import api_tune
+from dagc.api_explore import ExploreOptions, explore
+from dagc.api_explored import Explored
+from dagc.api_tune import TuneOptions
+from dagc.cli import main
+from dagc.errors import UsageError
+from dagc.records import load
+from dagc.tune.settings import Fixed, Origin
+from tests.run.conftest import SAMPLES, can_run
+from tests.tune.programs import write_fill
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI"),
+    pytest.mark.usefixtures("unoptimised"),
+]
+HEAT = SAMPLES / "heat/heat.dag"
+SMALL = {"nx": "64", "rows": "6", "steps": "1"}
+QUICK = ExploreOptions(
+    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_host", quiet=True, budget=4,
+    strategy="random", trace=False,
+)  # fmt: skip
+SETTINGS = ("inner.bx", "inner.by", "first.bx", "first.by", "last.bx", "last.by")
+
+
+def run(out: Path, defines: dict[str, str] | None = None, path: Path = HEAT, **options: object) -> Explored:
+    done = explore(path, out, replace(QUICK, **options), SMALL | (defines or {}))  # type: ignore[arg-type]
+    assert done is not None
+    assert done.configuration is not None
+    return done
+
+
+def values(done: Explored) -> dict[str, object]:
+    """The launch settings of the best."""
+    assert done.configuration is not None
+    return {name: value for name, value in done.configuration.decisions if name in SETTINGS}
+
+
+def test_settings_are_tuned_first_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "r.db"
+    done = run(file, {"last.bx": "128"}, launch="auto")
+    origins = {f.name: f.origin for f in done.fixed}
+    assert origins.pop("last.bx") is Origin.DEFINED
+    assert values(done)["last.bx"] == 128
+    assert set(origins.values()) == {Origin.MEASURED}
+    assert set(origins) == set(SETTINGS) - {"last.bx"}
+    assert "fixed      last.bx=128 (-D)" in done.render()
+
+    # What reads the file has them.
+    assert main(["best", str(file), "--plan"]) == 0
+    assert "(measured here)" in capsys.readouterr().out
+    assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert f"inner.bx={values(done)['inner.bx']}" in page
+    assert "measured here" in page
+
+    # --resume goes on with them; what -D gives then is another configuration.
+    again = run(file, {"inner.bx": "128", "last.bx": "128"}, resume=True)
+    found = {i.configuration for i in load(file).implementations}
+    assert {f.origin for f in again.fixed if f.name not in ("inner.bx", "last.bx")} == {Origin.MEASURED}
+    for configuration in found:
+        assert {n: v for n, v in configuration.decisions if n in SETTINGS and n != "inner.bx"} == {
+            n: v for n, v in values(done).items() if n != "inner.bx"
+        }
+
+    # And so does a replay, where nothing is tuned.
+    replayed = run(tmp_path / "none.db", {"last.bx": "128"}, replay=str(file))
+    assert set(values(replayed)) == set(SETTINGS)
+    with pytest.raises(UsageError, match="--replay"):
+        run(tmp_path / "none.db", replay=str(file), launch="auto")
+
+
+def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
+    tuned = tmp_path / "t.db"
+    options = TuneOptions(sizes="nx=64", target="host", top=0, defines=SMALL, ranks=2)
+    by = {line.op: dict(line.chosen) for line in api_tune.tune(HEAT, tuned, options).lines}
+    assert by["inner"] != {"bx": 32, "by": 1}, "the model chooses another block than the default, else this shows nothing"
+    done = run(tmp_path / "r.db", launch=str(tuned))
+    assert values(done) == {f"{op}.{name}": value for op, block in by.items() for name, value in block.items()}
+    assert {f.origin for f in done.fixed} == {Origin.TUNED}
+
+    # What -D fixes stays; what it leaves open of the same kernel is still chosen.
+    pinned = run(tmp_path / "p.db", {"inner.bx": "32"}, launch=str(tuned))
+    assert values(pinned)["inner.bx"] == 32
+    assert {f.name for f in pinned.fixed if f.origin is Origin.TUNED} == set(SETTINGS) - {"inner.bx"}
+
+    # Without the option: the defaults, and a line that says so; with `fixed` no line.
+    plain, fixed = run(tmp_path / "d.db"), run(tmp_path / "f.db", launch="fixed")
+    assert plain.configuration == fixed.configuration
+    assert set(fixed.fixed) == {Fixed(n, 32 if n.endswith("x") else 1, Origin.DEFAULT) for n in SETTINGS}
+    assert any("6 launch settings have their defaults" in note for note in plain.notes)
+    assert not any("launch settings" in note for note in fixed.notes)
+
+
+def test_what_is_opened_is_searched(tmp_path: Path) -> None:
+    done = run(tmp_path / "r.db", opened=("inner.by=1,2",), launch="auto", budget=8)
+    found = {i.configuration for i in load(tmp_path / "r.db").implementations}
+    assert {c.get("inner.by") for c in found} == {1, 2}
+    assert len({c.get("inner.bx") for c in found}) == 1
+    assert "inner.by" not in {f.name for f in done.fixed}
+
+
+def test_a_file_that_is_of_no_use_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    for launch, why in ((tmp_path / "none.db", "no such file"), (HEAT, "not a results file")):
+        with pytest.raises(UsageError, match=why):
+            run(tmp_path / "out/r.db", launch=str(launch))
+    other = write_fill(tmp_path, "tune bx in {32, 64}")
+    api_tune.tune(other, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", top=0))
+    with pytest.raises(UsageError, match="tuned for another text"):
+        run(tmp_path / "out/r.db", launch=str(tmp_path / "t.db"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_tuning_that_fails_is_a_note(tmp_path: Path) -> None:
+    """Where the block's size stays open until the program runs, this kernel does not compile; and no model reads it."""
+    path = write_fill(tmp_path, "tune bx in {32, 64}", "enum { width = bx }; if (i < n) y[i] = i + 0 * width;")
+    done = explore(path, tmp_path / "r.db", replace(QUICK, ranks=1, launch="auto"))
+    assert done is not None
+    assert done.exit_code == 0
+    assert any("tuning with measurements failed" in note for note in done.notes)
+    assert done.fixed == (Fixed("fill.bx", 32, Origin.DEFAULT),)
