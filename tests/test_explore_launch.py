@@ -1,4 +1,4 @@
-"""Launch settings of `dagc explore`: tuned first, from a tuned file, or the defaults; on real ranks of the host target."""
+"""Launch settings of `dagc explore`: tuned first, of a tuned file, or the defaults; on real ranks of the host target."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
     tuned = tmp_path / "t.db"
     options = TuneOptions(sizes="nx=64", target="host", top=0, defines=SMALL, ranks=2)
     by = {line.op: dict(line.chosen) for line in api_tune.tune(HEAT, tuned, options).lines}
-    assert by["inner"] != {"bx": 32, "by": 1}, "the model chooses another block than the default, else this shows nothing"
+    assert by["inner"] != {"bx": 32, "by": 1}, "where the model chooses the default, this test shows nothing"
     done = run(tmp_path / "r.db", launch=str(tuned))
     assert values(done) == {f"{op}.{name}": value for op, block in by.items() for name, value in block.items()}
     assert {f.origin for f in done.fixed} == {Origin.TUNED}
