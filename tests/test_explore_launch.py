@@ -1,4 +1,4 @@
-"""Launch settings of `dagc explore`: tuned first, of a tuned file, or the defaults; on real ranks of the host target."""
+"""Launch settings of `dagc explore`: tuned first, of a tuned file, or the defaults; on ranks of the host target."""
 
 from __future__ import annotations
 
