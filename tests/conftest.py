@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from dagc.run.mpi_env import YIELDING
 from dagc.toolchain import MPIKind
+from tests.examples import examples
 
 Compare = Callable[[Path, str], None]
 
 # A busy machine makes no test wrong.
-settings.register_profile("dagc", deadline=None)
+settings.register_profile("dagc", deadline=None, max_examples=examples(100))
 settings.load_profile("dagc")
 
 
@@ -27,13 +32,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and "DAGC_CACHE" not in os.environ:
+        # One for all processes of this run, which share what they compile. What an earlier run left in the user's own
+        # would make this one look quicker than it is. To keep one between runs, name it in DAGC_CACHE.
+        os.environ["DAGC_CACHE"] = tempfile.mkdtemp(prefix="dagc-test-cache-")
+        config.add_cleanup(partial(shutil.rmtree, os.environ["DAGC_CACHE"], ignore_errors=True))
     # Also for programs that tests start themselves, with more ranks than there are cores.
     for name, value in YIELDING[MPIKind.MPICH].items():
         os.environ.setdefault(name, value)
     # What a script starts in the background ignores Ctrl-C, and so would what tests start to interrupt it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`: neighbours, which share fixtures, run in one process; an idle one takes tests of another."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture
@@ -60,7 +78,7 @@ def unoptimised() -> Iterator[None]:
     """What dagc builds for the host in the tests of a module is compiled with -O0, in half the time.
 
     For tests of what programs do, by `pytest.mark.usefixtures`. That emitted programs are right when they are
-    optimised, as users build them, is for tests/run/test_traversals.py (every lowering, as runners),
+    optimised, as users build them, is for tests/run/test_traversals.py (every lowering of the SpMV, as runners),
     tests/emit/test_bench.py (every kind of op), and the first lowering in tests/run/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:

@@ -21,6 +21,7 @@ from dagc.errors import DagcError, UsageError
 from dagc.records import Records, export_csv, export_parquet, load, merge
 from dagc.results import Configuration, Machine, Program, Run, TraceSpan
 from tests.data.h200 import h200_file, h200_results
+from tests.examples import examples
 
 NAN = float("nan")
 PROGRAM = Program("p", "p.dag", "0123456789abcdef", (("p.dag", "program p"),), (("n", 3), ("x", 0.5)))
@@ -112,7 +113,7 @@ def test_a_file_is_read_while_a_writer_is_at_work(tmp_path: Path) -> None:
     true=st.lists(st.floats(1e-5, 1e-3), min_size=2, max_size=5),
     reference=st.floats(1e-5, 1e-3),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_drift_is_divided_out(
     tmp_path_factory: pytest.TempPathFactory, speeds: list[float], true: list[float], reference: float
 ) -> None:

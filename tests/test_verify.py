@@ -14,6 +14,7 @@ from dagc.space.prune import prune
 from dagc.text import parse_traversal, traversal_text
 from dagc.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.verify import NotProved, Prover
+from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.space.test_space import graphs
 
@@ -94,7 +95,7 @@ def test_dropping_a_sync_op(graph: Graph) -> None:
     assert kept > 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graphs(), st.data())
 def test_random_graphs_and_mutants(graph: Graph, data: st.DataObject) -> None:
     space = Space(graph)

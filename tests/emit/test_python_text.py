@@ -15,6 +15,7 @@ from dagc.emit.python_text import python
 from dagc.resources import resource
 from dagc.sym import Apply, Const, Fn, Sym, Var, apply, evaluate
 from dagc.toolchain import find_cxx
+from tests.examples import examples
 
 ENV = {"a": 7, "b": -12, "c": 100_003, "zero": 0}
 
@@ -40,7 +41,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @given(sizes())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 def test_python_computes_what_dagc_evaluates(expr: Sym) -> None:
     names = {**ENV, "dagc": SimpleNamespace(ceil_div=ceil_div)}
     assert eval(python(expr, str), names) == evaluate(expr, ENV)
@@ -52,7 +53,7 @@ def test_cxx_computes_what_dagc_evaluates(tmp_path: Path) -> None:
     expressions: list[Sym] = []
 
     @given(sizes())
-    @settings(max_examples=200, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=examples(200), database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     def collect(expr: Sym) -> None:
         # Signed overflow has no meaning in C++, and sizes stay far from it.
         if isinstance(value := evaluate(expr, ENV), int) and abs(value) < 2**62:

@@ -19,6 +19,7 @@ from dagc.space import Space
 from dagc.text import parse_traversal, traversal_text
 from dagc.verify import Prover
 from tests.data.h200 import h200_graph, h200_results
+from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.rules.samples import NONE, graphs, h200_learned
 
@@ -42,7 +43,7 @@ def rules_of(domain: Domain, candidate: Candidate, random: Random, most: int = 4
 
 
 @given(graphs(), st.integers(0, 1000), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_an_edit_breaks_what_it_shall(graph: Graph, seed: int, all_of_them: bool) -> None:
     domain, random = domain_of(graph), Random(seed)
     space = domain.arms[0].space

@@ -15,6 +15,7 @@ from dagc.rules import Feature, Kind, Rule, Samples
 from dagc.space import Space
 from dagc.traversal import Traversal
 from dagc.verify import Prover
+from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.rules.samples import NONE, graphs
 
@@ -31,7 +32,7 @@ def test_the_wish_of_a_traversal_leads_to_it() -> None:
 
 
 @given(graphs(), st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_neighbours_are_other_traversals_of_the_space(graph: Graph, seed: int) -> None:
     space = Space(graph)
     traversal = space.walk(Random(seed))

@@ -13,6 +13,7 @@ from dagc.rational.cprint import HELPERS, to_c
 from dagc.rational.evaluate import evaluate
 from dagc.rational.fit import fit_rational, points_needed, sample_points
 from dagc.rational.program import Kind
+from tests.examples import examples
 
 NAMES = ("n", "b")
 RANGES = {"n": (64, 5000), "b": (1, 1024)}
@@ -24,7 +25,7 @@ def points():
 
 
 @given(c=st.lists(st.floats(-5, 5), min_size=6, max_size=6), d=st.lists(st.floats(0.01, 3), min_size=2, max_size=2))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_a_known_rational_function_is_found_again(c, d):
     points = sample_points(RANGES, 120, 3)
 

@@ -18,6 +18,7 @@ from dagc.rational.access import symbol
 from dagc.rational.cprint import HELPERS, to_c
 from dagc.rational.lower import instructions
 from dagc.rational.program import Assign, Branch, Number, RationalProgram
+from tests.examples import examples
 from tests.rational.programs import INTEGERS, Drawn, Values, integer_programs
 
 LOW, HIGH = -(2**63), 2**63 - 1
@@ -115,7 +116,7 @@ def test_a_divisor_that_overflows_to_zero_is_seen(how: str, tmp_path: Path) -> N
 
 @given(drawn=st.lists(integer_programs(wild=True), min_size=12, max_size=12), points=POINTS)
 @settings(
-    max_examples=3,
+    max_examples=examples(3),
     deadline=None,
     phases=[Phase.generate],  # a smaller example would take minutes of compiling to find
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

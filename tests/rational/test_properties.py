@@ -19,6 +19,7 @@ from dagc.rational.lower import instructions
 from dagc.rational.partial import Batch, split
 from dagc.rational.program import Assign, Number, RationalProgram, specialise
 from dagc.rational.ranges import Range, of_instruction
+from tests.examples import examples
 from tests.rational.programs import (
     INTEGERS,
     PARAMETERS,
@@ -33,9 +34,9 @@ from tests.rational.programs import (
 
 # Each example of a batch compiles one file with many programs.
 BATCHES = settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-SINGLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SINGLE = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POINTS = st.lists(values_of(PARAMETERS), min_size=5, max_size=8)
 _counter = itertools.count()  # a library that is loaded must not be overwritten
 

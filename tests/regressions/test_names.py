@@ -12,7 +12,7 @@ import pytest
 from dagc import api
 from dagc.cxx_words import KEYWORDS, is_reserved
 from dagc.cxx_words_global import is_macro
-from tests.regressions.programs import DAG, HEAD, KERNEL, run, write
+from tests.regressions.programs import DAG, HEAD, KERNEL, SETUP, run, write
 from tests.run.conftest import can_run
 
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
@@ -78,14 +78,14 @@ def test_built_in_macros_of_compilers_name_nothing(tmp_path: Path, compiler: str
 @pytest.mark.mpi
 @needs_mpi
 @pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize("name", ["std", "cudaMalloc", "MPI_Send", "dim3", "stdout", "class"])
-def test_kernels_may_be_named_so(tmp_path: Path, name: str) -> None:
-    run(write(tmp_path, HEAD + KERNEL.replace("add", name) + DAG.replace("add", name)))
-
-
-@pytest.mark.mpi
-@needs_mpi
-@pytest.mark.usefixtures("unoptimised")
-def test_arrays_may_be_named_so(tmp_path: Path) -> None:
-    array = "array cudaStream_t : f32[10]\n"
-    run(write(tmp_path, HEAD + array + KERNEL + DAG.replace("{ a", "{ b : gpu copy(cudaStream_t, x)  a")))
+def test_kernels_and_arrays_may_be_named_so(tmp_path: Path) -> None:
+    """One program of all of them, each with its result."""
+    names = "std cudaMalloc MPI_Send dim3 stdout class".split()
+    arrays = "cudaStream_t size_t MPI_Comm float4 errno main".split()
+    declared = "".join(f"array {array} : f32[10] out\n" for array in arrays)
+    kernels = "".join(KERNEL.replace("add", name) for name in names)
+    ops = " ".join(f"o{i} : gpu {name}({arrays[i]}, x, 10)" for i, name in enumerate(names))
+    checks = "".join(f"verify {array} ~ expected() rtol 0\n" for array in arrays)
+    setup = SETUP.replace('{"y": data["x"] + 1}', f'{{name: data["x"] + 1 for name in {arrays}}}')
+    head = HEAD.replace("array y : f32[10] out\n", "")
+    run(write(tmp_path, head + declared + kernels + f"dag {{ {ops} }}\n{checks}", setup))

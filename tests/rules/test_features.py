@@ -10,6 +10,7 @@ from dagc.graph import Graph
 from dagc.results import Configuration
 from dagc.rules import Feature, Kind, Rule, Sample, Samples
 from dagc.space import Space
+from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, samples_of
 
@@ -37,7 +38,7 @@ def test_one_entry_is_not_before_itself() -> None:
     assert {"CER-after-a before CER-after-b", "CER-after-b before CER-after-a"} <= texts
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(graphs())
 def test_features_tell_apart_and_none_twice(graph: Graph) -> None:
     table = Samples.of(samples_of(graph)[:200])

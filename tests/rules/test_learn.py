@@ -17,11 +17,12 @@ from dagc.rules.imply import Implications
 from dagc.space import Space
 from dagc.traversal import Issue
 from tests.data.h200 import h200_results
+from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, h200_learned, h200_samples, samples_of
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(graphs(), st.integers(0, 2**32))
 def test_every_implementation_follows_exactly_one_rule_set(graph: Graph, seed: int) -> None:
     """Also those that nothing was learned from: rules that were left out are implied by the rest."""
@@ -230,7 +231,7 @@ def test_what_the_choices_make_certain_is_said() -> None:
     assert merge([nccl, Rule(together, True)]) == merge([nccl, Rule(apart, False)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs(), st.data())
 def test_what_is_implied_follows(graph: Graph, data: st.DataObject) -> None:
     """On every implementation: where the other rules hold, the rule that they are said to imply holds."""

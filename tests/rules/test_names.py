@@ -9,6 +9,7 @@ from dagc.rules import Feature, Kind, Rule, Samples
 from dagc.rules.names import Naming
 from dagc.space import Space
 from dagc.text import parse_traversal
+from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, samples_of
 
@@ -71,7 +72,7 @@ def test_split_sizes_of_figure_6() -> None:
     assert (count(right, received, same("yr", "yl", False)), count(right, received, same("yr", "yl"))) == (280, 240)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(graphs())
 def test_what_is_implied_or_always_there_is_so_everywhere(graph: Graph) -> None:
     naming = Naming.of(graph)

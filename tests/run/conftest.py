@@ -53,7 +53,7 @@ needs_mpi = [pytest.mark.mpi, pytest.mark.skipif(not can_run(), reason="needs a 
 
 @dataclass(frozen=True)
 class Built:
-    """A sample with its choices made, as a runner program and the arrays of its ranks."""
+    """A sample with its choices made, as a runner program and the arrays of its ranks. `flags`: of the compiler."""
 
     space: Space
     directory: Path
@@ -61,11 +61,13 @@ class Built:
     ranks: int
     sanitize: str
     capture: bool
+    flags: tuple[str, ...] = ()
 
     @cached_property
     def runner(self) -> Path:
         source, out = self.directory / "runner.cpp", self.directory / "runner"
-        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, defines=("DAGC_RUNNER_MAIN",))
+        main = ("DAGC_RUNNER_MAIN",)
+        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, defines=main, flags=self.flags)
 
     @cached_property
     def library(self) -> Path:
@@ -100,15 +102,15 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """`make(SPMV, transport="mpi_cuda", sanitize="thread")`; equal calls give the same."""
     known: dict[str, Built] = {}
 
-    def made(path: Path, sanitize: str = "", ranks: int = RANKS, **choices: str) -> Built:
-        key = json.dumps([str(path), sanitize, ranks, sorted(choices.items())])
+    def made(path: Path, sanitize: str = "", ranks: int = RANKS, flags: tuple[str, ...] = (), **choices: str) -> Built:
+        key = json.dumps([str(path), sanitize, ranks, flags, sorted(choices.items())])
         if key not in known:
             defines = {**SMALL[path], **choices}
             directory = tmp_path_factory.mktemp(path.stem) / "out"
             done = api.compile(path, directory, target="host", defines=defines, build=False)
             data = directory / "data"
             run_setup(done.plan.program, path.parent, ranks, 7, data)
-            known[key] = Built(Space(done.plan.graph), directory, data, ranks, sanitize, done.plan.capture)
+            known[key] = Built(Space(done.plan.graph), directory, data, ranks, sanitize, done.plan.capture, flags)
         return known[key]
 
     return made

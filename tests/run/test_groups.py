@@ -14,7 +14,7 @@ pytestmark = needs_mpi
 
 @pytest.mark.parametrize("choices", [{}, {"capture": "true"}], ids=["plain", "captured"])
 def test_groups_beside_messages_of_the_host(make: Make, choices: dict[str, str]) -> None:
-    built = make(GROUPS, transport="nccl", **choices)
+    built = make(GROUPS, flags=("-O0",), transport="nccl", **choices)
     actions = {op.name: op.action for op in built.space.graph.ops}
     assert [name for name, action in actions.items() if action is Action.GROUP] == ["ring", "all", "cast"]
     assert actions["host.post_send"] is Action.POST_SEND

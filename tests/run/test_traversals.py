@@ -28,15 +28,17 @@ def _sample(built: Built, number: int, seed: int) -> list[Traversal]:
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
-def test_two_hundred_traversals_are_right(make: Make, path: Path, lowering: str) -> None:
-    built = make(path, **LOWERINGS[lowering])
-    traversals = _sample(built, 200, seed=42)
-    grouped = built.space.graph.transport.grouped and path is SPMV  # there are but 96
-    assert len({t.entries for t in traversals}) > (80 if grouped else 150)
+def test_many_traversals_are_right(make: Make, path: Path, lowering: str) -> None:
+    """Two hundred of one lowering and 40 of each other one. As for users all of the SpMV's programs are optimised."""
+    number = 200 if lowering == "mpi_host" else 40
+    flags = () if path is SPMV or lowering == "mpi_host" else ("-O0",)
+    built = make(path, flags=flags, **LOWERINGS[lowering])
+    traversals = _sample(built, number, seed=42)
+    assert len({t.entries for t in traversals}) >= 0.7 * number
     assert all(built.prover.proved(t) for t in traversals)
     done = built.run(traversals)
     assert done.returncode == 0, done.stderr or done.stdout[-2000:]
-    assert done.stdout.split("\n")[:-1] == [f"{i}: good" for i in range(200)]
+    assert done.stdout.split("\n")[:-1] == [f"{i}: good" for i in range(number)]
 
 
 def test_a_traversal_that_reads_too_early_is_wrong(make: Make) -> None:

@@ -20,8 +20,8 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 MODES = {
     "plain": ("-O0",),
     "optimised": ("-O3", "-ffp-contract=off"),
-    "thread": ("-O1", "-g", "-fsanitize=thread"),
-    "address": ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "thread": ("-O1", "-g1", "-fsanitize=thread"),
+    "address": ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "ucontext": ("-O2", "-DDAGC_HOST_UCONTEXT"),  # how other processors than x86-64 switch stacks
 }
 RACE = 66  # how ThreadSanitizer ends a program in which it found one

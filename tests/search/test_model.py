@@ -23,6 +23,7 @@ from dagc.search.strategy import Chooser, find
 from dagc.space import Space
 from dagc.traversal import Issue, Record, Sync, Traversal, Wait
 from tests.data.h200 import SPMV
+from tests.examples import examples
 
 POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
 WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
@@ -105,7 +106,7 @@ def test_a_pool_grows() -> None:
     assert not len(parts.extend(everything[:300]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 10_000))
 def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None:
     """Observations in blocks, paths that change, rows observed twice: as the formula with everything at once."""

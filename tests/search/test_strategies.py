@@ -18,6 +18,7 @@ from dagc.search.strategy import Chooser, default, find, names
 from dagc.search.tree import Tree, TreeNode
 from dagc.space import Space
 from dagc.traversal import Issue
+from tests.examples import examples
 from tests.graphs import halo, make_graph, spmv
 
 CHEAP = ("exhaustive", "mcts", "mcts-min", "random")
@@ -106,7 +107,7 @@ def test_what_is_known_is_not_proposed(name: str) -> None:
     assert sorted(map(repr, found)) == sorted(repr(c) for c in where if c not in known)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(seed=st.integers(0, 1000), number=st.integers(1, 120), value=st.sampled_from([coverage, closeness]))
 def test_the_tree_remembers_what_was_observed_below_each_node(seed: int, number: int, value: object) -> None:
     where = domain()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dagc.errors import UsageError
 from dagc.select.knn import Knn, fit_knn
 from dagc.select.labels import observed_labels, simplest_labels
+from tests.examples import examples
 
 SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]
 LABELS = [4, 4, 4, 4, 4, 8, 8, 8, 16, 32, 32, 32]
@@ -38,7 +39,7 @@ def _changes(labels: tuple[int, ...]) -> int:
     return sum(a != b for a, b in pairwise(labels))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.dictionaries(st.integers(0, 3), st.integers(10, 14), min_size=1, max_size=4), min_size=1, max_size=5),
     st.sampled_from([0.0, 0.1, 0.25]),

@@ -21,6 +21,7 @@ from dagc.select.knn import Knn
 from dagc.select.methods import LEARNED, fit, from_json
 from dagc.select.selector import UNIT, Selector, log2_fixed
 from dagc.select.tree import Split, Tree, fit_tree, largest_below
+from tests.examples import examples
 
 DATA = ("ni", "nj")
 SIZES = [(ni, nj) for ni in (64, 256, 1000, 4096) for nj in (32, 500, 8192)]
@@ -50,7 +51,7 @@ def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str
     return [asking(i) for i in range(len(selectors))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(SIZE, SIZE)
 def test_the_logarithm_in_integers(a: int, b: int) -> None:
     for size in (a, b):
@@ -64,7 +65,7 @@ def test_logarithms_of_powers_and_multiples_are_exact() -> None:
     assert log2_fixed(1000 * 64) == log2_fixed(1000) + 6 * UNIT
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 2**62))
 def test_a_threshold_becomes_the_largest_size_below_it(size: int) -> None:
     found = largest_below(log2_fixed(size) / UNIT)
@@ -130,7 +131,7 @@ def test_python_and_c_agree_on_what_was_trained(compiler: tuple[str, ...], tmp_p
     selectors += [Knn(DATA, rows, tuple(LABELS), k, w) for k, w in product((2, 3, 5), ("uniform", "distance"))]
     asked = compiled(selectors, tmp_path, compiler)
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=examples(500), deadline=None)
     @given(SIZE, SIZE)
     def agree(ni: int, nj: int) -> None:
         for selector, ask in zip(selectors, asked, strict=True):
@@ -147,7 +148,7 @@ NODES = st.recursive(
 POINTS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=3, max_size=7, unique=True)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.data())
 def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
     """Small sizes give many ties between neighbours."""

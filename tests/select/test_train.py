@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from dagc.select.labels import ascends, corrected_labels, covering_labels, simplest_labels
 from dagc.select.methods import LEARNED
 from dagc.select.train import leave_one_out, merged, tolerance_of, train
+from tests.examples import examples
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.dictionaries(st.integers(0, 5), st.integers(10, 14), min_size=1, max_size=6), max_size=6),
     st.sampled_from([0.0, 0.1, 0.25]),

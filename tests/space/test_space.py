@@ -18,6 +18,7 @@ from dagc.space.count import like
 from dagc.space.moves import Moves
 from dagc.space.symmetry import orbits
 from dagc.text import parse_traversal, traversal_text
+from tests.examples import examples
 from tests.graphs import halo, make_graph, spmv
 from tests.space.naive import all_traversals
 
@@ -118,7 +119,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return make_graph(ops, edges, streams, order, pins)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(graphs())
 def test_equals_naive_enumeration(graph: Graph) -> None:
     space = Space(graph)
@@ -128,7 +129,7 @@ def test_equals_naive_enumeration(graph: Graph) -> None:
     assert space.count() == len(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs())
 def test_ids_are_ranks(graph: Graph) -> None:
     space = Space(graph)
