@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-_LARGEST = 16 << 20  # bytes
+LARGEST = 512 << 10  # bytes of a program with all that it includes: parsed in seconds
 
 
-def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST, regular: bool = False) -> bytes:
+def read_file(path: str | os.PathLike[str], *, largest: int = LARGEST, regular: bool = False) -> bytes:
     """The content of a file of at most `largest` bytes. With `regular` of a regular file only, and nothing is waited
     for: a name that stands in a text may be that of a pipe or a device.
 
@@ -28,7 +28,7 @@ def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST, regular:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         data = stream.read(largest + 1)  # some files have no end: /dev/zero
     if len(data) > largest:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        raise OSError(errno.EFBIG, f"larger than {largest >> 10} KiB", str(path))
     return data
 
 
@@ -82,6 +82,7 @@ class Source:
     text: str
 
     @classmethod
+<<<<<<< HEAD
     def read(cls, path: str | Path, *, regular: bool = False) -> Source:
         """Read a file, with `regular` as `read_file`.
 
@@ -91,6 +92,14 @@ class Source:
         zero = data.find(b"\0")
         if zero >= 0:
             raise UnicodeDecodeError("utf-8", data, zero, zero + 1, "a NUL")
+=======
+    def read(cls, path: str | Path) -> Source:
+        """Read a file. Raises OSError (also for one too large to be a program), UnicodeDecodeError if not UTF-8."""
+        with open(path, "rb") as file:
+            data = file.read(LARGEST + 1)  # some files have no end: /dev/zero
+        if len(data) > LARGEST:
+            raise OSError(errno.EFBIG, f"more than {LARGEST >> 10} KiB, too large for a program")
+>>>>>>> 77154be (Hazards, edges and reachability in nearly linear time; ops are counted before they are expanded)
         return cls(str(path), data.decode("utf-8"))
 
     @cached_property

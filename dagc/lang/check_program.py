@@ -82,23 +82,26 @@ def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.Cod
 def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live: set[str]) -> None:
     """Warn about ops whose results nothing uses. `live`: arrays that matter after the run."""
     reads: dict[str, set[str]] = {}
-    writes: dict[str, set[str]] = {}
+    writers: dict[str, list[str]] = {}
     for use in out.uses:
         if use.mode is not ast.Mode.OUT:
             reads.setdefault(use.op, set()).add(use.storage.array.name)
         if use.mode is not ast.Mode.IN:
-            writes.setdefault(use.op, set()).add(use.storage.array.name)
+            writers.setdefault(use.storage.array.name, []).append(use.op)
     pending = {op.name: op for op in ops}
-    changed = True
-    while changed:
-        changed = False
-        for name in list(pending):
-            made = writes.get(name, set())
-            if made & live or isinstance(pending[name], ir.CollectiveOp):
-                live |= reads.get(name, set())
-                del pending[name]
-                changed = True
+    wanted = list(live)
     for op in pending.values():
+        if isinstance(op, ir.CollectiveOp):
+            wanted += reads.get(op.name, ())
+    useful = {op.name for op in pending.values() if isinstance(op, ir.CollectiveOp)}
+    while wanted:
+        for name in writers.pop(wanted.pop(), ()):
+            if name not in useful:
+                useful.add(name)
+                wanted += reads.get(name, ())
+    for op in pending.values():
+        if op.name in useful:
+            continue
         if not (isinstance(op, ir.CopyOp) and op.inserted):
             report.warning(
                 "unreachable-op", f"nothing uses what op `{op.name}` computes", op.span, "use its result, or drop it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from dagc import ir, sym
 from dagc.errors import UsageError
@@ -35,7 +35,8 @@ HARDWARE = frozenset(
     )
 )  # fmt: skip
 TYPES: Mapping[str, ElementType] = {t.value: t for t in ElementType}
-EXPANSION_LIMIT = 100_000
+OPS_LIMIT = 20_000  # ops and messages of a program
+EXPANSION_LIMIT = 50_000  # turns of loops, ops, messages, edges
 
 
 @dataclass(slots=True)
@@ -68,19 +69,26 @@ class Context:
     defined: set[str] = field(default_factory=set)  # names of -D that were used
     used: set[str] = field(default_factory=set)  # display names of values that something reads
     expansions: int = 0
+    ops: int = 0
     noted: set[str] = field(default_factory=set)
 
     def expand(self, span: Span) -> None:
         """Count one step of expansion. Stops lowering beyond EXPANSION_LIMIT."""
         self.expansions += 1
         if self.expansions > EXPANSION_LIMIT:
-            self.report.error(
-                "too-many-ops",
-                f"loops and compounds expand to more than {EXPANSION_LIMIT} items",
-                span,
-                "shorten the loop, or do the loop inside a kernel",
-            )
-            raise Stop
+            self._too_many(f"{EXPANSION_LIMIT} items", span)
+
+    def expand_op(self, span: Span) -> None:
+        """Count one op or message. Stops lowering beyond OPS_LIMIT."""
+        self.ops += 1
+        if self.ops > OPS_LIMIT:
+            self._too_many(f"{OPS_LIMIT} ops", span)
+        self.expand(span)
+
+    def _too_many(self, what: str, span: Span) -> NoReturn:
+        message = f"loops and compounds expand to more than {what}"
+        self.report.error("too-many-ops", message, span, "shorten the loop, or do the loop inside a kernel")
+        raise Stop
 
     def not_used_yet(self, what: str, span: Span, detail: str) -> None:
         """Say once for each kind of construct that nothing acts on it yet."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 from dagc import sym
 from dagc.errors import counted
 from dagc.lang import ast
-from dagc.lang.lower_context import HARDWARE, PREDEFINED, STAGINGS, TRANSPORTS, TYPES, Context
+from dagc.lang.lower_context import EXPANSION_LIMIT, HARDWARE, PREDEFINED, STAGINGS, TRANSPORTS, TYPES, Context
 from dagc.lang.lower_names import find_family, find_instance
 from dagc.lang.lower_report import did_you_mean, listing
 from dagc.lang.lower_scope import Bound, Family, Scope, Storage, What
@@ -105,8 +105,9 @@ class Evaluator:
         """The values of a list, an enum or `a..b`, compile-time. Expansion is counted by who loops over them."""
         if isinstance(range_, ast.Range):
             start, stop = (self.integer(e, what, structural) for e in (range_.start, range_.stop))
-            if stop - start > 10**6:
-                self._fail("too-many-ops", f"{what} of {stop - start} values", range_.span, "use fewer")
+            if stop - start > EXPANSION_LIMIT:
+                message = f"{what} of {stop - start} values, more than {EXPANSION_LIMIT}"
+                self._fail("too-many-ops", message, range_.span, "use fewer")
             return tuple(Const(i) for i in range(start, stop))
         value = self.value(range_)
         if not isinstance(value, ListValue):

@@ -74,19 +74,19 @@ class Frame:
         key, text = self.ev.key(index.items, index.span) if index else ((), "")
         display = f"{self.prefix}{ref.name}[{text}]" if index else self.prefix + ref.name
         family = self.ops.families.setdefault(ref.name, {})
-        for other_key, other in family.items():
-            if other_key == key or not key or not other_key:
-                report.fail(
-                    "duplicate-name",
-                    f"op `{display}` is declared twice"
-                    if other_key == key
-                    else f"op `{ref.name}` is declared with and without indices",
-                    ref.span,
-                    "index it by the loop variable, or choose another name",
-                    ((other.span, "first declared here"),),
-                )
+        if family and (key in family or not key or () in family):
+            other = family.get(key) or next(iter(family.values()))
+            report.fail(
+                "duplicate-name",
+                f"op `{display}` is declared twice"
+                if key in family
+                else f"op `{ref.name}` is declared with and without indices",
+                ref.span,
+                "index it by the loop variable, or choose another name",
+                ((other.span, "first declared here"),),
+            )
         entry = family[key] = OpEntry(display, ref.span)
-        self.ctx.expand(ref.span)
+        self.ctx.expand_op(ref.span)
         return entry, self.base + ref.name
 
 

@@ -10,7 +10,7 @@ from dagc.errors import ProgramError
 from dagc.lang import ast
 from dagc.lang.lower_report import Report
 from dagc.lang.parse import parse
-from dagc.source import Source, find_file
+from dagc.source import LARGEST, Source, find_file
 
 
 def included(
@@ -95,6 +95,9 @@ def _read(
     except (UnicodeDecodeError, ValueError):
         report.fail("missing-file", f"`{item.file}` is not a text in UTF-8", item.span, "save it as UTF-8")
     sources[other.path] = other
+    if sum(len(s.text) for s in sources.values()) > LARGEST:
+        message = f"with `{item.file}` the texts of the program are larger than {LARGEST >> 10} KiB"
+        report.fail("too-large", message, item.span, "include less")
     try:
         module = parse(other)
     except ProgramError as error:

@@ -74,7 +74,7 @@ def _items(
             elif isinstance(item, ast.Let):
                 frame.declarer.declare(item)
             elif isinstance(item, ast.Message):
-                frame.ctx.expand(item.span)
+                frame.ctx.expand_op(item.span)
                 found.append((_message(out, frame, item, entry), item))
             else:
                 wrong_place(report, item, "in an exchange")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from dagc.lang.lower_report import Report, Skip, did_you_mean, listing
 from dagc.lang.lower_scope import Bound, Family, Scope, What
 from dagc.source import Span
@@ -34,6 +36,12 @@ def find_family(report: Report, scope: Scope, others: set[str], name: str, span:
 
 def find_instance(report: Report, family: Family, key: tuple[int, ...], text: str, span: Span) -> Bound:
     """One instance of a family. Reports bad-index."""
+    if key not in family.instances:
+        _no_instance(report, family, key, text, span)
+    return family.instances[key]
+
+
+def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str, span: Span) -> NoReturn:
     related = ((family.span, "declared here"),)
     names = [b.display for b in family.instances.values()]
     if len(key) != family.arity:
@@ -41,8 +49,4 @@ def find_instance(report: Report, family: Family, key: tuple[int, ...], text: st
         wanted, given = (counts.get(n, f"{n} indices") for n in (family.arity, len(key)))
         message = f"`{family.name}` takes {wanted}, not {given}"
         report.fail("bad-index", message, span, f"write {listing(names, 4)}", related)
-    if key not in family.instances:
-        report.fail(
-            "bad-index", f"there is no `{family.name}[{text}]`", span, f"there are {listing(names, 6)}", related
-        )
-    return family.instances[key]
+    report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, f"there are {listing(names, 6)}", related)

@@ -11,6 +11,7 @@ from dagc.lang.check_program import check_reads, check_unreachable, check_unused
 from dagc.lang.lower_any import insert_copies
 from dagc.lang.lower_calls import stream_choice
 from dagc.lang.lower_context import PREDEFINED, STAGINGS, TRANSPORTS, Context
+from dagc.lang.lower_count import refuse_too_many
 from dagc.lang.lower_decls import Declared, Declarer
 from dagc.lang.lower_edges import lower_edges
 from dagc.lang.lower_eval import Evaluator
@@ -174,6 +175,7 @@ class Lowering:
             report.error("no-main-dag", "the program has no main dag", span, "add `dag { ... }`")
             return None
         main = self.found.mains[0]
+        refuse_too_many(self.ev, self.found.dags, main)
         frame = Frame(self.ev, self.declared, OpScope())
         lower_items(out, frame, main.items, main=True)
         if not out.ops and not report.failed:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dagc.errors import Diagnostic, ProgramError, Severity
 from dagc.graph import Graph, Staging, Transport
 from dagc.ir import Program
-from dagc.passes.edges import connect
-from dagc.passes.hazards import Conflicts, unordered
-from dagc.passes.messages import lower_messages
+from dagc.passes.edges import connect, written
+from dagc.passes.messages import lower_messages, too_many_edges
 
 
 def build_graph(program: Program) -> Graph:
@@ -26,11 +25,15 @@ def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagno
     """As `build_graph`, but with warnings too; the graph is None where there are errors."""
     transport = Transport(str(program.decision("transport")))
     staging = Staging(str(program.decision("staging")))
+    refused = too_many_edges(program)
+    if refused is not None:
+        return None, (refused,)
     lowered = lower_messages(program, transport, staging)  # ops, what they touch, edges inside exchanges
     findings = list(lowered.findings)
-    conflicts = Conflicts(program, lowered.touches)  # pairs of touches of which one writes
-    edges = connect(program, lowered, conflicts, findings)  # edges as written, and inferred ones
-    hazards = unordered(program, lowered, edges, conflicts, findings)  # every conflict has an order, or is an error
+    edges = written(program, lowered, findings)
+    if edges is None:
+        return None, tuple(findings)
+    hazards = connect(program, lowered, edges, findings)  # every conflict has an order, or is an error
     if any(d.severity is Severity.ERROR for d in findings):
         return None, tuple(findings)
     graph = Graph(

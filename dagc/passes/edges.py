@@ -5,13 +5,13 @@ from __future__ import annotations
 from dagc.errors import Diagnostic
 from dagc.graph import Action
 from dagc.ir import EdgeEnd, End, OpId, Program
-from dagc.passes.hazards import Conflicts
+from dagc.passes.hazards import LIMIT, Hazards, TooManyConflicts, unordered
 from dagc.passes.messages import Ends, Lowered
 from dagc.passes.reach import Edges
 
 
-def connect(program: Program, lowered: Lowered, conflicts: Conflicts, findings: list[Diagnostic]) -> Edges:
-    """All edges, `end` included. A cycle becomes a diagnostic."""
+def written(program: Program, lowered: Lowered, findings: list[Diagnostic]) -> Edges | None:
+    """Edges inside exchanges, and those of the text. A cycle becomes a diagnostic, and None."""
     edges = Edges(len(lowered.ops))
     for u, v in lowered.inner:
         edges.add(u, v)
@@ -22,31 +22,43 @@ def connect(program: Program, lowered: Lowered, conflicts: Conflicts, findings: 
                     edges.add(u, v)
                 else:
                     edges.add_order(u, v)
-    cycle = edges.cycle()
-    if cycle:
-        findings.append(_cycle(program, lowered, cycle))
-        return edges
-    if not program.explicit:
-        _infer(lowered, conflicts, edges)
-        cycle = edges.cycle()
-        if cycle:
-            findings.append(_cycle(program, lowered, cycle))
+    return None if _has_cycle(program, lowered, edges, findings) else edges
+
+
+def connect(
+    program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic]
+) -> tuple[tuple[int, int], ...]:
+    """Order all hazards, by edges inferred unless `edges explicit`, and add the edges into `end`.
+
+    Gives the hazards as pairs of touches, the one that comes first first. What has no order becomes a diagnostic, as
+    does a cycle of inferred edges with `before`.
+    """
+    hazards: tuple[tuple[int, int], ...] = ()
+    try:
+        found = Hazards(program, lowered, edges)
+        found.run(infer=not program.explicit)
+    except TooManyConflicts as error:
+        findings.append(_too_many(lowered, error.array))
+    else:
+        hazards = tuple(found.ordered)
+        unordered(program, lowered, found.unordered, findings)
+        _has_cycle(program, lowered, edges, findings)
     end = OpId(len(lowered.ops) - 1)
     followed = {u for u, _ in edges.completion}
     for op in lowered.ops:
         if op.action is not Action.END and op.id not in followed:
             edges.add(op.id, end)
-    return edges
+    return hazards
 
 
-def _infer(lowered: Lowered, conflicts: Conflicts, edges: Edges) -> None:
-    """An edge for each hazard that no path orders yet; nearest first, so that no edge repeats a path."""
-    for j, earlier in enumerate(conflicts.earlier):
-        b = lowered.touches[j]
-        for i in reversed(earlier):
-            a = lowered.touches[i]
-            if not edges.path(a.end, b.begin) and not edges.path(b.end, a.begin):
-                edges.add(a.end, b.begin)
+def _too_many(lowered: Lowered, array: str) -> Diagnostic:
+    first = next(t for t in lowered.touches if t.region.array == array)
+    return Diagnostic(
+        "too-many-ops",
+        f"more than {LIMIT} pairs of accesses to `{array}` conflict",
+        lowered.ops[first.begin].span,
+        "use several arrays, or fewer and larger ops, and write edges in text order",
+    )
 
 
 def leaving(ends: Ends, end: EdgeEnd) -> list[OpId]:
@@ -64,6 +76,13 @@ def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
 def _pick(tables: tuple[dict[str, OpId], ...], message: str | None) -> list[OpId]:
     found = [op for table in tables for label, op in table.items() if message is None or label == message]
     return list(dict.fromkeys(found))
+
+
+def _has_cycle(program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic]) -> bool:
+    cycle = edges.cycle()
+    if cycle:
+        findings.append(_cycle(program, lowered, cycle))
+    return bool(cycle)
 
 
 def _cycle(program: Program, lowered: Lowered, cycle: list[OpId]) -> Diagnostic:

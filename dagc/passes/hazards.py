@@ -1,8 +1,9 @@
-"""Conflicts between accesses, and the check that every one of them has an order."""
+"""Conflicts between accesses: each gets an order, from the edges as written or from text order, or is an error."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from dagc.errors import Diagnostic
 from dagc.graph import Touch
@@ -10,73 +11,134 @@ from dagc.ir import Program, Region
 from dagc.lang.ast import Mode
 from dagc.passes.messages import Lowered
 from dagc.passes.reach import Edges
+from dagc.passes.regions import Regions, TooManyRegions
 from dagc.source import Span
-from dagc.sym import Const, equal
+
+LIMIT = 3_000_000  # conflicts that are looked at
 
 
-class Conflicts:
-    """Which touches meet: the same array (or mirror), overlapping regions, at least one of them writing."""
+class TooManyConflicts(Exception):
+    """More than LIMIT accesses to one array conflict, or it has more regions than can be compared."""
 
-    def __init__(self, program: Program, touches: tuple[Touch, ...]) -> None:
-        # A bounded part is known by its region. Siblings of one family are disjoint by declaration (the emitted
-        # program checks their bounds when it starts), whatever their bounds look like.
-        self._families = {p.region: p.name.split("[", 1)[0] for p in program.parts if p.bounded}
-        self.touches = touches
-        self.earlier: list[list[int]] = [[] for _ in touches]
-        by_array: dict[tuple[str, bool], list[int]] = {}
-        for j, touch in enumerate(touches):
-            same = by_array.setdefault((touch.region.array, touch.mirror), [])
-            self.earlier[j] = [i for i in same if self._meet(touches[i], touch)]
-            same.append(j)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Pairs (i, j), i < j, in text order."""
-        for j, earlier in enumerate(self.earlier):
-            for i in earlier:
-                yield i, j
-
-    def _meet(self, a: Touch, b: Touch) -> bool:
-        if (a.mode is Mode.IN and b.mode is Mode.IN) or (a.begin == b.begin and a.end == b.end):
-            return False
-        return self._overlap(a.region, b.region)
-
-    def _overlap(self, a: Region, b: Region) -> bool:
-        if a == b:
-            return True
-        if a.part is not None and b.part is not None:
-            return a.part == b.part
-        if a.start is None or b.start is None or a.stop is None or b.stop is None:
-            return True
-        if a in self._families and self._families.get(b) == self._families[a]:
-            return False
-        for first, second in ((a, b), (b, a)):
-            stop, start = first.stop, second.start
-            if stop is None or start is None or equal(stop, start) is True:
-                return False
-            if isinstance(stop, Const) and isinstance(start, Const) and stop.value <= start.value:  # type: ignore[operator]
-                return False
-        return True
+    def __init__(self, array: str) -> None:
+        super().__init__(array)
+        self.array = array
 
 
-def unordered(
-    program: Program, lowered: Lowered, edges: Edges, conflicts: Conflicts, findings: list[Diagnostic]
-) -> tuple[tuple[int, int], ...]:
-    """The hazards as pairs of touches, the one that comes first first. Adds a diagnostic per pair without an order."""
-    hazards, told = [], set()
-    for i, j in conflicts:
-        a, b = lowered.touches[i], lowered.touches[j]
-        if edges.path(a.end, b.begin):
-            hazards.append((i, j))
-        elif edges.path(b.end, a.begin):
-            hazards.append((j, i))
+@dataclass(slots=True)
+class _Earlier:
+    """Accesses to one region so far that a later access may conflict with, by their indices."""
+
+    reads: list[int] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Array:
+    """One array, or its mirror: its regions with those that they may share elements with."""
+
+    neighbours: dict[Region, list[Region]]
+    earlier: dict[Region, _Earlier]
+
+
+class Hazards:
+    """Finds the pairs of touches that conflict: the same array (or mirror), regions that may overlap, one writes.
+
+    A pair that follows from two others is left out: where i comes before j, and j writes all that i touches, whatever
+    conflicts with i later conflicts with j too. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2.
+    """
+
+    def __init__(self, program: Program, lowered: Lowered, edges: Edges) -> None:
+        """The edges, as written, must have no cycle. Raises TooManyConflicts."""
+        self.touches, self.edges = lowered.touches, edges
+        self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, the one that comes first first
+        self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order
+        self._regions = Regions(program)
+        self._arrays = self._by_array()
+        self._looked_at = 0
+
+    def run(self, *, infer: bool) -> None:
+        """Find them all. With `infer`, a pair that no path orders gets an edge in text order; nearest first, so that no
+        edge repeats a path. Raises TooManyConflicts."""
+        # Where text order means nothing, an order of the edges takes its place: an op is met after all that reach it.
+        order = range(len(self.edges)) if infer else self.edges.sorted()
+        place = {op: k for k, op in enumerate(order)}
+        turned = self.edges.backward() if infer else 0
+        for j in sorted(range(len(self.touches)), key=lambda j: (place[self.touches[j].begin], j)):
+            touch = self.touches[j]
+            array = self._arrays[touch.region.array, touch.mirror]
+            for i in sorted(self._conflicting(array, touch), reverse=True):
+                self._order(i, j, infer)
+            self._enter(array, touch, j, turned)
+
+    def _by_array(self) -> dict[tuple[str, bool], _Array]:
+        regions: dict[tuple[str, bool], dict[Region, None]] = {}
+        for touch in self.touches:
+            regions.setdefault((touch.region.array, touch.mirror), {})[touch.region] = None
+        out: dict[tuple[str, bool], _Array] = {}
+        for (array, mirror), found in regions.items():
+            try:
+                out[array, mirror] = _Array(self._regions.neighbours(found), {r: _Earlier() for r in found})
+            except TooManyRegions:
+                raise TooManyConflicts(array) from None
+        return out
+
+    def _conflicting(self, array: _Array, touch: Touch) -> Iterator[int]:
+        for region in array.neighbours[touch.region]:
+            earlier = array.earlier[region]
+            for candidates in (earlier.writes, earlier.reads if touch.mode is not Mode.IN else ()):
+                self._looked_at += len(candidates)
+                if self._looked_at > LIMIT:
+                    raise TooManyConflicts(touch.region.array)
+                for i in candidates:
+                    if not self._same(i, touch):
+                        yield i
+
+    def _order(self, i: int, j: int, infer: bool) -> None:
+        a, b = self.touches[i], self.touches[j]
+        if self.edges.path(a.end, b.begin):
+            self.ordered.append((i, j))
+        elif self.edges.path(b.end, a.begin):
+            self.ordered.append((j, i))
+        elif infer:
+            self.edges.add(a.end, b.begin)
+            self.ordered.append((i, j))
         else:
-            u, v = lowered.ops[a.begin], lowered.ops[b.begin]
-            first, second = (u.op.name if u.op else u.name), (v.op.name if v.op else v.name)
-            if (first, second, a.region.array) in told:
-                continue
+            self.unordered.append((min(i, j), max(i, j)))
+
+    def _enter(self, array: _Array, touch: Touch, j: int, turned: int) -> None:
+        """Keep j for later touches, and drop those that it stands for.
+
+        `turned` holds the ops that an edge against text order enters. What they reach may have to follow an op that
+        comes later in the text, and stands for nothing.
+        """
+        if touch.mode is not Mode.IN and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
+            for region in array.neighbours[touch.region]:
+                if self._regions.within(region, touch.region):
+                    earlier = array.earlier[region]
+                    earlier.reads = self._not_before(earlier.reads, touch)
+                    earlier.writes = self._not_before(earlier.writes, touch)
+        earlier = array.earlier[touch.region]
+        (earlier.reads if touch.mode is Mode.IN else earlier.writes).append(j)
+
+    def _not_before(self, indices: list[int], touch: Touch) -> list[int]:
+        """Those that `touch` does not stand for: of other ops, and not known to come before it."""
+        return [i for i in indices if not (self._same(i, touch) or self.edges.path(self.touches[i].end, touch.begin))]
+
+    def _same(self, i: int, touch: Touch) -> bool:
+        return self.touches[i].begin == touch.begin and self.touches[i].end == touch.end
+
+
+def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], findings: list[Diagnostic]) -> None:
+    """Adds a diagnostic for each pair of ops and array without an order."""
+    told = set()
+    for i, j in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
+        a, b = lowered.touches[i], lowered.touches[j]
+        u, v = lowered.ops[a.begin], lowered.ops[b.begin]
+        first, second = (u.op.name if u.op else u.name), (v.op.name if v.op else v.name)
+        if (first, second, a.region.array) not in told:
             told.add((first, second, a.region.array))
             findings.append(_finding(first, second, a, b, u.span, v.span, program.explicit))
-    return tuple(hazards)
 
 
 def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:

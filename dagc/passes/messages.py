@@ -11,6 +11,7 @@ Messages of host arrays are MPI's under every transport.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from dagc.errors import Diagnostic
@@ -31,6 +32,7 @@ from dagc.ir import (
 from dagc.lang.ast import Mode, Place
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
+EDGES_LIMIT = 1_000_000
 _NOT_NCCL = {ElementType.I16, ElementType.U16, ElementType.BOOL}
 
 
@@ -62,10 +64,24 @@ def lower_messages(program: Program, transport: Transport, staging: Staging) -> 
     return _Lowering(program, transport, staging).run()
 
 
+def too_many_edges(program: Program) -> Diagnostic | None:
+    """Every post of an exchange precedes every wait, which are too many edges where messages are many."""
+    edges = 0
+    for op in program.ops:
+        if isinstance(op, ExchangeOp):
+            edges += 2 * len(op.messages) * (len(op.messages) + 1)
+            if edges > EDGES_LIMIT:
+                message = f"the posts and waits of all exchanges need more than {EDGES_LIMIT} edges"
+                mend = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
+                return Diagnostic("too-many-ops", message, op.span, mend)
+    return None
+
+
 class _Lowering:
     def __init__(self, program: Program, transport: Transport, staging: Staging) -> None:
         self.program, self.transport, self.staging = program, transport, staging
         self.places = {array.name: array.place for array in program.arrays}
+        self._reads, self._writes = _by_array(program)
         self.exchanges = sum(isinstance(op, ExchangeOp) for op in program.ops)
         self.ops: list[GraphOp] = []
         self.touches: list[Touch] = []
@@ -139,25 +155,27 @@ class _Lowering:
 
     def _producer(self, index: int, region: Region) -> str | None:
         """The one GPU op whose result is sent, None where a copy cannot be fused with it."""
-        before = range(len(self.program.ops)) if self.program.explicit else range(index - 1, -1, -1)
-        writers = [i for i in before if i != index and _touches(self.program.ops[i], region.array, writing=True)]
-        if not writers or (self.program.explicit and len(writers) > 1):
+        writers = [i for i in self._writes.get(region.array, ()) if i != index]
+        if self.program.explicit:
+            if len(writers) > 1:
+                return None
+        else:
+            writers = writers[: bisect_left(writers, index)]
+        if not writers:
             return None
-        op = self.program.ops[writers[0]]
+        op = self.program.ops[writers[-1]]
         whole = any(a.region == region and a.mode is not Mode.IN for a in _accesses(op))
         return op.name if _on_gpu(op) and whole else None
 
     def _consumer(self, index: int, region: Region) -> str | None:
         """The one GPU op that reads what was received, None where there are several."""
         ops = self.program.ops
-        readers: list[int] = []
-        for i in range(len(ops)) if self.program.explicit else range(index + 1, len(ops)):
-            if i == index:
-                continue
-            if _touches(ops[i], region.array, writing=False):
-                readers.append(i)
-            if not self.program.explicit and _touches(ops[i], region.array, writing=True):
-                break
+        readers = [i for i in self._reads.get(region.array, ()) if i != index]
+        if not self.program.explicit:
+            writers = self._writes.get(region.array, ())
+            after = bisect_right(writers, index)
+            stop = writers[after] if after < len(writers) else len(ops)
+            readers = readers[bisect_left(readers, index) : bisect_right(readers, stop)]
         return ops[readers[0]].name if len(readers) == 1 and _on_gpu(ops[readers[0]]) else None
 
     # ---- ops ----------------------------------------------------------------------------
@@ -346,12 +364,18 @@ def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
     return list(found.items())
 
 
-def _touches(op: object, array: str, *, writing: bool) -> bool:
-    accesses = [(a.region, a.mode) for a in _accesses(op)]
-    if isinstance(op, ExchangeOp):
-        accesses += _message_accesses(op)
-    unwanted = Mode.IN if writing else Mode.OUT
-    return any(region.array == array and mode is not unwanted for region, mode in accesses)
+def _by_array(program: Program) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Per array the ops that read it, and those that write it, by their indices."""
+    reads: dict[str, list[int]] = {}
+    writes: dict[str, list[int]] = {}
+    for i, op in enumerate(program.ops):
+        pairs = [(a.region, a.mode) for a in _accesses(op)]
+        if isinstance(op, ExchangeOp):
+            pairs += _message_accesses(op)
+        for table, unwanted in ((reads, Mode.OUT), (writes, Mode.IN)):
+            for array in {region.array for region, mode in pairs if mode is not unwanted}:
+                table.setdefault(array, []).append(i)
+    return reads, writes
 
 
 def _on_gpu(op: object) -> bool:

@@ -1,0 +1,114 @@
+"""Texts that grow beyond reason are answered before they are expanded, in little memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.errors import UsageError
+from dagc.source import LARGEST
+
+HEAD = """program many
+param rows : i64 = 10
+array a : f32[rows] inout
+kernel k(a: inout f32[n], n: i64) { gpu { launch grid(1) block(32) cuda \"\"\" \"\"\" } }
+"""
+CHECK = """
+import resource, sys
+from dagc import api
+found = api.check(sys.argv[1])
+print(found.errors, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+print(*(d.message for d in found.diagnostics), sep="\\n")
+"""
+
+
+def check(tmp_path: Path, text: str) -> tuple[int, int, str]:
+    """Errors, peak memory in MiB, and messages, of a process of its own. Far slower than meant, it is ended."""
+    path = tmp_path / "many.dag"
+    path.write_text(text)
+    command = [sys.executable, "-c", CHECK, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    first, _, rest = done.stdout.partition("\n")
+    errors, memory = map(int, first.split())
+    return errors, memory, rest
+
+
+def doubling(levels: int) -> str:
+    dags = [HEAD, "dag d0(a: inout f32[rows]) { o : gpu k(a, rows) }\n"]
+    dags += [f"dag d{i + 1}(a: inout f32[rows]) {{ x : dag d{i}(a) y : dag d{i}(a) }}\n" for i in range(levels)]
+    return "".join([*dags, f"dag {{ z : dag d{levels}(a) }}\n"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "where"),
+    [
+        (
+            HEAD + "dag { for i in 0..1000, j in 0..1000, l in 0..1000 { o[i,j,l] : gpu k(a, rows) } }",
+            "this loop expands to 1000000000 ops, more than 20000",
+            "i in 0..1000",
+        ),
+        (
+            HEAD + "dag { for i in 0..9 { p[i] : gpu k(a, rows) } for i in 0..200 { for j in 0..101 {"
+            " if rows > 3 { o[i,j] : gpu k(a, rows) } else { for z in 0..100000 { q[i,j,z] : gpu k(a, rows) } } } } }",
+            "this loop expands to 20200 ops, more than 20000",
+            "i in 0..200",
+        ),
+        (doubling(30), "this call of `d15` expands to 32768 ops, more than 20000", "x"),
+    ],
+    ids=["loops", "branch", "compounds"],
+)
+def test_ops_are_counted_before_they_are_made(tmp_path: Path, text: str, message: str, where: str) -> None:
+    path = tmp_path / "many.dag"
+    path.write_text(text)
+    (found,) = api.check(path).diagnostics
+    assert (found.code, found.message) == ("too-many-ops", message)
+    assert text[found.span.start : found.span.end] == where
+
+
+@pytest.mark.parametrize("again", ["o[i] : gpu k(a, rows)", "o[i] : gpu k(a, rows) if i > 0 { o[i] -> o[i - 1] }"])
+def test_a_loop_whose_length_is_not_known_before_is_stopped(tmp_path: Path, again: str) -> None:
+    path = tmp_path / "many.dag"
+    path.write_text(HEAD + "dag { for i in 0..1000 { for j in i..1000 { o[i,j] : gpu k(a, rows) } } }")
+    (found,) = api.check(path).diagnostics
+    assert found.message == "loops and compounds expand to more than 20000 ops"
+
+
+def test_a_chain_of_10_000_ops(tmp_path: Path) -> None:
+    errors, memory, _ = check(tmp_path, HEAD + "dag { for i in 0..10000 { o[i] : gpu k(a, rows) } }")
+    assert errors == 0
+    assert memory < 200
+
+
+def test_10_000_ops_on_slices_of_their_own_against_text_order(tmp_path: Path) -> None:
+    """Every op touches another slice; the edges run from the last to the first."""
+    text = HEAD.replace("f32[rows] inout", "f32[10000] inout").replace("array a", "array a")
+    text += "dag { for i in 0..10000 { o[i] : gpu k(a[i .. i + 1], 1) } for i in 1..10000 { o[i] -> o[i - 1] } }"
+    errors, memory, _ = check(tmp_path, text)
+    assert errors == 0
+    assert memory < 200
+
+
+def test_many_readers_between_writers_of_a_slice(tmp_path: Path) -> None:
+    text = HEAD + "array b : f32[rows] inout\nkernel r(a: inout f32[n], b: in f32[n], n: i64)"
+    text += ' { gpu { launch grid(1) block(32) cuda """ """ } }\n'
+    text += "dag { for i in 0..4000 { r[i] : gpu r(b, a, rows) w[i] : gpu k(a[0 .. 1], 1) } }"
+    errors, _, messages = check(tmp_path, text)
+    assert (errors, messages.strip()) in ((0, ""), (1, "more than 3000000 pairs of accesses to `a` conflict"))
+
+
+@pytest.mark.parametrize("text", ["}", "{", "param\n", "a ", '"', "(", "}\nparam\n", '"""x"""\n'])
+def test_a_text_of_one_word(tmp_path: Path, text: str) -> None:
+    errors, memory, _ = check(tmp_path, text * (LARGEST // len(text)))
+    assert errors >= 1
+    assert memory < 300
+
+
+def test_a_text_that_is_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "many.dag"
+    path.write_text("}" * (LARGEST + 1))
+    with pytest.raises(UsageError, match="more than 512 KiB, too large for a program"):
+        api.check(path)
