@@ -6,7 +6,8 @@ import hashlib
 import io
 import pickle
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,14 @@ from dagc.lang import ast, table_cache
 from dagc.lang.forms import FORMS
 from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
 from dagc.lang.syntax_errors import explain
-from dagc.lang.tokens import RESERVED, Kind, scan
+from dagc.lang.tokens import RESERVED, Kind, Token, scan
 from dagc.resources import resource
 from dagc.source import Source
 
 if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
-    from lark.lexer import Token
+    from lark.lexer import Token as LarkToken
 
 _MOST_ERRORS = 20
 _TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
@@ -38,15 +39,18 @@ def parse(source: Source) -> ast.Module:
 
     # A byte order mark says nothing here; a blank in its place keeps every position.
     text = " " + source.text[1:] if source.text.startswith("\ufeff") else source.text
+    plain = Source(source.path, text)
     diagnostics: list[Diagnostic] = []
     restart: int | None = 0
+    tokens: tuple[Token, ...] = ()
     while restart is not None and len(diagnostics) < _MOST_ERRORS:
         try:
             tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
         except UnexpectedInput as error:
             position = _position(error, text)
-            diagnostics.append(explain(Source(source.path, text), position, _accepts(error)))
-            restart = _next_item(text, max(position, restart + 1), diagnostics[-1])
+            tokens = tokens or tuple(scan(text))  # once: a large text takes a second
+            diagnostics.append(explain(plain, tokens, position, _accepts(error)))
+            restart = _next_item(text, tokens, max(position, restart + 1), diagnostics[-1])
             continue
         if not diagnostics:
             return _build(tree, source)
@@ -96,13 +100,13 @@ def _terminal_texts() -> dict[str, str]:
     return {"$END": "END"} | out
 
 
-def _next_item(text: str, position: int, last: Diagnostic) -> int | None:
+def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnostic) -> int | None:
     """Where to go on after a mistake at `position`: None where there is no such place."""
     if last.code == "unterminated-text":  # what is code and what is not is unclear from here on
         return None
-    for token in scan(text):
+    for token in tokens[bisect_left(tokens, position, key=lambda t: t.start) :]:
         at_margin = token.start == 0 or text[token.start - 1] == "\n"
-        if token.start >= position and at_margin and token.kind is Kind.WORD and token.text in _TOP_ITEMS:
+        if at_margin and token.kind is Kind.WORD and token.text in _TOP_ITEMS:
             return token.start
     return None
 
@@ -118,11 +122,11 @@ class _WholeWords:
 
     always_accept = ("NAME",)
 
-    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+    def process(self, stream: Iterator[LarkToken]) -> Iterator[LarkToken]:
         return stream
 
 
-def _refuse_reserved(token: Token) -> Token:
+def _refuse_reserved(token: LarkToken) -> LarkToken:
     """A reserved word where no keyword fits is not a name."""
     return token.update(type="RESERVED") if token in RESERVED else token
 

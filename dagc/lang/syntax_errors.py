@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_right
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from dagc.errors import Diagnostic
 from dagc.lang.expected import describe
 from dagc.lang.forms import FORMS, OPERATION, PLACES
-from dagc.lang.tokens import RESERVED, Kind, Token, scan
+from dagc.lang.tokens import RESERVED, Kind, Token
 from dagc.source import Source, Span
 
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
@@ -67,9 +67,12 @@ class Stop:
         return "}" in self.accepts or "END" in self.accepts
 
 
-def explain(source: Source, position: int, accepts: Set[str]) -> Diagnostic:
-    """One diagnostic for the parser's stop at `position`, which is len(text) at the end of the file."""
-    tokens = [t for t in scan(source.text) if t.kind is not Kind.COMMENT]
+def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set[str]) -> Diagnostic:
+    """One diagnostic for the parser's stop at `position`, which is len(text) at the end of the file.
+
+    `tokens` are those of the text, comments too.
+    """
+    tokens = [t for t in tokens if t.kind is not Kind.COMMENT]
     index = bisect_right([t.start for t in tokens], position) - 1
     if index >= 0 and tokens[index].end > position:
         found, before = tokens[index], tokens[:index]

@@ -75,9 +75,9 @@ def _candidates(regions: list[Region]) -> Iterator[tuple[Region, Region]]:
             if start >= stop:  # type: ignore[operator]
                 break
             yield region, other
-    fixed = {region for _, _, region in constant}
-    for k, region in enumerate(regions):
-        if region in fixed:
-            yield from ((region, other) for other in regions[k + 1 :] if other not in fixed)
-        else:
-            yield from ((region, other) for other in regions[k + 1 :])
+    fixed = [region for _, _, region in constant]
+    known = set(fixed)
+    others = [region for region in regions if region not in known]
+    for k, region in enumerate(others):
+        for other in (*others[k + 1 :], *fixed):
+            yield region, other

@@ -85,7 +85,7 @@ def test_a_chain_of_10_000_ops(tmp_path: Path) -> None:
 
 def test_10_000_ops_on_slices_of_their_own_against_text_order(tmp_path: Path) -> None:
     """Every op touches another slice; the edges run from the last to the first."""
-    text = HEAD.replace("f32[rows] inout", "f32[10000] inout").replace("array a", "array a")
+    text = HEAD.replace("f32[rows] inout", "f32[10000] inout")
     text += "dag { for i in 0..10000 { o[i] : gpu k(a[i .. i + 1], 1) } for i in 1..10000 { o[i] -> o[i - 1] } }"
     errors, memory, _ = check(tmp_path, text)
     assert errors == 0
@@ -100,7 +100,7 @@ def test_many_readers_between_writers_of_a_slice(tmp_path: Path) -> None:
     assert (errors, messages.strip()) in ((0, ""), (1, "more than 3000000 pairs of accesses to `a` conflict"))
 
 
-@pytest.mark.parametrize("text", ["}", "{", "param\n", "a ", '"', "(", "}\nparam\n", '"""x"""\n'])
+@pytest.mark.parametrize("text", ["}", "}\nparam\n", '"""x"""\n'])
 def test_a_text_of_one_word(tmp_path: Path, text: str) -> None:
     errors, memory, _ = check(tmp_path, text * (LARGEST // len(text)))
     assert errors >= 1
