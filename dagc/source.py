@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 
 LARGEST = 512 << 10  # bytes of a program with all that it includes: parsed in seconds
+_LARGEST_FILE = 16 << 20  # bytes of any other file
 
 
-def read_file(path: str | os.PathLike[str], *, largest: int = LARGEST, regular: bool = False) -> bytes:
+def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST_FILE, regular: bool = False) -> bytes:
     """The content of a file of at most `largest` bytes. With `regular` of a regular file only, and nothing is waited
     for: a name that stands in a text may be that of a pipe or a device.
 
@@ -82,24 +83,15 @@ class Source:
     text: str
 
     @classmethod
-<<<<<<< HEAD
     def read(cls, path: str | Path, *, regular: bool = False) -> Source:
         """Read a file, with `regular` as `read_file`.
 
         Raises OSError (also for one too large to be a program), UnicodeDecodeError where it is not UTF-8 or has a NUL.
         """
-        data = read_file(path, regular=regular)
+        data = read_file(path, largest=LARGEST, regular=regular)
         zero = data.find(b"\0")
         if zero >= 0:
             raise UnicodeDecodeError("utf-8", data, zero, zero + 1, "a NUL")
-=======
-    def read(cls, path: str | Path) -> Source:
-        """Read a file. Raises OSError (also for one too large to be a program), UnicodeDecodeError if not UTF-8."""
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)  # some files have no end: /dev/zero
-        if len(data) > LARGEST:
-            raise OSError(errno.EFBIG, f"more than {LARGEST >> 10} KiB, too large for a program")
->>>>>>> 77154be (Hazards, edges and reachability in nearly linear time; ops are counted before they are expanded)
         return cls(str(path), data.decode("utf-8"))
 
     @cached_property
