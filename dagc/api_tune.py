@@ -204,8 +204,11 @@ def _measured(
         final, learned = final_choosers(known, fit, found, options.seed)
         if records is not None:
             keep(records, known, final, bool(found.cells))
-    lines = tuple(line_of(ready, u, p, final[u.op], found.cells) for u in made.units for p in made.points)
-    notes = [*ready.notes, *notes, *(f"{c.op}: {c.note}" for c in final.values() if c.note), *learned]
+    lines = tuple(
+        line_of(ready, u, p, final[u.op], found.cells, learned[u.op]) for u in made.units for p in made.points
+    )
+    notes = [*ready.notes, *notes, *(f"{c.op}: {c.note}" for c in final.values() if c.note)]
+    notes += [note for what in learned.values() for note in what.notes]
     notes += doubtful(made, found.cells)
     measured = len(found.cells)
     return Tuning(

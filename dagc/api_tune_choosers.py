@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagc.api_tune_cells import Prepared, only
 from dagc.api_tune_found import Found, best_cell, whole_scalars
-from dagc.api_tune_selectors import Asked, learn
+from dagc.api_tune_selectors import Asked, Learned, learn
 from dagc.kernel_resources import ASSUMED, Resources
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagc.rational.hardware import Hardware
     from dagc.select.selector import Selector
     from dagc.tune.choose import UnitChooser
-    from dagc.tune.types import Settings, Unit
+    from dagc.tune.types import Point, Settings, Unit
 
 
 def chooser_of(
@@ -102,19 +102,33 @@ def chooser_with(
 
 def final_choosers(
     known: Known, fit: Mapping[str, tuple[Settings, ...]], found: Found, seed: int
-) -> tuple[dict[str, Any], list[str]]:
-    """Each unit's chooser, with what was measured and learned, and notes. `fit`: the settings that may be chosen."""
+) -> tuple[dict[str, Any], dict[str, Learned]]:
+    """Each unit's chooser, with what was measured and learned, and what that was, by op. `fit`: the settings that may
+    be chosen."""
+    from dagc.select.methods import LEARNED
+
     ready = known.ready
     good = replace(
         ready, plan=replace(ready.plan, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
     )  # fmt: skip
     right = {key: cell for key, cell in found.cells.items() if key[2] in fit.get(key[0], ())}
-    out, notes = {}, []
+    out, made = {}, {}
     for unit in ready.plan.units:
         asked = known.asked[unit.op]
-        learned = learn(good, unit, asked, right, seed)
+        model = _model(known, good, unit) if asked.method in LEARNED else None
+        learned = learn(good, unit, asked, right, seed, model)
         bests = ((point, best_cell(right, unit.op, point)) for point in ready.plan.points)
         anchors = [(whole_scalars(ready.at[point]), cell.settings) for point, cell in bests if cell is not None]
         out[unit.op] = chooser_with(known, good, unit, anchors, learned.selector)
-        notes += [f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note]
-    return out, notes
+        made[unit.op] = replace(
+            learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)
+        )
+    return out, made
+
+
+def _model(known: Known, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
+    """What the volume model chooses at each point, with nothing measured; None where it cannot."""
+    made = chooser_of(ready.plan.graph, unit, ready.plan.settings[unit.op], known.hardware, taken=known.taken(unit.op))
+    if made.model is None:
+        return None
+    return lambda point: made.choose(whole_scalars(ready.at[point]))

@@ -12,7 +12,7 @@ from dagc.api_tune_cells import AtPoint, Plan, Prepared
 
 if TYPE_CHECKING:
     from dagc.api_tune_gpu import Counted
-    from dagc.api_tune_selectors import Asked
+    from dagc.api_tune_selectors import Asked, Learned
     from dagc.tune.types import Cell, Point, Settings, Unit
 
 
@@ -21,7 +21,11 @@ GUESS = "the default"  # what limits a launch of which nothing is known: neither
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One kernel at one size. Times in seconds, NaN where not measured; `best` is the fastest that was measured."""
+    """One kernel at one size. Times in seconds, NaN where not measured; `best` is the fastest that was measured.
+
+    `trained`: what chooses was trained on this size, so that the regret here says nothing about other sizes;
+    `left_out`: the regret here of what was trained without it, NaN where that is not known.
+    """
 
     op: str
     point: Point
@@ -32,6 +36,8 @@ class Line:
     chosen_seconds: float
     best_seconds: float
     why: str
+    trained: bool = False
+    left_out: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,9 @@ def best_cell(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
     return min(timed, key=lambda c: c.seconds, default=None)
 
 
-def line_of(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell]) -> Line:
-
+def line_of(
+    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: Learned
+) -> Line:
     sizes = whole_scalars(ready.at[point])
     index = chooser.choose(sizes)
     chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
@@ -107,4 +114,5 @@ def line_of(ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapp
     return Line(
         unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
         best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
+        point in learned.left_out, learned.left_out.get(point, math.nan),
     )  # fmt: skip

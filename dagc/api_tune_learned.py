@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,15 @@ Data = Mapping["Point", tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """`selector` answers with indices of `settings`, all of which it may answer; None: too little was measured."""
+    """`selector` answers with indices of `settings`, all of which it may answer; None: too little was measured.
+    `left_out`: the regret at each training size of what was learned without it, NaN where that is not known."""
 
     method: str
     selector: Selector | None
     settings: tuple[Settings, ...]
     why: str
     notes: tuple[str, ...]
+    left_out: Mapping[Point, float] = field(default_factory=dict)
 
 
 def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
@@ -36,31 +38,35 @@ def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
     from dagc.select.labels import corrected_labels, observed_labels
     from dagc.select.methods import fit
     from dagc.select.selector import FEWEST
-    from dagc.select.train import leave_one_out, merged, tolerance_of
+    from dagc.select.train import leave_one_out, merged
     from dagc.tune.plans import measured
 
     found = measured(cells.values(), made.settings, data)
     notes, names = list(found.notes), made.select.data
-    sizes, times = merged(found.data, found.times)
+    training = merged(found.data, found.times, found.intervals)
+    sizes, times = training.sizes, training.times
     fewest = 1 if method == "exhaustive" else FEWEST
     if len(sizes) < fewest:
         notes.append(f"no chooser yet: measured in full: {counted(len(sizes), 'size')} of {fewest}; use --resume")
         return Learned(method, None, (), "", tuple(notes))
-    tolerance = tolerance_of(found.intervals)
-    labels = observed_labels(times) if method == "exhaustive" else corrected_labels(sizes, times, tolerance)
+    exhaustive = method == "exhaustive"
+    labels = observed_labels(times) if exhaustive else corrected_labels(sizes, times, training.tolerance)
     answers = sorted(set(labels))
     numbers = [answers.index(label) for label in labels]
     settings = tuple(found.settings[i] for i in answers)
-    if method == "exhaustive":
+    if exhaustive:
         return Learned(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
     try:
         selector = fit(method, names, sizes, numbers, made.seed)
     except UsageError as error:
         return Learned(method, None, (), "", (*notes, f"no chooser: {error.message}"))
-    out = leave_one_out(method, names, sizes, times, tolerance, made.seed)
+    default = [found.settings.index(made.default)] * len(sizes) if made.default in found.settings else None
+    out = leave_one_out(method, names, training, made.seed, {"default": default} if default else {})
     line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
     notes.append(f"{selector.text}, by {', '.join(names)}; {line}")
-    return Learned(method, selector, settings, selector.text, tuple(notes))
+    regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
+    left_out = {p: regrets.get(row, math.nan) for p, row in zip(found.points, found.data, strict=True)}
+    return Learned(method, selector, settings, selector.text, tuple(notes), left_out)
 
 
 def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Sequence[int]) -> Selector:
@@ -119,4 +125,5 @@ def _line(made: ProgramPlan, learned: Learned, point: Point, cells: Cells, data:
     return Line(
         PROGRAM, point, made.default, chosen, best.settings if best else None, seconds(made.default), seconds(chosen),
         best.seconds if best else math.nan, learned.why or "the default",
+        point in learned.left_out, learned.left_out.get(point, math.nan),
     )  # fmt: skip

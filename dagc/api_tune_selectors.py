@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagc.errors import UsageError
@@ -26,10 +27,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """`selector` answers with indices of the unit's settings; None where nothing could be learned."""
+    """`selector` answers with indices of the unit's settings; None where nothing could be learned. `left_out`: the
+    regret at each training size of what was learned without it."""
 
     selector: Selector | None
     notes: tuple[str, ...]
+    left_out: Mapping[Point, float] = field(default_factory=dict)
 
 
 def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
@@ -74,35 +77,48 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     return "volume", ()
 
 
-def learn(ready: Prepared, unit: Unit, asked: Asked, cells: Mapping[Any, Cell], seed: int) -> Learned:
+def learn(
+    ready: Prepared,
+    unit: Unit,
+    asked: Asked,
+    cells: Mapping[Any, Cell],
+    seed: int,
+    model: Callable[[Point], int] | None,
+) -> Learned:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them.
 
     Only sizes count where every setting was measured that can be launched there. `cells`: by (op, point, settings).
+    `model`: what it would choose with nothing measured, to be printed beside.
     """
     from dagc.select.methods import LEARNED
     from dagc.select.selector import FEWEST
-    from dagc.select.train import leave_one_out, merged, tolerance_of, train
+    from dagc.select.train import leave_one_out, merged, train
 
     if asked.method not in LEARNED:
         return Learned(None, ())
     points = _measured(ready, unit, cells)
     names = asked.data or _features(ready, unit, list(points))
     index = {settings: i for i, settings in enumerate(ready.plan.settings[unit.op])}
-    sizes, times = merged(
-        [tuple(int(ready.at[p].scalars[n]) for n in names) for p in points],
+    rows = {p: tuple(int(ready.at[p].scalars[n]) for n in names) for p in points}
+    known = merged(
+        list(rows.values()),
         [{index[c.settings]: c.seconds for c in found} for found in points.values()],
+        [[(c.interval[0], c.seconds, c.interval[1]) for c in found] for found in points.values()],
     )
-    every = [c for found in points.values() for c in found]
-    tolerance = tolerance_of((c.interval[0], c.seconds, c.interval[1]) for c in every)
-    if not names or len(sizes) < FEWEST:
-        return _fallback(asked, f"{len(sizes)} different sizes measured in full, {FEWEST} are needed")
+    if not names or len(known.sizes) < FEWEST:
+        return _fallback(asked, f"{len(known.sizes)} different sizes measured in full, {FEWEST} are needed")
     try:
-        selector = train(asked.method, names, sizes, times, tolerance, seed)
+        selector = train(asked.method, names, known, seed)
     except UsageError as error:
         return _fallback(asked, error.message)
-    left_out = leave_one_out(asked.method, names, sizes, times, tolerance, seed)
+    untrained = {"default": [0] * len(known.sizes)}
+    if model is not None and len(rows) == len(known.sizes):
+        untrained["model"] = [model(p) for p in rows]
+    left_out = leave_one_out(asked.method, names, known, seed, untrained)
     line = left_out.text if left_out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
-    return Learned(selector, (f"{selector.text}, by {', '.join(names)}; {line}",))
+    regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
+    note = f"{selector.text}, by {', '.join(names)}; {line}"
+    return Learned(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
 
 
 def _fallback(asked: Asked, why: str) -> Learned:

@@ -134,10 +134,14 @@ def _progress(done: int, total: int, what: str) -> None:
 
 
 def table(done: Tuning) -> str:
-    """A line per kernel and size."""
+    """A line per kernel and size. Where a method has learned, its figure is the regret at sizes left out: at those that
+    it was trained on it has seen the answer."""
     from dagc.tune.types import settings_text
 
-    head = ("kernel", "size", "default", "chosen", "best known", "default us", "chosen us", "regret", "limited by")
+    learned = any(line.trained for line in done.lines)
+    titles = ["kernel", "size", "default", "chosen", "best known", "default us", "chosen us"]
+    titles += ["regret, in training", "left out"] if learned else ["regret"]
+    head = (*titles, "limited by")
     rows = [head]
     for line in done.lines:
         best = settings_text(line.best) if line.best is not None else "-"
@@ -145,8 +149,8 @@ def table(done: Tuning) -> str:
         rows.append(
             (
                 line.op, line.point.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
-                _us(line.default_seconds), _us(line.chosen_seconds), "-" if math.isnan(regret) else f"{regret:.1%}",
-                line.why,
+                _us(line.default_seconds), _us(line.chosen_seconds), _share(regret),
+                *([_share(line.left_out)] if learned else []), line.why,
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -164,6 +168,10 @@ def _in(done: Tuning) -> str:
     if done.seconds < 0.05:
         return ""
     return f" in {done.seconds:.1f} s" + (f" ({done.busy:.2f} s of them checks and timings)" if done.busy else "")
+
+
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1%}"
 
 
 def _us(value: float) -> str:

@@ -62,8 +62,8 @@ def rows_of(kernel: Kernel, cells: list[OracleCell]) -> list[Row]:
     for here, at in kernel.times.items():
         seen = [p for p in kernel.times if p != here]
         labelled = [{index[s]: t for s, t in kernel.times[p].items()} for p in seen]
-        sizes, times = merged([sizes_of(p) for p in seen], labelled)
-        noise = tolerance_of((c.low, c.seconds, c.high) for c in cells if c.point in seen)
+        noise = [[(c.low, c.seconds, c.high) for c in cells if c.point == p] for p in seen]
+        known = merged([sizes_of(p) for p in seen], labelled, noise)
         nearest = kernel.remade([(scalars(p), best(kernel.times[p], kernel.times[p])) for p in seen])
         chosen = {
             "default block": 0,
@@ -72,10 +72,12 @@ def rows_of(kernel: Kernel, cells: list[OracleCell]) -> list[Row]:
             "nearest" + OVERRULED: nearest.choose(scalars(here)),
         }
         for method in LEARNED:
-            found = train(method, data, sizes, times, noise).choose(sizes_of(here))
+            found = train(method, data, known).choose(sizes_of(here))
             chosen[method] = found
             chosen[method + OVERRULED] = _overruled(kernel, here, found)
-            chosen[method + OBSERVED] = fit(method, data, sizes, observed_labels(times)).choose(sizes_of(here))
+            chosen[method + OBSERVED] = fit(method, data, known.sizes, observed_labels(known.times)).choose(
+                sizes_of(here)
+            )
         least = min(at.values())
         ratios = {name: at[settings[i]] / least for name, i in chosen.items()}
         out.append(Row(kernel.two, len({v for n, v in here.params if n != "TMAX"}) > 1, ratios))

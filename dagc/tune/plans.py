@@ -73,7 +73,7 @@ class Measured:
     points: tuple[Point, ...]
     data: tuple[tuple[int, ...], ...]
     times: tuple[Mapping[int, float], ...]
-    intervals: tuple[tuple[float, float, float], ...]  # low, median, high of each cell
+    intervals: tuple[tuple[tuple[float, float, float], ...], ...]  # low, median, high of each cell, by point
     notes: tuple[str, ...]
 
 
@@ -104,7 +104,7 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
     return Measured(
         settings, tuple(complete), tuple(data[p] for p in complete),
         tuple({i: c.seconds for i, c in found.items()} for found in kept),
-        tuple((c.interval[0], c.seconds, c.interval[1]) for found in kept for c in found.values()), tuple(notes),
+        tuple(tuple((c.interval[0], c.seconds, c.interval[1]) for c in found.values()) for found in kept), tuple(notes),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from dagc.select.labels import ascends, corrected_labels, covering_labels, simplest_labels
 from dagc.select.methods import LEARNED
-from dagc.select.train import leave_one_out, merged, tolerance_of, train
+from dagc.select.train import Training, best_constant, leave_one_out, merged, tolerance_of, train
 from tests.examples import examples
 
 
@@ -57,11 +58,19 @@ def test_the_tolerance_is_that_of_a_comparison() -> None:
     assert tolerance_of([]) == 0
 
 
+def exact(sizes: Sequence[tuple[int, ...]], times: Sequence[dict[int, float]], half: float = 0.0) -> Training:
+    """Each size measured once, with this half width."""
+    return merged(sizes, times, [[(1 - half, 1.0, 1 + half)] for _ in sizes])
+
+
 def test_points_of_equal_sizes_are_one() -> None:
-    sizes, times = merged([(1,), (2,), (1,), (3,)], [{0: 1.0, 1: 2.0}, {0: 5.0}, {0: 30.0, 1: 10.0, 2: 1e9}, {}])
-    assert sizes == ((1,), (2,))
-    assert times[0] == pytest.approx({0: 2.0, 1: 1.5})
-    assert times[1] == {0: 5.0}
+    noise = [[(0.9, 1.0, 1.1)], [], [(0.8, 1.0, 1.2)], [(0.0, 1.0, 9.0)]]
+    found = merged([(1,), (2,), (1,), (3,)], [{0: 1.0, 1: 2.0}, {0: 5.0}, {0: 30.0, 1: 10.0, 2: 1e9}, {}], noise)
+    assert found.sizes == ((1,), (2,))
+    assert found.times[0] == pytest.approx({0: 2.0, 1: 1.5})
+    assert found.times[1] == {0: 5.0}
+    assert found.intervals == ((noise[0][0], noise[2][0]), ()), "of a size without times none"
+    assert found.tolerance == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("method", LEARNED)
@@ -69,18 +78,47 @@ def test_left_out(method: str) -> None:
     """The step between 800 and 1600 is found by all; a size beside it may be wrong and costs 20 %."""
     sizes = [(100 * 2**k,) for k in range(8)]
     times = [{0: 1.0, 1: 1.2} if k < 4 else {0: 1.2, 1: 1.0} for k in range(8)]
-    found = leave_one_out(method, ["n"], sizes, times, 0.01)
+    found = leave_one_out(method, ["n"], exact(sizes, times, 0.005), untrained={"default": [0] * 8, "model": [1] * 8})
     assert found is not None
+    assert found.sizes == tuple(sizes)
     assert found.right >= 6
     assert all(regret == 0 or regret == pytest.approx(0.2) for regret in found.regrets)
     assert found.text.startswith(f"leave one out: {found.right} of 8 sizes within 1.0 % of the best, mean regret ")
-    assert leave_one_out(method, ["n"], sizes[:3], times[:3], 0.01) is None
+    assert found.text.endswith("; beside it: best constant 20.0 %, default 10.0 %, model 10.0 %"), (
+        "without a size, the other choice is the best of the others"
+    )
+    assert leave_one_out(method, ["n"], exact(sizes[:3], times[:3])) is None
+
+
+def test_nothing_of_the_size_left_out_is_seen() -> None:
+    """How noisy the measurements of a size were decides about the labels of all others, but not when it is left out."""
+    sizes = [(100,), (200,), (400,), (800,), (1600,)]
+    times = [{0: 1.0, 1: 1.05}, {0: 1.04, 1: 1.0}, {0: 1.0, 1: 1.08}, {0: 1.03, 1: 1.0}, {0: 1.06, 1: 1.0}]
+    narrow, wide = [(0.999, 1.0, 1.001)] * 4, [(0.95, 1.0, 1.05)] * 9
+    noise = [narrow, narrow, wide, narrow, wide]
+    known = merged(sizes, times, noise)
+    tolerances = set()
+    for i in range(5):
+        found = leave_one_out("knn", ["n"], known)
+        other = [*noise]
+        other[i] = [(0.5, 1.0, 1.5)] * 99
+        again = leave_one_out("knn", ["n"], merged(sizes, times, other))
+        assert found is not None
+        assert again is not None
+        assert again.regrets[i] == found.regrets[i]
+        assert known.without(i).tolerance == merged(sizes, times, other).without(i).tolerance
+        tolerances.add(round(known.without(i).tolerance, 6))
+    assert tolerances == {0.1, 0.002}, "so what is left out does matter here"
 
 
 def test_a_choice_that_was_not_measured_counts_as_the_first() -> None:
     sizes = [(100,), (200,), (400,), (800,)]
     times = [{0: 2.0, 1: 1.0}, {0: 2.0, 1: 1.0}, {0: 3.0, 2: 2.0}, {0: 2.0, 1: 1.0}]
-    found = leave_one_out("knn", ["n"], sizes, times, 0.0)
+    found = leave_one_out("knn", ["n"], exact(sizes, times))
     assert found is not None
     assert found.regrets[2] == pytest.approx(0.5)
-    assert train("tree", ["n"], sizes, times, 0.0).choose([100]) == 1
+    assert train("tree", ["n"], exact(sizes, times)).choose([100]) == 1
+
+
+def test_the_best_constant_is_among_what_was_measured_at_most_sizes() -> None:
+    assert best_constant([{0: 1.0, 1: 1.1}, {0: 2.0, 1: 1.0}, {0: 1.0, 1: 1.0, 2: 0.1}]) == 1

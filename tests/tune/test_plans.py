@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -75,7 +76,12 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert line.default == (("m", 4), ("chunks", 1), ("streams", 1))
         assert line.best_seconds <= line.chosen_seconds
         assert line.why.startswith("knn, k = ")
-    assert any("knn, k = " in note and ", by n; leave one out: " in note for note in done.notes)
+        assert line.trained
+        assert line.left_out >= 0
+    (note,) = [note for note in done.notes if "knn, k = " in note and ", by n; leave one out: " in note]
+    mean = sum(line.left_out for line in done.lines) / 4
+    assert f"mean regret {100 * mean:.1f} %" in note
+    assert re.search(r"; beside it: best constant [\d.]+ %, default [\d.]+ %$", note)
     assert sum("compiled" in words for words in told) == 4
     assert told[-1].startswith("16 of 16 size=")
     return path
@@ -394,7 +400,7 @@ def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
     assert found.settings == (a, b), "3 is wrong somewhere"
     assert found.data == ((10,), (30,))
     assert found.times == ({0: 1.1, 1: 1.1}, {0: 1.1, 1: 1.1})
-    assert len(found.intervals) == 4
+    assert [len(at) for at in found.intervals] == [2, 2]
     assert found.notes == (
         "N=20: 1 of 3 settings tried, left out until --resume ends it",
         "N=40: no setting runs, left out",

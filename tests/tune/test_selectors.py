@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -70,6 +71,9 @@ def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_pa
     assert note.startswith(f"fill: {method}")
     assert ", by n; leave one out: " in note, "of the scalars that differ, those that the kernel uses"
     assert " of 5 sizes within " in note
+    assert re.search(r"; beside it: best constant [\d.]+ %, default [\d.]+ %(, model [\d.]+ %)?$", note)
+    mean = sum(line.left_out for line in done.lines) / 5
+    assert f"mean regret {100 * mean:.1f} %" in note, "the table's figures are those of the note"
     kept = load_tuned(tuned).choosers["fill"]
     assert kept["selector"]["method"] == kept["method"] == method
     assert kept["selector"]["data"] == ["n"]
@@ -138,6 +142,11 @@ def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "method tree, 15 settings measured" in said
     assert "leave one out: " in said
+    titles = re.split(r"  +", said.splitlines()[1])
+    assert titles[-3:] == ["regret, in training", "left out", "limited by"]
+    rows = [re.split(r"  +", line) for line in said.splitlines() if line.startswith("fill  ")]
+    assert [row[7] for row in rows] == ["0.0%"] * 5, "the best of each size was seen"
+    assert all(re.fullmatch(r"[\d.]+%", row[8]) for row in rows)
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "t.db")]) == 0
     assert "static inline int dagc_select_fill(int64_t n) {" in capsys.readouterr().out
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "absent.db")]) == 2
