@@ -15,6 +15,7 @@ from scipy.linalg import solve_banded
 from dagc import api
 from dagc.build import build
 from dagc.emit import sources
+from dagc.errors import WrongResult
 from dagc.ir import CopyOp, KernelOp
 from dagc.plan import Target
 from dagc.run.bench import run_bench
@@ -96,6 +97,43 @@ def test_results(real: str, m: int, chunks: int, streams: int, sizes: tuple[int,
         data = tmp_path / f"data{size}"
         api.run_setup(TRIDIAG, 1, data, seed=1, defines={"real": real, "size": size})
         run_bench(binary, data, ranks=1, seconds=1e-4, repeats=2)
+
+
+# Rows a, b, c of a system of 12 that are put in place of dominant ones, and the rows that are named: a zero on the
+# diagonal within a sub-system of 4, a pivot that elimination makes zero, a zero of the interface, no number.
+PIVOTS = [
+    ({5: (0.5, 0.0, 0.5)}, "rows 4 to 7"),
+    ({9: (1.0, 2.0, 4.0), 10: (1.0, 2.0, 1.0)}, "rows 8 to 11"),
+    ({0: (0.0, 0.0, 0.0)}, "rows 0 to 3"),
+    ({3: (1.0, np.nan, 0.0)}, "rows 0 to 3"),
+]
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_zero_pivots_end_the_program_and_name_the_rows(tmp_path: Path) -> None:
+    bench, _ = sources(Target.HOST)
+    (tmp_path / "build").mkdir()
+    source = write(plan(TRIDIAG, Target.HOST, m="4"), tmp_path / "build") / bench
+    binary = build([source], tmp_path / "bench", mpi=require_mpi(), flags=("-O0",))
+    for number, (rows, named) in enumerate(PIVOTS):
+        data = _with_rows(rows, tmp_path / f"data{number}")
+        with pytest.raises(WrongResult, match=f"thomas: a pivot in {named} is zero or not finite"):
+            run_bench(binary, data, ranks=1, seconds=1e-4, repeats=2)
+    # In doubles 15 - (5 * (1 / 3)) * 9 is no zero and 15 - 5 * (9 * (1 / 3)) is one: all stages have to take the same.
+    near = _with_rows({5: (0.0, 3.0, 9.0), 6: (5.0, 15.0, 1.0)}, tmp_path / "near")
+    with pytest.raises(WrongResult, match=r"x is wrong: element \d+ is -?\d"):  # inexact, not NaN
+        run_bench(binary, near, ranks=1, seconds=1e-4, repeats=2)
+
+
+def _with_rows(rows: dict[int, tuple[float, float, float]], data: Path) -> Path:
+    """A system of 12 rows whose reference is far off whatever is computed."""
+    api.run_setup(TRIDIAG, 1, data, seed=1, defines={"size": 12})
+    lines = np.load(data / "rank-0000/lines.npy").reshape(-1, 4)
+    for row, values in rows.items():
+        lines[row, :3] = values
+    np.save(data / "rank-0000/lines.npy", lines.reshape(-1))
+    return data
 
 
 @pytest.mark.parametrize("streams", [1, 2, 4])
