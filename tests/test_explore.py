@@ -29,6 +29,7 @@ from dagc.search.strategy import names
 from tests.data.h200 import h200_file
 from tests.run.conftest import SPMV, can_run
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 SMALL = {"rows": "2000"}
 QUICK = ExploreOptions(

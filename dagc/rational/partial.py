@@ -153,8 +153,13 @@ class _Split:
         if operation == "mul" and 1 in args:
             return args[1 - args.index(1)]
         if operation in _COMPARISONS:
+            # Compilers warn of `n < n`. A real may be no number, which equals nothing.
+            if args[0] == args[1] and self.numbers.get(str(args[0])) is Number.INTEGER:
+                return operation in ("le", "ge", "eq")
             return decided(operation, ranges[0], ranges[1])
         if operation in ("min", "max"):
+            if args[0] == args[1]:
+                return args[0]
             first, second = ("le", "ge") if operation == "min" else ("ge", "le")
             if decided(first, ranges[0], ranges[1]):
                 return args[0]

@@ -31,6 +31,7 @@ def fail(code: int, message: str) -> NoReturn:
     """One line on stderr, then the end of all ranks."""
     sys.stdout.flush()
     print(f"dagc: rank {MPI.COMM_WORLD.rank}: {message}", file=sys.stderr, flush=True)
+    time.sleep(0.1)  # the starter loses what it has not read when it sees the abort
     MPI.COMM_WORLD.Abort(code)
     os._exit(code)
 

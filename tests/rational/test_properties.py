@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -190,6 +191,21 @@ def test_c_over_a_table_is_numpy(
             known = {p.name: columns[p.name] for p in program.parameters if p.name != "n"}
             expected = np.broadcast_to(evaluate(program, {"n": n, **known}), len(points)).tolist()
             assert library.call(i, n) == expected, n
+
+
+@pytest.mark.parametrize("comparison", [sp.Lt, sp.Le, sp.Gt, sp.Ge, sp.Eq, sp.Ne, sp.Min, sp.Max])
+def test_a_size_beside_itself(comparison: Any, folder: Path) -> None:
+    """Once the settings are known, all of them 1, a product is the size that it is compared with: C says `n < n`."""
+    n, k = made_symbol("n", Number.INTEGER), made_symbol("k", Number.INTEGER)
+    compared = comparison(n * k, n)
+    value = compared if comparison in (sp.Min, sp.Max) else sp.Piecewise((n + 1, compared), (n + 2, True))
+    asked = tuple(p for p in INTEGERS if p.name in ("n", "k"))
+    program = RationalProgram("beside", asked, (Assign("y", value, Number.INTEGER),), "y", "", "drawn")
+    batch = split([program], {"k": [1, 1, 1]})
+    assert batch is not None
+    library = BatchLibrary([batch], 3, folder)
+    for size in (1, 7):
+        assert library.call(0, size) == [evaluate(program, {"n": size, "k": 1})] * 3
 
 
 @given(
