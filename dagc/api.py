@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.errors import DagcError, Diagnostic, ProgramError, Severity, UsageError
+from dagc.report.live import SILENT, Display
 from dagc.source import Source
 
 if TYPE_CHECKING:
@@ -112,8 +113,13 @@ def check(path: str | Path, defines: Defines | None = None) -> Checked:
     return Checked((*lowered.diagnostics, *more), lowered.program.sources)
 
 
-def count(path: str | Path, defines: Defines | None = None) -> CountReport:
-    """The exact number of implementations, of the program as asked for and of its variations."""
+def count(
+    path: str | Path, defines: Defines | None = None, display: Display = SILENT, seconds: float | None = None
+) -> CountReport:
+    """The exact number of implementations, of the program as asked for and of its variations.
+
+    A count that takes more than `seconds` is cut; a lower bound stands in for it.
+    """
     from dagc.lang.lower import lower
     from dagc.passes import build_graph
     from dagc.report.counting import count_report
@@ -124,7 +130,7 @@ def count(path: str | Path, defines: Defines | None = None) -> CountReport:
     def build(choices: dict[str, Value]) -> Graph:
         return build_graph(lower(module, source, {**asked, **choices}))
 
-    return count_report(lower(module, source, asked), build)
+    return count_report(lower(module, source, asked), build, display, seconds)
 
 
 def traversals(
@@ -191,6 +197,7 @@ def compile(
     mpi_takes_device_pointers: bool = False,
     force: bool = False,
     launch: str = "fixed",
+    display: Display = SILENT,
 ) -> Compiled:
     """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
 
@@ -199,7 +206,7 @@ def compile(
     sync ops that prove nothing. `seconds` is the length of one
     measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
     are compiled in, or choose among plans (docs/plans.md). The set-up runs the user's Python code; nothing else here
-    does. `ranks` is by default 4, and under mpiexec or srun as many as they started.
+    does, and it runs before the compiler. `ranks` is by default 4, and under mpiexec or srun as many as they started.
     """
     from dagc.run.place import rank_among, ranks_or_default
     from dagc.run.target import choose_target
@@ -207,37 +214,51 @@ def compile(
     ranks = ranks_or_default(ranks)
     rank = rank_among(ranks) if run else None
     chosen = choose_target(target, arch)
+
+    def arrays(program: Program, directory: Path) -> None:
+        _write_arrays(program, directory / f"data-{ranks}", ranks, seed, display)
+
     if launch != "fixed":
         from dagc.api_compile_plans import compile_plans, has_plans
 
         if has_plans(launch):
             made = compile_plans(
                 path, out, launch, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
-                build=build or run, force=force,
+                build=build or run, force=force, arrays=arrays if run else None, display=display,
             )  # fmt: skip
-            return made.run(path, ranks, seed, seconds, repeats, mpi_takes_device_pointers) if run else made.compiled
+            return made.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else made.compiled
 
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
-        picked, number = _traversal(graph, traversal)  # Graph -> Traversal
+        with display.phase("finding the traversal"):
+            picked, number = _traversal(graph, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
         opened, chooser = _launch(graph, launch, chosen)
         made = compile_traversal(
             graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force, open=opened,
-            chooser=chooser,
+            chooser=chooser, arrays=arrays if run else None, display=display,
         )  # fmt: skip
         return replace(made, number=number)
 
     if rank is not None:
-        return _run_as_rank(compile_here, path, seed, defines, seconds, repeats, mpi_takes_device_pointers)
+        return _run_as_rank(compile_here, seconds, repeats, mpi_takes_device_pointers)
     done = compile_here()
     if not run or done.binary is None:
         return done
     from dagc.run.bench import run_bench
 
     data = done.directory / f"data-{ranks}"
-    run_setup(path, ranks, data, seed, defines)
-    return replace(done, result=run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers))
+    with display.phase("checking the results, timing"):
+        result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)
+    return replace(done, result=result)
+
+
+def _write_arrays(program: Program, data: Path, ranks: int, seed: int, display: Display) -> None:
+    """The set-up and the references of each rank. Runs the user's Python code."""
+    from dagc.setup import run_setup as write
+
+    with display.phase("setting up the arrays, running the references", ranks, "rank") as phase:
+        write(program, Path(program.path).parent, ranks, seed, data, done=phase.advance)
 
 
 def compile_traversal(
@@ -251,16 +272,22 @@ def compile_traversal(
     force: bool = False,
     open: tuple[OpenTunable, ...] = (),
     chooser: Chooser | None = None,
+    arrays: Callable[[Program, Path], None] | None = None,
+    display: Display = SILENT,
 ) -> Compiled:
     """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
 
-    `open` tunables are settled when the program runs, by `chooser` where there is one.
+    `open` tunables are settled when the program runs, by `chooser` where there is one. `arrays` writes the data into
+    the directory: before the compiler runs, which takes longer.
     """
     from dagc.compiled import Compiled
 
     plan = replace(_plan(graph, traversal, chosen, prune_syncs), open=open, chooser=chooser)  # -> Plan, proved
     files = _write_sources(plan, directory, force)  # Plan -> source files
-    binary = _build(directory, plan, "bench") if build else None  # source files -> binary
+    if arrays is not None:
+        arrays(graph.program, directory)
+    with display.phase("compiling"):
+        binary = _build(directory, plan, "bench") if build else None  # source files -> binary
     return Compiled(directory, plan, None, chosen.reason, files, binary, None, _left_out(plan))
 
 
@@ -273,15 +300,7 @@ def _launch(graph: Graph, launch: str, chosen: TargetChoice) -> tuple[tuple[Open
     return launch_of(graph, launch, chosen.arch if chosen.target is Target.CUDA else None)
 
 
-def _run_as_rank(
-    compile_here: Callable[[], Compiled],
-    path: str | Path,
-    seed: int,
-    defines: Defines | None,
-    seconds: float,
-    repeats: int,
-    device_pointers: bool,
-) -> Compiled:
+def _run_as_rank(compile_here: Callable[[], Compiled], seconds: float, repeats: int, device_pointers: bool) -> Compiled:
     """This command was started as one rank of many: rank 0 compiles, all run."""
     from dagc.emit import rows
     from dagc.run.team import Team
@@ -291,7 +310,6 @@ def _run_as_rank(
     def prepare() -> tuple[Compiled, Path, Path]:
         done = compile_here()
         data = done.directory / f"data-{team.size}"
-        run_setup(path, team.size, data, seed, defines)
         return done, data.absolute(), _build(done.directory, done.plan, "runner")
 
     done, data, library = team.first(prepare)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagc import api
 from dagc.errors import UsageError
+from dagc.report.live import SILENT, Display
 from dagc.tune.plans import PROGRAM
 
 if TYPE_CHECKING:
     from dagc.compiled import Compiled
+    from dagc.ir import Program
     from dagc.plan import Plan
     from dagc.run.target import Choice
     from dagc.select.selector import Selector
@@ -25,17 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A selector and what it chooses among, by its answers; `defines` lead to the first."""
+    """A selector and what it chooses among, by its answers."""
 
     compiled: Compiled
     selector: Selector
     labels: tuple[str, ...]
-    defines: Mapping[str, Any]
 
-    def run(
-        self, path: str | Path, ranks: int, seed: int, seconds: float, repeats: int, device_pointers: bool
-    ) -> Compiled:
-        """Set up, check and time it. Runs the set-up's Python code."""
+    def run(self, ranks: int, seconds: float, repeats: int, device_pointers: bool, display: Display) -> Compiled:
+        """Check and time it, with the arrays that were written before it was compiled."""
         from dagc.api_tune_cells import read_scalars
         from dagc.run.bench import run_bench
 
@@ -43,12 +42,12 @@ class Chosen:
         assert done.binary is not None
         assert done.launcher is not None
         data = done.directory / f"data-{ranks}"
-        api.run_setup(path, ranks, data, seed, self.defines)
         scalars = read_scalars(done.plan.program, data)
         sizes = {name: int(scalars[name]) for name in self.selector.data}
         at = ", ".join(f"{name} = {value}" for name, value in sizes.items())
         taken = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
-        result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers)
+        with display.phase("checking the results, timing"):
+            result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers)
         return replace(done, result=result, launcher=replace(done.launcher, taken=taken))
 
 
@@ -71,9 +70,12 @@ def compile_plans(
     prune_syncs: bool = False,
     build: bool = True,
     force: bool = False,
+    arrays: Callable[[Program, Path], None] | None = None,
+    display: Display = SILENT,
 ) -> Chosen:
     """Write (and build) a plan for each answer of the selector of `launch`, and the program that chooses.
 
+    `arrays` writes the data of the first plan's program into the directory, before the compiler runs.
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
@@ -108,12 +110,14 @@ def compile_plans(
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     why = f"{kept['why']}, from {', '.join(selector.data)}"
     files = _write(plans, selector, tuple(kept["names"]), why, extent, directory, force)
-    binary = _build(plans, directory) if build else None
+    if arrays is not None:
+        arrays(first.program, directory)
+    binary = _build(plans, directory, display) if build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
     made = Compiled(
         directory, first, None, chosen.reason, files, binary, None, api._left_out(first), Launcher(labels, why), far
     )
-    return Chosen(made, selector, labels, {**defines, **dict(settings[0])})
+    return Chosen(made, selector, labels)
 
 
 def _parts(tuned: Tuned, launch: str) -> tuple[Selector, list[Settings], Extent]:
@@ -196,12 +200,17 @@ def _write(
     return (*sorted(top), "plans/")
 
 
-def _build(plans: Mapping[str, Plan], directory: Path) -> Path:
+def _build(plans: Mapping[str, Plan], directory: Path, display: Display) -> Path:
     """All plans side by side, and what chooses among them."""
     from dagc.build import build
 
-    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
+    with (
+        display.phase("compiling", len(plans), "plan") as phase,
+        ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool,
+    ):
         jobs = [pool.submit(api._build, directory / "plans" / label, plan, "bench") for label, plan in plans.items()]
+        for job in jobs:
+            job.add_done_callback(lambda _: phase.advance())
         launcher = build([directory / "bench.cpp"], directory / "bench")
         for job in jobs:
             job.result()

@@ -16,6 +16,7 @@ from dagc.errors import UsageError, counted
 if TYPE_CHECKING:
     from dagc.explain import Asked, Explanation
     from dagc.records import Records
+    from dagc.report.live import Display
     from dagc.results import Implementation, ImplementationId, Results, Run
     from dagc.rules import Learned
     from dagc.run.link import Link
@@ -40,6 +41,7 @@ class ExplainOptions:
     watchdog: float = 20.0
     other_machine: bool = False
     mpi_takes_device_pointers: bool = False
+    quiet: bool = False
 
 
 def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:
@@ -189,40 +191,47 @@ class _Unkept:
 def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Explanation, bool]:
     from dagc.explain import Options, answer, explanation
     from dagc.records import Records
-    from dagc.report.live import announce
+    from dagc.report.live import Display
     from dagc.run.target import choose_target
     from dagc.search.domain import Domain
 
+    display = Display(quiet=options.quiet)
     earlier = _exploration(loaded)
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     subject = _Subject(loaded)
     asked = subject.ask(options)
+    edits = len(set(asked.candidates)) - 1
     # Only what is timed is compiled.
     arms = sorted({candidate.arm for candidate in asked.candidates})
     domain = Domain([subject.domain.arms[arm] for arm in arms])
     asked = asked.moved(subject.domain, domain)
     with ExitStack() as stack:
         records: list[Records] = []
-        edits = len(set(asked.candidates)) - 1
-        announce(f"compiling {counted(len(arms), 'configuration')} for {counted(edits, 'edit')} of the best")
-        machine = _machine(loaded, options, domain, link, chosen, records)
+        machine = _machine(loaded, options, domain, link, chosen, records, display)
         run = _run(loaded, options, machine, chosen)
         records.append(
             stack.enter_context(
                 Records.open(loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine)
             )
         )
-        noise = machine.noise_floor(asked.best)
+        with display.phase("measuring the noise floor"):
+            noise = machine.noise_floor(asked.best)
         records[0].noise(noise)
         noise = loaded.results.noise if math.isnan(noise) else noise
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
-        announce(f"timing each edit in up to {counted(options.pairs, 'pair')} with the best")
-        answers = answer(domain, asked, machine, records[0], timing)
+        with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
+            answers = answer(domain, asked, machine, records[0], timing, progress=phase.at)
     return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
 
 
 def _machine(
-    loaded: Loaded, options: ExplainOptions, domain: Domain, link: Link, chosen: Choice, records: list[Records]
+    loaded: Loaded,
+    options: ExplainOptions,
+    domain: Domain,
+    link: Link,
+    chosen: Choice,
+    records: list[Records],
+    display: Display,
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
     from dagc.api_runs import build_runners
@@ -234,7 +243,7 @@ def _machine(
     found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = _data(loaded, options, domain, folder)
-    libraries, failed = build_runners(found, chosen, folder / "explain")
+    libraries, failed = build_runners(found, chosen, folder / "explain", display=display)
     if failed:
         raise next(iter(failed.values()))
     vouched = options.mpi_takes_device_pointers or bool(earlier.options.get("mpi_takes_device_pointers"))

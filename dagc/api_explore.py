@@ -17,19 +17,21 @@ from dagc.api_runs import (
     domain_of,
     loadables_of,
     program_record,
+    require_machine,
     run_record,
     setup_digest,
     that_can_run,
     working,
 )
 from dagc.api_tune_use import LaunchSource, choosers_for, launched
-from dagc.errors import UsageError, counted
+from dagc.errors import UsageError
 from dagc.tune.settings import Fixed, fixed_in, fixed_of, not_searched, without_settings
 
 if TYPE_CHECKING:
     from dagc.configurations import Configured
     from dagc.ir import Program
     from dagc.records import Records
+    from dagc.report.live import Display
     from dagc.results import Configuration, ImplementationId, Results, Run
     from dagc.run.link import Link
     from dagc.run.live import LiveMachine
@@ -119,10 +121,11 @@ def _explore_here(
 ) -> Explored:
     from dagc.plan import Target
     from dagc.records import Records, check_resumable, load
-    from dagc.report.live import announce
+    from dagc.report.live import Display
     from dagc.run.live import LiveMachine
     from dagc.run.target import choose_target
 
+    display = Display(quiet=options.quiet)
     chosen = choose_target(options.target, options.arch)
     program, found, notes = configured(path, options, defines, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
@@ -134,19 +137,19 @@ def _explore_here(
         earlier = load(output)
     elif options.resume:
         notes.append(f"{output} did not exist; it was begun anew")
+    require_machine(chosen)
+    folder = output.parent / f"{output.stem}-build"
+    data = arrays_of(program, folder, options, display)
     found = that_can_run(found, chosen, options, notes)
-    options = _with_strategy(options, domain_of(found, options))
+    with display.phase("counting the implementations"):
+        options = _with_strategy(options, domain_of(found, options))
     source = LaunchSource(options.launch, chosen, earlier)
     choosers = choosers_for(source, found, builder(path, without_settings(program, defines)))
-    folder = output.parent / f"{output.stem}-build"
-    announce("setting up the arrays", quiet=options.quiet)
-    data = arrays_of(path, folder, options, defines)
-    made = launched(path, source, found, choosers, data, options, builder(path, defines))
+    made = launched(path, source, found, choosers, data, options, builder(path, defines), display)
     fixed = _fixed(program, found, made.settings, defines)
     found, domain = list(made.found), domain_of(made.found, options)
     notes += made.notes
-    announce(f"compiling {counted(len(found), 'configuration')}", quiet=options.quiet)
-    domain, loadables, excluded = loadables_of(domain, found, chosen, folder, data, options)
+    domain, loadables, excluded = loadables_of(domain, found, chosen, folder, data, link, options, display)
     with ExitStack() as stack:
         records: list[Records] = []
         machine = LiveMachine(
@@ -162,25 +165,27 @@ def _explore_here(
                 )
             )
         )
-        announce("checking results against the reference, measuring the noise floor", quiet=options.quiet)
-        domain, wrong = working(machine, domain)
+        domain, wrong = working(machine, domain, display)
         for left in (*excluded, *wrong):
             notes.append(f"without {left.arm.configuration.text}: {left.failure}")
             records[0].fail(records[0].begin(left.arm.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
-        noise = machine.noise_floor(_first(domain), limit=limit)
+        with display.phase("measuring the noise floor"):
+            noise = machine.noise_floor(_first(domain), limit=limit)
         records[0].noise(noise)
         if options.data is None:
             notes += _other_arrays(output, records[0].results().runs, run)
         if records[0].under_way is not None:
             died = records[0].under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
-        done = _search(domain, machine, records[0], options, noise, records[0].results() if options.resume else None)
+        before = records[0].results() if options.resume else None
+        done = _search(domain, machine, records[0], options, noise, before, display)
         machine.time_reference()
         results = records[0].results()
         done, noise = _settled(done, domain, results), results.noise
         if options.trace and not done.interrupted:
-            _trace(machine, domain, records[0], done)
+            with display.phase("tracing the best and the slowest"):
+                _trace(machine, domain, records[0], done)
     return _explored(done, domain, output, notes, noise, results.runs)
 
 
@@ -216,9 +221,11 @@ def _explore_replayed(
     """A recorded results file in place of the machine."""
     from dagc.plan import program_hash
     from dagc.records import Records, load
+    from dagc.report.live import Display
     from dagc.run.target import choose_target
     from dagc.search.replay import ReplayMachine
 
+    display = Display(quiet=options.quiet)
     assert options.replay is not None
     recorded = load(options.replay)
     program, found, notes = configured(path, options, defines, gpus=True)
@@ -232,7 +239,7 @@ def _explore_replayed(
     if options.launch not in (None, "fixed"):
         raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
     source = LaunchSource(options.launch, choose_target("host", None), recorded)
-    found = list(launched(path, source, found, {}, Path(), options, builder(path, defines)).found)
+    found = list(launched(path, source, found, {}, Path(), options, builder(path, defines), display).found)
     found = [c for c in found if c.configuration in known]
     if not found:
         some = ", ".join(sorted(c.text for c in known)[:3])
@@ -243,15 +250,16 @@ def _explore_replayed(
     notes.append(f"times are those of {options.replay}; nothing was measured")
     if out is None:
         return _explored(
-            _search(domain, machine, _Unkept(), options, recorded.noise, None), domain, None, notes, recorded.noise,
-            recorded.runs,
+            _search(domain, machine, _Unkept(), options, recorded.noise, None, display), domain, None, notes,
+            recorded.noise, recorded.runs,
         )  # fmt: skip
     run = run_record(recorded.runs[0].machine, options, Path(path), fixed=fixed_in(recorded.runs))
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         records.noise(recorded.noise)
-        done = _search(domain, machine, records, options, recorded.noise, records.results() if options.resume else None)
+        earlier = records.results() if options.resume else None
+        done = _search(domain, machine, records, options, recorded.noise, earlier, display)
     return _explored(done, domain, Path(out), notes, recorded.noise, recorded.runs)
 
 
@@ -279,8 +287,8 @@ def _search(
     options: ExploreOptions,
     noise: float,
     earlier: Results | None,
+    display: Display,
 ) -> Summary:
-    from dagc.report.live import progress_display
     from dagc.search.engine import Options
     from dagc.search.engine import explore as run_search
     from dagc.search.strategy import find
@@ -294,7 +302,7 @@ def _search(
     def describe(candidate: Candidate) -> str:
         return f"{domain.arms[candidate.arm].configuration.text}\n{_text(domain, candidate)}"
 
-    with progress_display(noise, quiet=options.quiet, describe=describe) as progress:
+    with display.search(noise, describe) as progress:
         return run_search(
             domain,
             find(options.strategy)(domain, options.seed),

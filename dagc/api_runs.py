@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dagc import __version__, api
 from dagc.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.files import is_output
+from dagc.report.live import SILENT, Display, Phase
 from dagc.source import find_file, read_file
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dagc.graph import Graph
     from dagc.ir import Program, Value
     from dagc.results import Configuration, Machine, Run
+    from dagc.run.link import Link
     from dagc.run.live import LiveMachine, Loadable
     from dagc.run.target import Choice
     from dagc.search.domain import Arm, Domain
@@ -127,22 +129,35 @@ def program_record(program: Program) -> Any:
     )
 
 
-def build_runners(
-    found: Sequence[Configured], chosen: Choice, folder: Path
-) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
-    """One runner library per configuration, compiled side by side, and why some have none.
-
-    Capture needs no library of its own. Raises MissingTool where there are no ranks, or no GPU, to run them.
-    """
+def require_machine(chosen: Choice) -> None:
+    """Raises MissingTool where there are no ranks, or no GPU, to run anything."""
     from dagc.devices import gpus
-    from dagc.plan import Plan, Target
-    from dagc.results import Configuration
+    from dagc.plan import Target
     from dagc.run.link import require_ranks
-    from dagc.space import Space
 
     require_ranks()
     if chosen.target is Target.CUDA and not gpus():
         raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
+
+
+def build_runners(
+    found: Sequence[Configured],
+    chosen: Choice,
+    folder: Path,
+    *,
+    display: Display = SILENT,
+    first: Callable[[Path], None] | None = None,
+) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
+    """One runner library per configuration, as many compiled side by side as there are cores; why some have none.
+
+    Capture needs no library of its own. `first` is called with the library of the first configuration, where that
+    builds, while the others are compiled; what it raises ends the rest. Raises MissingTool as `require_machine`.
+    """
+    from dagc.plan import Plan
+    from dagc.results import Configuration
+    from dagc.space import Space
+
+    require_machine(chosen)
 
     def key(configuration: Configuration) -> Configuration:
         return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))
@@ -161,8 +176,8 @@ def build_runners(
         except BuildFailed as error:
             return error
 
-    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
-        done = dict(zip(distinct, pool.map(make, enumerate(distinct.values())), strict=True))
+    with display.phase("compiling", len(distinct), "configuration") as phase:
+        done = dict(zip(distinct, _side_by_side(make, list(enumerate(distinct.values())), phase, first), strict=True))
     built: dict[Configuration, Path] = {}
     failed: dict[Configuration, BuildFailed] = {}
     for configured in found:
@@ -172,6 +187,26 @@ def build_runners(
         else:
             built[configured.configuration] = made
     return built, failed
+
+
+def _side_by_side(
+    make: Callable[[tuple[int, Configured]], Path | BuildFailed],
+    items: Sequence[tuple[int, Configured]],
+    phase: Phase,
+    first: Callable[[Path], None] | None,
+) -> list[Path | BuildFailed]:
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+        jobs = [pool.submit(make, item) for item in items]
+        try:
+            for job in jobs:
+                job.add_done_callback(lambda _: phase.advance())
+            made = jobs[0].result()
+            if first is not None and isinstance(made, Path):
+                first(made)
+            return [job.result() for job in jobs]
+        finally:
+            for job in jobs:
+                job.cancel()
 
 
 def revision(folder: Path) -> str:
@@ -260,29 +295,62 @@ class Excluded:
         return traversal_text(self.arm.space.first(), self.arm.space.graph)
 
 
-def arrays_of(path: str | Path, folder: Path, options: ExploreOptions, defines: dict[str, Any]) -> Path:
-    """The arrays of all ranks: those given, or made now. Raises UsageError for arrays that are not there."""
-    data = Path(options.data) if options.data is not None else folder / f"data-{options.ranks}"
+def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: Display) -> Path:
+    """The folder with the arrays and what the references gave: checked where it was given, else made anew.
+
+    This comes before anything that takes long: most mistakes of a new program are here. Raises UsageError and
+    ProgramError.
+    """
+    from dagc.setup import check_arrays, run_setup
+
     if options.data is not None:
+        data = Path(options.data)
         _check_data(data, options.ranks)
-    else:  # before the compiler runs: what is wrong with it, is known sooner
-        clear_half_made(data)
-        api.run_setup(path, options.ranks, data, options.seed, defines)
+        check_arrays(program, data, options.ranks)
+        return data
+    data = folder / f"data-{options.ranks}"
+    clear_half_made(data)
+    with display.phase("setting up the arrays, running the references", options.ranks, "rank") as phase:
+        base = Path(program.path).parent
+        run_setup(program, base, options.ranks, options.seed, data, done=phase.advance)
     return data
 
 
 def loadables_of(
-    domain: Domain, found: Sequence[Configured], chosen: Choice, folder: Path, data: Path, options: ExploreOptions
+    domain: Domain,
+    found: Sequence[Configured],
+    chosen: Choice,
+    folder: Path,
+    data: Path,
+    link: Link,
+    options: ExploreOptions,
+    display: Display,
 ) -> tuple[Domain, list[Loadable], list[Excluded]]:
-    """The configurations that build, with the runner library of each, and those that do not.
+    """The configurations that build, with the runner library and the arrays of each; those that do not.
 
-    Raises BuildFailed where none is left.
+    The first is run once while the others are compiled, and it is said at once where its results are wrong. Raises
+    BuildFailed where none is left.
     """
     from dagc.emit import rows
-    from dagc.run.live import Loadable
+    from dagc.run.live import LiveMachine, Loadable
     from dagc.search.domain import Domain
 
-    built, failed = build_runners(found, chosen, folder)
+    def loadable(arm: Arm, library: Path) -> Loadable:
+        capture = arm.configuration.get("capture") is True
+        return Loadable(library, data, rows, capture=capture, device_pointers=options.mpi_takes_device_pointers)
+
+    def check_first(library: Path) -> None:
+        alone = Domain(domain.arms[:1])
+        machine = LiveMachine(
+            alone, [loadable(alone.arms[0], library)], link, seconds=options.seconds, watchdog=options.watchdog
+        )
+        failure = machine.probe(0)
+        if failure and len(found) > 1:
+            rest = counted(len(found) - 1, "other configuration follows", "other configurations follow")
+            display.say(f"{alone.arms[0].configuration.text}: {failure}\n  {rest}; Ctrl-C ends it")
+        domain.size()  # counted while compilers run
+
+    built, failed = build_runners(found, chosen, folder, display=display, first=check_first)
     if not built:
         raise next(iter(failed.values()))
     excluded = [
@@ -291,13 +359,7 @@ def loadables_of(
         if arm.configuration in failed
     ]
     kept = [arm for arm in domain.arms if arm.configuration in built]
-    loadables = [
-        Loadable(
-            built[arm.configuration], data, rows, capture=arm.configuration.get("capture") is True,
-            device_pointers=options.mpi_takes_device_pointers,
-        )
-        for arm in kept
-    ]  # fmt: skip
+    loadables = [loadable(arm, built[arm.configuration]) for arm in kept]
     return (Domain(kept) if excluded else domain), loadables, excluded
 
 
@@ -327,12 +389,16 @@ def _first_error(failure: BuildFailed) -> str:
     return next((line.strip() for line in lines[1:] if "error:" in line), lines[0])
 
 
-def working(machine: LiveMachine, domain: Domain) -> tuple[Domain, list[Excluded]]:
+def working(machine: LiveMachine, domain: Domain, display: Display = SILENT) -> tuple[Domain, list[Excluded]]:
     """The configurations that run once with right results, and the others.
 
     Where none is left, raises WrongResult if all results were wrong, else RunFailed.
     """
-    wrong = [machine.probe(arm) for arm in range(len(domain.arms))]
+    wrong = []
+    with display.phase("checking results against the reference", len(domain.arms), "configuration") as phase:
+        for arm in range(len(domain.arms)):
+            wrong.append(machine.probe(arm))
+            phase.advance()
     excluded = [Excluded(arm, failure) for arm, failure in zip(domain.arms, wrong, strict=True) if failure]
     if len(excluded) == len(domain.arms):
         if all(failure.startswith("wrong result") for failure in wrong):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagc.configurations import Configured
     from dagc.graph import Graph
     from dagc.ir import Program
+    from dagc.report.live import Display
     from dagc.results import Results
     from dagc.run.target import Choice
     from dagc.tune.records import Tuned
@@ -246,6 +247,7 @@ def launched(
     data: Path,
     options: ExploreOptions,
     build: Build,
+    display: Display,
 ) -> Launched:
     """Launch settings for the configurations of a search, in place of the defaults; -D and what is searched stay.
 
@@ -263,7 +265,7 @@ def launched(
         names = open_settings(members[0].graph.program)
         chosen: Sequence[Fixed] = ()
         if names and source.launch != "fixed":
-            chosen, more = _chosen(path, source, members[0], names, choosers.get(kernels, ()), data, options)
+            chosen, more = _chosen(path, source, members[0], names, choosers.get(kernels, ()), data, options, display)
             notes += more
         settings += chosen
         out += [_with(configured, chosen, build, notes) for configured in members]
@@ -278,10 +280,10 @@ def _chosen(
     choosers: Sequence[Any],
     data: Path,
     options: ExploreOptions,
+    display: Display,
 ) -> tuple[Sequence[Fixed], Sequence[str]]:
     """The settings of the kernels of one configuration, and notes."""
     from dagc.api_tune_cells import plan_as_given, read_scalars
-    from dagc.report.live import announce
     from dagc.tune.settings import kernels_of, settings_before
 
     program = first.graph.program
@@ -294,8 +296,8 @@ def _chosen(
     if not source.tunes:
         return (), (f"{len(names)} launch settings have their defaults: {NOT_TUNED}",)
     made = plan_as_given(path, first.graph, source.chosen, options.ranks, data, options.mpi_takes_device_pointers)
-    announce(f"tuning the launch settings of {', '.join(u.op for u in made.units)}", quiet=options.quiet)
-    return chosen_here(made)
+    with display.phase(f"tuning the launch settings of {', '.join(u.op for u in made.units)}") as phase:
+        return chosen_here(made, phase.at)
 
 
 def _with(configured: Configured, chosen: Sequence[Fixed], build: Build, notes: list[str]) -> Configured:

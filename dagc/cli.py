@@ -12,7 +12,20 @@ from contextlib import suppress
 from typing import NoReturn
 
 from dagc import __version__
-from dagc.cli_arguments import defines, file, given, included, natural, positive, prune, ranks, seconds, space
+from dagc.cli_arguments import (
+    defines,
+    duration,
+    file,
+    given,
+    included,
+    natural,
+    positive,
+    prune,
+    quiet,
+    ranks,
+    seconds,
+    space,
+)
 from dagc.cli_results import add_commands
 from dagc.cli_tune import add_tune, run_tune
 from dagc.errors import DagcError, counted
@@ -48,8 +61,9 @@ def _check(args: argparse.Namespace) -> int:
 def _count(args: argparse.Namespace) -> int:
     from dagc import api
     from dagc.report import counting
+    from dagc.report.live import Display
 
-    report = api.count(args.file, given(args))
+    report = api.count(args.file, given(args), Display(quiet=args.quiet), args.time)
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
     return 0
 
@@ -111,6 +125,7 @@ def _setup(args: argparse.Namespace) -> int:
 
 def _compile(args: argparse.Namespace) -> int:
     from dagc import api
+    from dagc.report.live import Display
 
     done = api.compile(
         args.file,
@@ -129,6 +144,7 @@ def _compile(args: argparse.Namespace) -> int:
         mpi_takes_device_pointers=args.mpi_takes_device_pointers,
         force=args.force,
         launch=args.launch,
+        display=Display(quiet=args.quiet),
     )
     if done.result is not None or not args.run:  # of several ranks, the first speaks
         for warning in done.warnings:
@@ -164,7 +180,9 @@ def _parser() -> argparse.ArgumentParser:
     file(count)
     space(count)
     defines(count)
+    count.add_argument("--time", type=duration, metavar="T", help="after 90s, 10m, give a lower bound (default: none)")
     count.add_argument("--json", action="store_true", help="print JSON")
+    quiet(count)
 
     list_ = add("list", _list, "list the implementations, numbered stably")
     file(list_)
@@ -238,6 +256,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
         "--launch", default="fixed", metavar="fixed|TUNED",
         help="launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)",
     )  # fmt: skip
+    quiet(compile_)
 
 
 def _for_first_rank(args: argparse.Namespace) -> bool:

@@ -114,3 +114,7 @@ def given(args: argparse.Namespace) -> dict[str, str]:
         if getattr(args, name, None) is not None:
             out[name] = str(getattr(args, name))
     return out
+
+
+def quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress display")

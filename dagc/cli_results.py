@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Protocol
 
-from dagc.cli_arguments import defines, duration, file, given, include, natural, positive, prune, ranks, seconds
+from dagc.cli_arguments import defines, duration, file, given, include, natural, positive, prune, quiet, ranks, seconds
 
 
 class Add(Protocol):
@@ -81,7 +81,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
     add("--no-trace", action="store_true", help="do not trace the best and the slowest at the end")
     add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
-    add("--quiet", action="store_true", help="no progress display")
+    quiet(parser)
 
 
 def _strategy(text: str) -> str:
@@ -180,6 +180,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
     add("--other-machine", action="store_true", help="measure although the file was made on another machine")
     add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
+    quiet(parser)
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -190,7 +191,7 @@ def _explain(args: argparse.Namespace) -> int:
         api.ExplainOptions(
             replay=args.replay, variants=args.variants, pairs=args.pairs, seconds=args.seconds, data=args.data,
             seed=args.seed, watchdog=args.watchdog, other_machine=args.other_machine,
-            mpi_takes_device_pointers=args.mpi_takes_device_pointers,
+            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,
         ),
         args.format,
     )  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dagc.api_explore import ExploreOptions, explore
@@ -132,3 +134,68 @@ def test_where_nothing_works_no_file_is_in_the_way_of_the_next_run(
     with pytest.raises(error):
         run(program, mode, tmp_path / "r.db")
     assert not list(tmp_path.glob("r.db*"))
+
+
+def test_a_first_configuration_that_is_wrong_is_said_before_the_search(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["explore", str(program), "--target", "host", "-n", "2", "--open", "twice.mode=2,0", "--budget", "4"]
+    command += ["-D", "transport=mpi_host", "--confirm", "1", "--seconds", "0.0005", "--no-trace"]
+    assert main([*command, "-D", "twice.mode=2", "-o", str(tmp_path / "wrong.db")]) == 2  # opened and fixed
+    capsys.readouterr()
+    assert main([*command, "-o", str(tmp_path / "r.db")]) == 0
+    said = capsys.readouterr().err
+    assert "twice.mode=2: wrong result: rank 1: y is wrong: element 7 is -1, expected 16" in said
+    assert "1 other configuration follows; Ctrl-C ends it" in said
+
+
+MISTAKES = {
+    "file": (lambda p: p.with_suffix(".py").unlink(), "cannot read the set-up file"),
+    "reference": (lambda p: _edit(p, "def expected", "def result"), "failing.py has no function `expected`"),
+    "type": (lambda p: _edit(p, "rows + 1)}", 'rows + 1).astype("f4")}'), "returns type float32 for `x`"),
+    "shape": (lambda p: _edit(p, "rows + 1)}", "rows)}"), "returns shape (99,) for `x`, expected (100,)"),
+    "reference's type": (lambda p: _edit(p, '2.0 * data["x"]', "3"), "returns int for the array `y`"),
+    "exit": (lambda p: _edit(p, "import numpy", "import os; os._exit(0)\nimport numpy"), "calls os._exit(0)"),
+}
+
+
+def _edit(program: Path, old: str, new: str) -> None:
+    setup = program.with_suffix(".py")
+    text = setup.read_text()
+    assert old in text
+    setup.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("command", ["explore", "compile"])
+def test_mistakes_of_a_set_up_are_known_before_anything_is_compiled(
+    program: Path, tmp_path: Path, command: str, mistake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, message = MISTAKES[mistake]
+    change(program)
+    out = tmp_path / "out.db"
+    words = [command, str(program), "--target", "host", "-n", "2", "-o", str(out)]
+    assert main([*words, "--run"] if command == "compile" else words) == 2
+    assert message in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.name in ("bench", "librunner.so")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda part: (part / "x.npy").unlink(), "x.npy: no such file, but the program has `x`"),
+        (lambda part: (part / "x.npy").write_bytes(b"no array"), "x.npy: is no array of NumPy"),
+        (lambda part: np.save(part / "x.npy", np.ones(100, "f4")), "x.npy: holds float32, but `x` is float64"),
+        (lambda part: np.save(part / "x.npy", np.ones(7)), "x.npy: has shape (7), but `x` has (100)"),
+        (lambda part: (part / "expected" / "y.npy").unlink(), "y.npy: no such file, but the program has `y`"),
+    ],
+)
+def test_arrays_that_were_given_are_looked_at_before_anything_is_compiled(
+    program: Path, tmp_path: Path, damage: Callable[[Path], None], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = tmp_path / "data", tmp_path / "r.db"
+    assert main(["setup", str(program), "-n", "2", "-o", str(data)]) == 0
+    damage(data / "rank-0001")
+    assert main(["explore", str(program), "--target", "host", "-n", "2", "--data", str(data), "-o", str(out)]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "r-build").exists()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from time import monotonic
 
 from dagc.errors import ProgramError, Severity
 from dagc.graph import Graph
 from dagc.ir import Decision, Kernel, KernelOp, Program, Value
 from dagc.report import si
+from dagc.report.live import SILENT, Display, Phase
 from dagc.space.count import Counter, TooManyStates
 from dagc.space.moves import Moves
 from dagc.sym import Sym, UnboundName, evaluate
@@ -41,31 +44,57 @@ class CountReport:
     """`count`: orders and stream bindings of the graph as asked for. `states` that the exact count needed.
 
     `per_op`: open variants and tunables: (op name, legal combinations). `whole` is None where it was not counted.
+    `count` is None where the time ended before it; `more_than` is a lower bound then.
     """
 
     name: str
-    count: int
+    count: int | None
     states: int
     choices: tuple[tuple[str, Value], ...]
     lines: tuple[Line, ...]
     per_op: tuple[tuple[str, int], ...]
     whole: int | None
     whole_note: str
+    more_than: int = 0
 
 
-def count_report(program: Program, build: Build) -> CountReport:
-    """Count `program`'s graph and its variations. `build` lowers the same text under other choices."""
+def count_report(
+    program: Program, build: Build, display: Display = SILENT, seconds: float | None = None
+) -> CountReport:
+    """Count `program`'s graph and its variations. `build` lowers the same text under other choices.
+
+    After `seconds` the count of the graph itself is cut, and a lower bound given.
+    """
     graph = build({})
-    counter = Counter(Moves.of(graph))
-    count = counter.total()
+    moves, more = Moves.of(graph), 0
+    with display.phase(f"counting {program.name}", unit="state") as phase:
+        counter = Counter(moves, watch=_watch(phase, seconds))
+        count: int | None = None
+        try:
+            count = counter.total()
+        except TooManyStates as stopped:
+            more = stopped.at_least
     structural = [d for d in program.decisions if d.structural and _matters(d, graph)]
     current = {d.name: d.chosen for d in structural}
-    tally = _Tally(build, current, count)
     per_op = (*_per_op(program), *_global(program))
-    lines = tuple(_variations(structural, current, tally))
-    whole, note = _whole(structural, tally, per_op)
+    with display.phase("counting its variations", unit="variation") as phase:
+        tally = _Tally(build, current, moves, count, phase)
+        lines = tuple(_variations(structural, current, tally))
+        whole, note = _whole(structural, tally, per_op)
     chosen = tuple(_sensible(current).items())
-    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note)
+    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more)
+
+
+def _watch(phase: Phase, seconds: float | None) -> Callable[[int], None]:
+    """Shows how many states were counted, and ends the count after so many seconds."""
+    end = math.inf if seconds is None else monotonic() + seconds
+
+    def watch(states: int) -> None:
+        phase.at(states)
+        if monotonic() > end:
+            raise TooManyStates
+
+    return watch
 
 
 def _matters(decision: Decision, graph: Graph) -> bool:
@@ -85,28 +114,35 @@ def _sensible(choices: dict[str, Value]) -> dict[str, Value]:
 
 
 class _Tally:
-    """Counts by structural choices, each counted once."""
+    """Counts by structural choices. Each is counted once, and so are those that have equal moves."""
 
-    def __init__(self, build: Build, current: dict[str, Value], count: int) -> None:
+    def __init__(self, build: Build, current: dict[str, Value], moves: Moves, count: int | None, phase: Phase) -> None:
         self._build = build
-        self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): count}
+        self._phase = phase
+        found: int | str = _TOO_MANY if count is None else count
+        self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): found}
+        self._counted: dict[Moves, int | str] = {moves: found}
 
     def count(self, choices: dict[str, Value]) -> int | str:
         """The count, or why there is none."""
         key = _key(choices)
         if key not in self._known:
             self._known[key] = self._count(_sensible(choices))
+            self._phase.advance()
         return self._known[key]
 
     def _count(self, choices: dict[str, Value]) -> int | str:
         try:
             moves = Moves.of(self._build(choices))
-            return Counter(moves, VARIATION_WORK // moves.size).total()
-        except TooManyStates:
-            return _TOO_MANY
         except ProgramError as error:
             first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
             return first.message
+        if moves not in self._counted:
+            try:
+                self._counted[moves] = Counter(moves, VARIATION_WORK // moves.size).total()
+            except TooManyStates:
+                self._counted[moves] = _TOO_MANY
+        return self._counted[moves]
 
 
 _TOO_MANY = "not counted: too many states; ask for it alone"
@@ -213,10 +249,7 @@ def _shown(value: Value) -> str:
 def as_text(report: CountReport) -> str:
     """The count first, then a line per lowering and choice, then the whole."""
     asked = " ".join(f"{name}={_shown(value)}" for name, value in report.choices)
-    out = [
-        f"{si.exact(report.count)} {'implementation' if report.count == 1 else 'implementations'} of {report.name}"
-        + (f": {asked}" if asked else "")
-    ]
+    out = [f"{_how_many(report)} of {report.name}" + (f": {asked}" if asked else "")]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
         out += [
@@ -232,6 +265,12 @@ def as_text(report: CountReport) -> str:
     return "\n".join(out) + "\n"
 
 
+def _how_many(report: CountReport) -> str:
+    if report.count is None:
+        return f"more than {si.about(report.more_than)} implementations (cut after {report.states} states)"
+    return f"{si.exact(report.count)} implementation{'' if report.count == 1 else 's'}"
+
+
 def as_json(report: CountReport) -> str:
     """Counts as JSON numbers; they may exceed 64 bits."""
     import json
@@ -240,6 +279,7 @@ def as_json(report: CountReport) -> str:
         {
             "program": report.name,
             "count": report.count,
+            "more_than": report.more_than,
             "states": report.states,
             "choices": dict(report.choices),
             "lines": [{"choices": dict(x.choices), "count": x.count, "note": x.note} for x in report.lines],

@@ -1,11 +1,16 @@
-"""The display of a search that is under way: rich on a terminal, else a line now and then."""
+"""What a command that takes long says of itself, on standard error: rich on a terminal, else a line now and then.
+
+A command makes one `Display` and hands it down. Each part of the work is a phase, which says what is done, how far it
+is and, where that can be known, how long it will take. A phase that ends within a second says nothing.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,6 +19,7 @@ from dagc.report import si
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
     from rich.measure import Measurement
     from rich.table import Table
 
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY = 0.25  # seconds between two drawings
+_LOG_FIRST = 1.0  # seconds after which a phase says its first line where there is no terminal
 _LOG_EVERY = 10.0  # seconds between two lines where there is no terminal
 BINS = 40
 FEWEST_BINS = 8  # fewer say nothing
@@ -31,27 +38,162 @@ MOST_DRAWN = 2000  # times that a histogram looks at
 Describe = Callable[["Candidate"], str]
 
 
-def announce(what: str, *, quiet: bool = False) -> None:
-    """Say on standard error what takes its time now, before there are measurements to show."""
-    if not quiet:
-        print(f"{what} ...", file=sys.stderr, flush=True)
+# ---- phases ---------------------------------------------------------------------------------
 
 
-@contextmanager
-def progress_display(
-    noise: float, *, quiet: bool = False, describe: Describe | None = None
-) -> Iterator[Callable[[Progress], None]]:
-    """What to call after each measurement. Writes to standard error; with `quiet` nothing.
+class Phase:
+    """How far a phase is. Any thread may call it."""
 
-    `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate.
-    """
-    if quiet:
-        yield lambda _: None
-    elif sys.stderr.isatty():
-        with _terminal(noise, describe) as show:
-            yield show
-    else:
-        yield _Log()
+    def __init__(self, what: str, total: int | None = None, unit: str = "") -> None:
+        """`total`: how many steps there are, None where that is not known. `unit` names one of them."""
+        self._what, self._unit, self._detail = what, unit, ""
+        self._done, self._total = 0, total
+        self._began = monotonic()
+        self._lock = threading.Lock()
+
+    def advance(self, detail: str = "") -> None:
+        """One step is done. `detail` is shown until the next one is."""
+        with self._lock:
+            self._done, self._detail = self._done + 1, detail
+
+    def at(self, done: int, total: int | None = None, detail: str = "") -> None:
+        """So many steps are done, of `total` where that is known by now (0 as None: it is not)."""
+        with self._lock:
+            self._done, self._detail = done, detail
+            self._total = total or self._total
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, 0 to 1; None where the end is not known."""
+        return min(1.0, self._done / self._total) if self._total else None
+
+    def where(self) -> str:
+        """`2 of 4, 20 s, about 20 s left`; `120000 states, 20 s` where the end is not known."""
+        with self._lock:
+            done, total, detail = self._done, self._total, self._detail
+        elapsed = monotonic() - self._began
+        out = []
+        if total is not None:
+            out.append(f"{done} of {counted(total, self._unit) if self._unit else total}")
+        elif done:
+            out.append(counted(done, self._unit or "step"))
+        out.append(duration(elapsed))
+        if total and 0 < done < total:
+            out.append(f"about {duration(elapsed * (total - done) / done)} left")
+        return ", ".join(out) + (f" ({detail})" if detail else "")
+
+    def line(self) -> str:
+        """All of it in one line."""
+        return f"{self._what}: {self.where()}"
+
+    def panel(self) -> Table:
+        """What a terminal shows."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1))
+        bar = Text("") if self.share is None else ProgressBar(total=1.0, completed=self.share, width=BINS // 2)
+        where = Text(self.where(), style="dim", overflow="ellipsis", no_wrap=True)
+        table.add_row(Text(self._what), bar, where)
+        return table
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 and whole < 600 else "")
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+class Display:
+    """What a command says while it works. Silent with `quiet`."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._busy = False
+
+    @contextmanager
+    def phase(self, what: str, total: int | None = None, unit: str = "") -> Iterator[Phase]:
+        """A part of the work that may take long. Within a phase, an inner one is not shown."""
+        phase = Phase(what, total, unit)
+        if self._quiet or self._busy:
+            yield phase
+            return
+        self._busy = True
+        stop = threading.Event()
+        draw = self._draw if sys.stderr.isatty() else _print_line
+        thread = threading.Thread(target=_repeat, args=(draw, phase, stop), daemon=True)
+        thread.start()
+        try:
+            yield phase
+        finally:
+            stop.set()
+            thread.join()
+            self._busy = False
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+
+    def say(self, text: str) -> None:
+        """A line at once, of what cannot wait until the end."""
+        if self._quiet:
+            return
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _draw(self, phase: Phase) -> None:
+        if self._live is None:
+            self._live = _live()
+            self._live.start()
+        self._live.update(phase.panel(), refresh=True)
+
+    @contextmanager
+    def search(self, noise: float, describe: Describe | None = None) -> Iterator[Callable[[Progress], None]]:
+        """What to call after each measurement of a search. No thread is at work meanwhile: it would disturb.
+
+        `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate.
+        """
+        if self._quiet:
+            yield lambda _: None
+        elif sys.stderr.isatty():
+            with _terminal(noise, describe) as show:
+                yield show
+        else:
+            yield _Log()
+
+
+SILENT = Display(quiet=True)
+
+
+def _repeat(draw: Callable[[Phase], None], phase: Phase, stop: threading.Event) -> None:
+    """Draw a phase until it ends. Standard error that is closed, or gone, ends no command."""
+    terminal = draw is not _print_line
+    wait = _EVERY if terminal else _LOG_FIRST
+    with suppress(OSError, ValueError):
+        while not stop.wait(wait):
+            draw(phase)
+            wait = _EVERY if terminal else _LOG_EVERY
+
+
+def _print_line(phase: Phase) -> None:
+    print(phase.line(), file=sys.stderr, flush=True)
+
+
+def _live() -> Live:
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+
+
+# ---- a search -------------------------------------------------------------------------------
 
 
 class _Log:
@@ -67,11 +209,8 @@ class _Log:
 @contextmanager
 def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Progress], None]]:
     """Redraws a few times a second, in the searching thread; leaves nothing behind, nor a hidden cursor."""
-    from rich.console import Console
-    from rich.live import Live
-
     last = -math.inf
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+    with _live() as live:
 
         def show(progress: Progress) -> None:
             nonlocal last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dagc.setup.read import check_arrays
 from dagc.setup.write import file_name, run_setup
 
-__all__ = ["file_name", "run_setup"]
+__all__ = ["check_arrays", "file_name", "run_setup"]

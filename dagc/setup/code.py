@@ -6,6 +6,7 @@ This is the one place where dagc runs code that came with a `.dag`; only command
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 import types
@@ -21,6 +22,28 @@ from dagc.source import Span, find_file, read_file
 
 _NUMBERS = count()  # of the modules: several run side by side, one for each size
 _PATH = threading.Lock()
+_RUNNING = threading.local()  # `process`: the one in which this thread runs code of a set-up
+_exit_now = os._exit
+
+
+def _exit(status: int) -> None:
+    """`os._exit`, but an exception where a set-up calls it: the command would end at once and say nothing.
+
+    Processes that a set-up has forked end by it, as they should.
+    """
+    if getattr(_RUNNING, "process", None) == os.getpid():
+        raise SystemExit(f"it calls os._exit({status})")
+    _exit_now(status)
+
+
+@contextmanager
+def _exits_raise() -> Iterator[None]:
+    os._exit = _exit  # type: ignore[assignment]
+    before, _RUNNING.process = getattr(_RUNNING, "process", None), os.getpid()
+    try:
+        yield
+    finally:
+        _RUNNING.process = before
 
 
 def refuse(program: Program, code: str, message: str, span: Span, mend: str) -> ProgramError:
@@ -112,7 +135,8 @@ class SetupCode:
             sys.path = [folder, *sys.path]
         sys.modules[self._module.__name__] = self._module  # dataclasses and pickling look there
         try:
-            yield
+            with _exits_raise():
+                yield
         except (Exception, SystemExit) as error:
             raise UsageError(
                 f"{self._place(error)}: {_reason(error)}", f"this is in {self._path.name}, {what}"

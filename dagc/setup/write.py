@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,19 @@ from dagc.setup.messages import Matching
 SCHEMA_VERSION = 1
 
 
-def run_setup(program: Program, base_dir: Path, ranks: int, seed: int, out: Path, *, references: bool = True) -> None:
+def run_setup(
+    program: Program,
+    base_dir: Path,
+    ranks: int,
+    seed: int,
+    out: Path,
+    *,
+    references: bool = True,
+    done: Callable[[], None] | None = None,
+) -> None:
     """Write the arrays of `ranks` ranks into `out`, all or nothing; without `references` none to compare with.
+
+    `done` is called after each rank.
 
     `base_dir` is the folder that the set-up's file name is relative to: that of the `.dag`. An earlier output of this
     function at `out` is replaced. Raises ProgramError where what the functions return does not fit the declarations,
@@ -47,6 +58,8 @@ def run_setup(program: Program, base_dir: Path, ranks: int, seed: int, out: Path
         for rank in range(ranks):
             part = folder / f"rank-{rank:04d}"
             _write_rank(program, program.setup, code, rank, ranks, seed, part, matching, references)
+            if done is not None:
+                done()
         _raise(program, matching.finish())
         (folder / "setup.json").write_text(json.dumps(_description(program, ranks, seed), indent=2) + "\n")
 

@@ -10,7 +10,9 @@ import pytest
 
 from dagc import api
 from dagc.errors import counted
+from dagc.report import si
 from dagc.report.counting import as_json, as_text
+from dagc.space import Counter
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV = SAMPLES / "spmv/spmv.dag"
@@ -62,3 +64,21 @@ def test_large_numbers_are_exact() -> None:
     count = 5367658504764649454197598361600000
     report = api.count(SPMV)
     assert json.loads(as_json(replace(report, count=count)))["count"] == count
+
+
+def test_a_count_that_is_cut_prints_a_lower_bound(tmp_path: Path) -> None:
+    halo = SAMPLES / "halo3d/halo3d.dag"
+    report = api.count(halo, {"transport": "mpi_cuda"}, seconds=1e-6)
+    assert report.count is None
+    assert report.states >= 1000
+    assert 0 < report.more_than < 5367658504764649454197598361600000
+    assert as_text(report).startswith(f"more than {si.about(report.more_than)} implementations (cut after ")
+    assert json.loads(as_json(report))["count"] is None
+
+
+def test_lowerings_with_equal_edges_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted_ = []
+    total = Counter.total
+    monkeypatch.setattr(Counter, "total", lambda self: counted_.append(self.moves) or total(self))
+    api.count(SPMV)
+    assert len(counted_) == len(set(counted_)) == 3  # mpi_host fused and mpi_cuda, staging=ops, nccl and peer

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dagc.report import live
-from dagc.report.live import BINS, histogram, one_line, panel, progress_display
+from dagc.report.live import BINS, Display, Phase, duration, histogram, one_line, panel
 from dagc.search.domain import Candidate
 from dagc.search.engine import Progress
 from dagc.traversal import Traversal
@@ -97,16 +97,16 @@ def test_a_histogram_of_very_many_times_still_has_its_shape() -> None:
 
 def test_a_log_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(live, "_LOG_EVERY", 0.0)
-    with progress_display(0.02) as show:
+    with Display().search(0.02) as show:
         show(PROGRESS)
     monkeypatch.setattr(live, "_LOG_EVERY", 1e9)
-    with progress_display(0.02) as show:
+    with Display().search(0.02) as show:
         show(PROGRESS)
     assert capsys.readouterr().err == one_line(PROGRESS) + "\n"
 
 
 def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_display(0.02, quiet=True) as show:
+    with Display(quiet=True).search(0.02) as show:
         show(PROGRESS)
     assert capsys.readouterr() == ("", "")
 
@@ -114,10 +114,10 @@ def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
 _SEARCH = """
 import sys, time
 from dataclasses import replace
-from dagc.report.live import progress_display
+from dagc.report.live import Display
 from tests.report.test_live import PROGRESS
 try:
-    with progress_display(0.02) as show:
+    with Display().search(0.02) as show:
         for i in range(100_000):
             show(replace(PROGRESS, measured=i))
             time.sleep(0.001)
@@ -157,3 +157,49 @@ def test_ctrl_c_leaves_a_clean_terminal() -> None:
     assert said.rindex(show) > said.rindex(hide)
     assert said.rstrip().endswith(b"interrupted")
     assert b"\x1b[2K" in said[said.rindex(b"a second") :]  # lines are erased
+
+
+# ---- phases ---------------------------------------------------------------------------------
+
+
+def test_a_phase_says_how_far_it_is_and_how_long_it_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(live, "monotonic", lambda: now)
+    phase = Phase("compiling", 4, "program")
+    assert phase.line() == "compiling: 0 of 4 programs, 0 s"
+    now = 120.0
+    phase.advance("transport=nccl")
+    assert phase.line() == "compiling: 1 of 4 programs, 20 s, about 60 s left (transport=nccl)"
+    phase.at(4)
+    assert phase.line() == "compiling: 4 of 4 programs, 20 s"
+    unknown = Phase("counting", unit="state")
+    unknown.at(12000)
+    assert unknown.line() == "counting: 12000 states, 0 s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (200, "3 min 20 s"), (660, "11 min"), (7500, "2 h 5 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_phase_speaks_only_where_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = Display()
+    with display.phase("reading"):
+        pass
+    monkeypatch.setattr(live, "_LOG_FIRST", 0.0)
+    monkeypatch.setattr(live, "_LOG_EVERY", 1e9)
+    said = ""
+    with display.phase("compiling", 2) as phase, display.phase("within it"):
+        phase.advance()
+        until = time.monotonic() + 60
+        while not said and time.monotonic() < until:
+            said += capsys.readouterr().err
+    with Display(quiet=True).phase("silent"):
+        time.sleep(0.05)
+    assert said.startswith("compiling: ")
+    assert said.count("\n") == 1
+    assert capsys.readouterr() == ("", "")
