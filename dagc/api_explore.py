@@ -139,12 +139,12 @@ def _explore_here(
         notes.append(f"{output} did not exist; it was begun anew")
     require_machine(chosen)
     folder = output.parent / f"{output.stem}-build"
-    data = arrays_of(program, folder, options, display)
     found = that_can_run(found, chosen, options, notes)
-    with display.phase("counting the implementations"):
-        options = _with_strategy(options, domain_of(found, options))
     source = LaunchSource(options.launch, chosen, earlier)
     choosers = choosers_for(source, found, builder(path, without_settings(program, defines)))
+    data = arrays_of(program, folder, options, display)
+    with display.phase("counting the implementations"):
+        options = _with_strategy(options, domain_of(found, options))
     made = launched(path, source, found, choosers, data, options, builder(path, defines), display)
     fixed = _fixed(program, found, made.settings, defines)
     found, domain = list(made.found), domain_of(made.found, options)
