@@ -15,11 +15,14 @@ from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
 from dagc.lang.printer import print_module
 from dagc.source import Source
+from tests.examples import examples
 from tests.strategies.dag_text import MODULES, loosened, mutants, soups
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
 TEXTS = [path.read_text(encoding="utf-8") for path in SAMPLES]
-many = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+many = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 # Lark's own names of terminals, which are not words of the language.
