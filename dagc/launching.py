@@ -6,7 +6,6 @@ values. Any other is a compile-time constant of the kernel, which is then compil
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -82,12 +81,12 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
     for op in program.ops:
         if not isinstance(op, KernelOp) or op.base not in wanted:
             continue
-        _, impl = kernel_of(program, op)
+        kernel, impl = kernel_of(program, op)
         for name, value in op.tunables:
             decision = declared.get(f"{op.base}.{name}")
             if decision is None or not _opens(impl, name, decision):
                 continue
-            tunable = OpenTunable(op.base, name, value, decision.values, _axis(impl, name))
+            tunable = OpenTunable(op.base, name, value, decision.values, _axis(kernel, impl, name))
             out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
@@ -135,17 +134,15 @@ def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = 
     return all(not isinstance(condition, Const) or bool(condition.value) for condition in found)
 
 
-# Where C++ demands a constant: sizes of arrays in shared memory, template arguments, pragmas.
-_CONSTANT = re.compile(r"__shared__[^;]*;|constexpr[^;]*;|#pragma[^\n]*|\w+<[^<>;()]*>|_Pragma\([^)]*\)")
+def _axis(kernel: Kernel, impl: Impl, name: str) -> str:
+    """The dimension of the block that is a tunable, "" where none is, or where C++ demands a constant in its place."""
+    axes = (
+        [axis for axis, size in zip(AXES, impl.launch.block, strict=False) if size == Var(name)] if impl.launch else []
+    )
+    if not axes or impl.code is None or impl.code.text is None:
+        return axes[0] if axes else ""
+    from dagc.cuda.text import constant_names  # heavy: tree-sitter
 
-
-def _axis(impl: Impl, name: str) -> str:
-    if impl.launch is None:
-        return ""
-    text = impl.code.text if impl.code is not None and impl.code.text is not None else ""
-    if any(re.search(rf"\b{name}\b", found) for found in _CONSTANT.findall(text)):
-        return ""
-    for axis, size in zip(AXES, impl.launch.block, strict=False):
-        if size == Var(name):
-            return axis
-    return ""
+    values = {f.name for f in kernel.formals} | {name}
+    constant = constant_names(impl.code.text, values)
+    return "" if constant is None or name in constant else axes[0]

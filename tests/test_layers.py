@@ -37,7 +37,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": TYPES,
     "verify": TYPES | {"passes"},
     "space": TYPES | {"verify"},
-    "launching": {"source", "errors", "sym", "lang.ast", "ir", "graph"},
+    "cuda": {"errors"},
+    "launching": {"source", "errors", "sym", "lang.ast", "ir", "graph", "cuda"},
     "plan": TYPES | {"launching"},
     "emit": TYPES | {"plan", "launching"},
     "toolchain": {"errors"},
@@ -53,9 +54,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explain": TYPES | {"results", "statistics", "space", "verify", "search", "rules"},
     "doctor": {"errors", "build", "toolchain", "devices", "run"},
     "report": TYPES | {"results", "statistics", "space", "plan", "search", "rules"},
-    "rational": {"source", "errors", "sym", "lang.ast", "ir", "graph", "launching", "kernel_resources"},
+    "rational": {"source", "errors", "sym", "lang.ast", "ir", "graph", "launching", "kernel_resources", "cuda"},
     "select": {"errors"},
-    "tune": TYPES | {"launching", "results", "statistics", "records", "rational", "kernel_resources"},
+    "tune": TYPES | {"launching", "results", "statistics", "records", "rational", "kernel_resources", "cuda"},
     "compiled": TYPES | {"plan", "run"},
 }
 # The top: api wires everything, cli calls api.
@@ -68,8 +69,8 @@ ONLY_IMPORTERS = {
     "pycuda": {"run"},
     "sklearn": {"rules", "search", "select"},
     "rich": {"report"},
-    "sympy": {"rational"},
-    "tree_sitter": {"rational"},
+    "sympy": {"rational", "cuda"},
+    "tree_sitter": {"cuda"},
 }
 # Importing these takes longer than a small command may: never at the top of a module that a command always needs.
 HEAVY = ("lark", "jinja2", "numpy", "mpi4py", "pycuda", "scipy", "sklearn", "sympy", "tree_sitter", "rich", "sqlite3")

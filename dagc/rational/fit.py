@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from dagc.cuda.accesses import symbol
 from dagc.errors import UsageError, counted
-from dagc.rational.access import symbol
 from dagc.rational.evaluate import Evaluator
 from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import sympy as sp
 
+from dagc.cuda.accesses import symbol
 from dagc.ir import KernelOp, Program, Region
 from dagc.launching import kernel_of
-from dagc.rational.access import symbol
 from dagc.rational.model_input import conditions_of, to_sympy
 from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram, Statement, assignments, expressions
 from dagc.sym import Const, Sym, Var, substitute

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sympy as sp
 
-from dagc.ir import KernelOp, Program
+from dagc.cuda.accesses import Accesses, accesses_of, symbol
+from dagc.cuda.text import NotUnderstood
+from dagc.ir import ElementType, KernelOp, Program
+from dagc.lang.ast import Mode
 from dagc.launching import AXES, kernel_of
-from dagc.rational.access import Accesses, NotUnderstood, accesses_of, symbol
 from dagc.sym import Apply, Const, Fn, Sym, Var
 
 
@@ -25,11 +27,20 @@ def read_accesses(program: Program, op: KernelOp) -> Accesses:
     for param in program.params:
         if isinstance(param.value, (int, float)) and param.name not in values:
             values[param.name] = sp.Integer(param.value) if isinstance(param.value, int) else sp.Float(param.value)
-    for name, expr in (*kernel.lets, *impl.lets):
+    for decision in program.decisions:
+        if isinstance(decision.chosen, int) and decision.name not in values:
+            values[decision.name] = sp.Integer(int(decision.chosen))
+    for name, expr in (*program.lets, *kernel.lets, *impl.lets):
         found = to_sympy(expr)
         if found is not None:
             values[name] = found.subs({symbol(n): v for n, v in values.items()})
-    return accesses_of(impl.code.text, arrays, values)
+    constant = {f.name for f in kernel.formals if f.mode is Mode.IN}
+    types = {p.name: _C_TYPES[p.value] for p in program.params if isinstance(p.value, ElementType)}
+    return accesses_of(impl.code.text, arrays, values, constant, types)
+
+
+_C_TYPES = {t: f"{'u' * t.value.startswith('u')}int{t.size * 8}_t" for t in ElementType}
+_C_TYPES |= {ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool"}
 
 
 _BINARY = {Fn.ADD: sp.Add, Fn.MUL: sp.Mul, Fn.MIN: sp.Min, Fn.MAX: sp.Max}

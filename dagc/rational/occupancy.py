@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sympy as sp
 
-from dagc.rational.access import symbol
+from dagc.cuda.accesses import symbol
 from dagc.rational.program import Assign, Branch, Kind, Number, Parameter, RationalProgram
 
 PLAIN = "KLARAPTOR, figure of the occupancy's rational program"

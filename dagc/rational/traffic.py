@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from dagc.cuda.accesses import Access, Accesses, Loop, Work, symbol
 from dagc.kernel_resources import Instructions
-from dagc.rational.access import Access, Accesses, Loop, Work, symbol
 from dagc.rational.geometry import WARP, Geometry, ceil_div, int_div
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
@@ -52,7 +52,8 @@ class Traffic:
         self.geometry, self.accesses = geometry, accesses
         self.b, self.sizes, self.extent = geometry.b, geometry.sizes, geometry.extent
         self.lx, self.ly = geometry.lx, geometry.ly
-        self.placed = [self._placed(a) for a in accesses.accesses if not a.shared]
+        # What is rare (weight 0) moves nothing worth counting.
+        self.placed = [self._placed(a) for a in accesses.accesses if not a.shared and a.weight > 0]
 
     def _placed(self, access: Access) -> Placed:
         t = {a: symbol(f"threadIdx_{a}") for a in "xyz"}

@@ -27,9 +27,9 @@ from collections.abc import Mapping
 
 import sympy as sp
 
+from dagc.cuda.accesses import Accesses, symbol
 from dagc.ir import KernelOp, Program
 from dagc.kernel_resources import ASSUMED, Resources
-from dagc.rational.access import Accesses, symbol
 from dagc.rational.geometry import Geometry
 from dagc.rational.hardware import Hardware, load_hardware
 from dagc.rational.model_input import read_accesses

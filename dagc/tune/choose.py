@@ -207,7 +207,7 @@ def unit_chooser(
     """
     import math
 
-    from dagc.rational.access import NotUnderstood
+    from dagc.cuda.text import NotUnderstood
 
     op, program = op_of(graph, unit), graph.program
     blocks = [block_of(program, op, s) for s in settings]

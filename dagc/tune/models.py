@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dagc.cuda.text import NotUnderstood
 from dagc.graph import Graph
 from dagc.kernel_resources import ASSUMED, Resources
-from dagc.rational.access import NotUnderstood
 from dagc.rational.fit import Fitted
 from dagc.rational.hardware import Hardware
 from dagc.rational.model_input import read_accesses

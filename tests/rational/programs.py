@@ -13,7 +13,7 @@ import sympy as sp
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from dagc.rational.access import symbol
+from dagc.cuda.accesses import symbol
 from dagc.rational.cprint import HELPERS, to_c
 from dagc.rational.lower import instructions
 from dagc.rational.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from dagc.cuda.accesses import symbol
 from dagc.errors import UsageError
-from dagc.rational.access import symbol
 from dagc.rational.cprint import HELPERS, to_c
 from dagc.rational.evaluate import Evaluator, evaluate, evaluate_all
 from dagc.rational.flow import to_flow, to_flow_svg

@@ -13,8 +13,8 @@ from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.instructions import of_warps
 from dagc import api, api_tune_cells
 from dagc.api_tune_build import resources_of
+from dagc.cuda.accesses import accesses_of, symbol
 from dagc.kernel_resources import Instructions, Resources
-from dagc.rational.access import accesses_of, symbol
 from dagc.rational.evaluate import evaluate_all
 from dagc.rational.hardware import load_hardware
 from dagc.rational.model_input import read_accesses

@@ -1,0 +1,391 @@
+"""The reader of loads and stores is sound: whatever a kernel touches is in what was read from its text."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.cuda.accesses import Access, accesses_of, symbol
+from dagc.cuda.text import NotUnderstood
+
+N, M = 5, 3  # what the by-value formals are where kernels are run
+
+
+def read(body: str, **options) -> list[Access]:
+    names = {name: symbol(name) for name in "nm"}
+    return list(accesses_of(body, {"a": 4, "b": 4}, names, **options).accesses)
+
+
+def shown(body: str) -> list[tuple[str, str, bool]]:
+    """Array, address ("?": not known) and whether it is a store."""
+    return [(a.array, str(a.address) if a.known else "?", a.store) for a in read(body)]
+
+
+# ---- where paths meet -----------------------------------------------------------------------
+
+T = "threadIdx_x"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("int i = threadIdx.x, k = 0; if (i < n) k = i; a[k] = 1;", [("a", "?", True)]),
+        ("int i = threadIdx.x, k = 0; if (i < n) k = i; else k = i; a[k] = 1;", [("a", T, True)]),
+        ("int i = threadIdx.x, k; if (i == 0) k = 1; else k = 2; a[k] = 1;", [("a", "?", True)]),
+        ("int k = 1; if (n < m) { int k = 2; a[k] = 1; } a[k] = 1;", [("a", "2", True), ("a", "1", True)]),
+        ("int i = threadIdx.x; if (!(i == 3)) a[i] = 1;", [("a", T, True)]),
+        ("int i = threadIdx.x; if (i == 3) a[i] = 1;", [("a", T, True)]),
+        ("int i = threadIdx.x; if (i >= n) { a[i] = 0; return; } b[i] = 1;", [("a", T, True), ("b", T, True)]),
+        ("int k = 0; if (n < m) return; else k = 1; a[k] = 1;", [("a", "1", True)]),
+        ("if (n < m) return; else return; a[0] = 1;", []),
+        ("float *p = a; if (n < m) p = a + 1; p[threadIdx.x] = 1;", [("a", "?", True)]),
+    ],
+)
+def test_a_name_keeps_its_value_only_where_all_paths_agree(body, expected):
+    assert shown(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "weight"),
+    [
+        ("if (!(threadIdx.x == 3)) a[0] = 1;", 1.0),
+        ("if (threadIdx.x != 3) a[0] = 1;", 1.0),
+        ("if (threadIdx.x == 3) a[0] = 1;", 0.0),
+        ("if (n == 3) a[0] = 1;", 0.5),
+        ("if (threadIdx.x < n && n == 3) a[0] = 1;", 0.5),
+        ("if (2 < 1) a[0] = 1;", 0.0),
+        ("if (!(threadIdx.x < n)) a[0] = 1;", 0.0),
+    ],
+)
+def test_how_often_a_branch_is_taken_to_run(body, weight):
+    (access,) = read(body)
+    assert access.weight == weight
+
+
+# ---- loops ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("int k = 0; for (int j = 0; j < n; ++j) { a[k] = 1; k += 1; }", [("a", "?", True)]),
+        ("for (int j = 0; j < n; ++j) { a[j] = 1; j += 1; }", [("a", "?", True)]),
+        ("int e = n; for (int j = 0; j < e; ++j) { a[j] = 1; e -= 1; }", [("a", "?", True)]),
+        ("int j = 0; for (j = threadIdx.x; j < n; j += blockDim.x) a[j] = 1;", [("a", "j_0", True)]),
+        ("int j = 0; for (j = threadIdx.x; j < n; j *= 2) a[j] = 1; a[j] = 1;", [("a", "?", True), ("a", "?", True)]),
+        ("float *p = a; for (int j = 0; j < n; ++j) *p++ = 1;", [("a", "?", True)]),
+        ("float *p = a; for (int j = 0; j < n; ++j) { p[0] = 1; p += n; } p[0] = 1;", [("a", "?", True)] * 2),
+        ("int k = 0; while (k < n) { a[k] = 1; ++k; }", [("a", "?", True)]),
+        ("int k = n; while (b[k] > 0) k -= 1;", [("b", "?", False)]),
+        ("for (int j = 0; n > j; ++j) a[j] = 1;", [("a", "j_0", True)]),
+    ],
+)
+def test_what_an_iteration_changes_is_not_known_in_the_next(body, expected):
+    assert shown(body) == expected
+
+
+def test_the_trips_of_a_stride_loop():
+    (access,) = read("int j; for (j = threadIdx.x; j < n; j += blockDim.x) a[j] = 1;")
+    (loop,) = access.loops
+    start, bound, step = symbol(T), symbol("n"), symbol("blockDim_x")
+    assert (loop.first, loop.step) == (start, step)
+    assert sp.simplify(loop.trips - sp.ceiling((bound - start) / step)) == 0
+
+
+def test_a_barrier_in_a_loop_counts_once():
+    assert accesses_of("for (int j = 0; j < n; ++j) __syncthreads();", {}, {"n": symbol("n")}).barriers == 1
+
+
+# ---- aliases, casts, structures, macros, calls ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("float *p = a + 3; p += 2; p[threadIdx.x] = 1;", [("a", f"{T} + 5", True)]),
+        ("float *p = a; *p++ = 1; *p = 2;", [("a", "0", True), ("a", "1", True)]),
+        ("float *p = a; *++p = 1;", [("a", "1", True)]),
+        ("float &r = a[threadIdx.x]; r = 2;", [("a", T, True)]),
+        ("float &r = a[threadIdx.x]; b[0] = r;", [("a", T, False), ("b", "0", True)]),
+        ("float *p = &a[4]; p[1] = 2;", [("a", "5", True)]),
+        ("(a + 1)[n] = 2;", [("a", "n + 1", True)]),
+        ("a[(int)((float)threadIdx.x / 2)] = 1;", [("a", "?", True)]),
+        ("float f = threadIdx.x; int k = f / 2; a[k] = 1;", [("a", "?", True)]),
+        ("unsigned char c = threadIdx.x; a[c] = 1;", [("a", "?", True)]),
+        ("a[UNKNOWN_MACRO] = 1;", [("a", "?", True)]),
+        ("a[INDEX(threadIdx.x, n)] = 1;", [("a", "?", True)]),
+        ("float2 v; a[v.x] = 1;", [("a", "?", True)]),
+        ("a[threadIdx.x / 32] = 1;", [("a", "?", True)]),
+        ("a[threadIdx.x * threadIdx.x] = 1;", [("a", "?", True)]),
+        ("int k = 1; change(&k); a[k] = 1;", [("a", "?", True)]),
+        ("int k = 1; for (int j = 0; j < n; ++j) change(&k); a[k] = 1;", [("a", "?", True)]),
+        ("__shared__ int k; k = 3; __syncthreads(); a[k] = 1;", [("a", "?", True)]),
+        ("atomicAdd(&a[threadIdx.x], 1);", [("a", T, True)]),
+        ("b[0] = __ldg(a + threadIdx.x);", [("a", T, False), ("b", "0", True)]),
+        ("a[0x1F + 0] = 1;", [("a", "31", True)]),
+        ("int u[4]; u[threadIdx.x] = 1; a[u[0]] = 1;", [("a", "?", True)]),
+        ("a[0] = b[0] = 1;", [("b", "0", True), ("a", "0", True)]),
+    ],
+)  # fmt: skip
+def test_aliases_casts_structures_and_macros(body, expected):
+    assert shown(body) == expected
+
+
+@pytest.mark.parametrize(
+    "cast", ["(float4*)a", "reinterpret_cast<float4*>(a)", "reinterpret_cast<const float4 *>(a + 8)"]
+)
+def test_a_pointer_of_another_size_counts_in_its_own_elements(cast):
+    (access,) = read(f"float4 v = ({cast})[threadIdx.x];")
+    assert (access.size, access.known) == (16, True)
+    assert access.address == symbol(T) + (2 if "8" in cast else 0)
+
+
+def test_members_of_elements_are_loaded_and_stored():
+    found = accesses_of("v[threadIdx.x].x = v[n].y;", {"v": 8}, {"n": symbol("n")}).accesses
+    assert [(a.array, str(a.address), a.store) for a in found] == [("v", "n", False), ("v", T, True)]
+
+
+@pytest.mark.parametrize(("type_", "size"), [("double", 8), ("float", 4), ("real", 8), ("unsigned char", 1)])
+def test_elements_of_shared_arrays_have_the_size_of_their_type(type_, size):
+    found = accesses_of(
+        f"__shared__ {type_} s[16][9]; s[threadIdx.y][threadIdx.x] = 1;", {}, {}, types={"real": "double"}
+    )
+    (access,) = found.accesses
+    assert (access.size, access.shared) == (size, True)
+    assert access.address == 9 * symbol("threadIdx_y") + symbol(T)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float *p = n < m ? a : b; p[0] = 1;",
+        "float *p; if (n < m) p = a; else p = b; p[0] = 1;",
+        "float *p; p[0] = 1;",
+        "float *p = a; for (int j = 0; j < n; ++j) { p[0] = 1; p = b; }",
+        "helper(a, n);",
+        "helper(&a[3]);",
+        "float *p[2]; p[0] = a;",
+        "[&](int i) { a[i] = 1; }(3);",
+        "switch (n) { case 1: a[0] = 1; }",
+        "goto end; end: ;",
+        "struct S { int x; }; a[0] = 1;",
+        "s.pointer[3] = 1; } void other() {",
+        "p->pointer[3] = 1;",
+        "a[0, 1] = 2;",
+    ],
+)
+def test_what_is_not_understood_is_no_answer(body):
+    with pytest.raises(NotUnderstood):
+        read(body)
+
+
+def test_a_value_loaded_from_one_place_is_one_value_only_where_nothing_is_stored():
+    body = "int k = b[0]; a[k] = 1; b[n] = 2; a[k + 1] = 3;"
+    assert [a.known for a in read(body) if a.array == "a"] == [False, False]
+    body = "int k = b[0]; a[k] = 1;"
+    assert [a.known for a in read(body, constant=["b"]) if a.array == "a"] == [True]
+
+
+# ---- beside kernels that run ------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """A kernel as text, and as functions that run it for one thread: what it touches is noted."""
+
+    thread: int
+    env: dict[str, int]
+    touched: list[tuple[str, int, bool]] = field(default_factory=list)
+    steps: int = 0
+
+
+class Stop(Exception):
+    """`return`."""
+
+
+def expression(depth: int):
+    """(text, function of a Run) pairs."""
+    leaves = st.one_of(
+        st.integers(0, 4).map(lambda v: (str(v), lambda run: v)),
+        st.sampled_from("ijknm").map(lambda name: (name, lambda run: run.env[name])),
+        st.just(("(int)threadIdx.x", lambda run: run.thread)),
+    )
+    if depth == 0:
+        return leaves
+    inner = expression(depth - 1)
+
+    def both(parts):
+        (left, one), operator, (right, other) = parts
+        apply = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[operator]
+        return f"({left} {operator} {right})", lambda run: apply(one(run), other(run))
+
+    return st.one_of(leaves, st.tuples(inner, st.sampled_from("+-*"), inner).map(both))
+
+
+def condition():
+    def compare(parts):
+        (left, one), operator, (right, other), turned = parts
+        apply = {"<": int.__lt__, ">=": int.__ge__, "==": int.__eq__, "!=": int.__ne__}[operator]
+        text = f"{left} {operator} {right}"
+        if turned:
+            return f"!({text})", lambda run: not apply(one(run), other(run))
+        return text, lambda run: apply(one(run), other(run))
+
+    parts = st.tuples(expression(1), st.sampled_from(["<", ">=", "==", "!="]), expression(1), st.booleans())
+    return parts.map(compare)
+
+
+def statements(depth: int):
+    inner = statements(depth - 1) if depth else None
+    kinds = [assignments(), stores(), pointers()]
+    if inner is not None:
+        kinds += [branches(inner).map(looked_at), loops(inner).map(looked_at)]
+    body = st.lists(st.one_of(*kinds), min_size=1, max_size=4).map(sequence)
+    return body if depth == 3 else st.one_of(body, body, body, st.just(("return;", stop)))
+
+
+def sequence(parts):
+    return " ".join(text for text, _ in parts), lambda run: [do(run) for _, do in parts]
+
+
+def looked_at(part):
+    """Behind a branch or a loop, every variable is an index."""
+    return sequence([part, *all_variables()])
+
+
+def stop(run):
+    raise Stop
+
+
+def assignments():
+    def make(parts):
+        name, operator, (text, value) = parts
+
+        def do(run):
+            run.env[name] = value(run) if operator == "=" else run.env[name] + value(run)
+
+        return f"{name} {operator} {text};", do
+
+    return st.tuples(st.sampled_from("ijk"), st.sampled_from(["=", "+="]), expression(1)).map(make)
+
+
+SITES = count()  # each store has an array of its own, so that each is looked at alone
+
+
+def store_at(index):
+    text, value = index
+    name = f"s{next(SITES)}"
+    return f"{name}[{text}] = 1;", lambda run: run.touched.append((name, value(run), True))
+
+
+def stores():
+    return expression(2).map(store_at)
+
+
+def all_variables():
+    """Every variable is an index."""
+    return [store_at((name, lambda run, name=name: run.env[name])) for name in "ijk"]
+
+
+def pointers():
+    def store(run):
+        run.touched.append(("q", run.env["p"], True))
+
+    def bump(run):
+        run.env["p"] += 2
+
+    def both(run):
+        store(run)
+        run.env["p"] += 1
+
+    return st.sampled_from([("p[0] = 1;", store), ("p += 2;", bump), ("*p++ = 1;", both)])
+
+
+def branches(inner):
+    def make(parts):
+        (test, holds), (then, one), other = parts
+        text = f"if ({test}) {{ {then} }}" + (f" else {{ {other[0]} }}" if other else "")
+
+        def do(run):
+            if holds(run):
+                one(run)
+            elif other:
+                other[1](run)
+
+        return text, do
+
+    return st.tuples(condition(), inner, st.none() | inner).map(make)
+
+
+BOUNDS = st.sampled_from(
+    [("n", lambda run: N), ("m + 1", lambda run: M + 1), ("4", lambda run: 4), ("k", lambda run: run.env["k"])]
+)
+
+
+def loops(inner):
+    def make(parts):
+        name, own, (first, start), (last, bound), step, inside = parts
+        text, body = sequence([*all_variables(), inside])
+
+        def do(run):
+            hidden = run.env[name]
+            run.env[name] = start(run)
+            while run.env[name] < bound(run):
+                run.steps += 1
+                if run.steps > 300:
+                    raise Stop
+                body(run)
+                run.env[name] += step
+            if own:
+                run.env[name] = hidden
+
+        increment = f"++{name}" if step == 1 else f"{name} += {step}"
+        return f"for ({'int ' * own}{name} = {first}; {name} < {last}; {increment}) {{ {text} }}", do
+
+    return st.tuples(st.sampled_from("ijk"), st.booleans(), expression(0), BOUNDS, st.sampled_from([1, 2]), inner).map(
+        make
+    )
+
+
+def addresses(access: Access, thread: int) -> set[int] | None:
+    """All that an access may touch in a thread; None: that is not known."""
+    if not access.known:
+        return None
+    known = {symbol(T): thread, symbol("n"): N, symbol("m"): M}
+    places = [known]
+    for loop in access.loops:
+        more = []
+        for place in places:
+            trips, first, step = (sp.sympify(e).subs(place) for e in (loop.trips, loop.first, loop.step))
+            if not (trips.is_Integer and first.is_Integer):
+                return None
+            more += [{**place, loop.counter: first + number * step} for number in range(int(trips))]
+        places = more
+    found = {access.address.subs(place) for place in places}
+    return {int(f) for f in found} if all(f.is_Integer for f in found) else None
+
+
+@settings(max_examples=150)
+@given(statements(3))
+def test_all_that_a_kernel_touches_was_read_from_its_text(kernel):
+    text, run_it = kernel
+    body = "int i = 0, j = 1, k = 2; float *p = q; " + text
+    arrays = dict.fromkeys(["q", *re.findall(r"\bs\d+", text)], 4)
+    read_from_it = accesses_of(body, arrays, {"n": symbol("n"), "m": symbol("m")}).accesses
+    for thread in range(3):
+        run = Run(thread, {"i": 0, "j": 1, "k": 2, "n": N, "m": M, "p": 0})
+        with suppress(Stop):
+            run_it(run)
+        may = {
+            array: [addresses(a, thread) for a in read_from_it if a.array == array and a.store]
+            for array in {array for array, _, _ in run.touched}
+        }
+        for array, index, _ in run.touched:
+            assert any(found is None or index in found for found in may[array]), (body, array, index, thread)

@@ -1,0 +1,41 @@
+"""Names that C++ demands to be constant expressions in a kernel's text."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagc.cuda.text import constant_names
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("if (i<bx && j>by) a[i] = 1;", set()),
+        ("int i = 0; if (i<bx && j>(by)) a[i] = 1;", set()),
+        ("a[i<bx ? 1 : j>by] = 1;", set()),
+        ("__shared__ float s[bx][by + 1];", {"bx", "by"}),
+        ("float own[bx]; own[by] = 1;", {"bx"}),
+        ("const int w = bx * 2; __shared__ float s[w];", {"w", "bx"}),
+        ("const int w = bx * 2, v = w + by; __shared__ float s[v];", {"v", "w", "bx", "by"}),
+        ("int w = bx * 2; a[w] = 1;", set()),
+        ("constexpr int w = bx;", {"w", "bx"}),
+        ("#pragma unroll bx\nfor (int k = 0; k < by; ++k) a[k] = 1;", {"unroll", "bx"}),
+        ('_Pragma("unroll bx") for (int k = 0; k < by; ++k) a[k] = 1;', {"unroll", "bx"}),
+        ("sum<bx>(a);", {"bx"}),
+        ("sum<float, bx + 1>(a, by);", {"float", "bx"} - {"float"}),
+        ("switch (n) { case bx: a[by] = 1; }", {"bx"}),
+        ("if constexpr (bx > 3) a[by] = 1;", {"bx"}),
+        ('static_assert(bx > 3, "too small"); a[by] = 1;', {"bx", "too", "small"}),
+        ("// bx\na[0] = 1; /* s[by] */", set()),
+    ],
+)
+def test_where_a_constant_is_demanded(text, expected):
+    assert constant_names(text) == expected
+
+
+def test_formals_are_no_templates():
+    assert constant_names("if (n<bx && m>(by)) a[0] = 1;", {"n"}) == set()
+
+
+def test_what_does_not_parse_may_need_any():
+    assert constant_names("if (") is None
