@@ -14,7 +14,7 @@ import sympy as sp
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dagc.rational.access import symbol
+from dagc.cuda.accesses import symbol
 from dagc.rational.cprint import HELPERS, to_c
 from dagc.rational.lower import instructions
 from dagc.rational.program import Assign, Branch, Number, RationalProgram
