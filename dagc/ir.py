@@ -9,14 +9,15 @@ Sizes and by-value arguments are symbolic (`dagc.sym`) in per-rank scalars.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType, TypeAlias
 
 from dagc.lang.ast import CodeLang, Mode, Place, Role
 from dagc.source import NOWHERE, Source, Span
-from dagc.sym import Sym
+from dagc.sym import Apply, Const, Fn, Sym, Var, free
+from dagc.sym.linear import Facts
 
 OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
@@ -380,3 +381,32 @@ class Program:
             if d.name == name:
                 return d.chosen
         raise KeyError(name)
+
+
+def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterable[Region] = ()) -> Facts:
+    """What holds on every rank whenever the program runs, since it ends before its first op where it does not: the
+    `conditions`, the types of the scalars, and that the slices of `regions` do not end before they start.
+
+    Conditions on the hardware are left out: not every program can check them.
+    """
+    scalars = tuple(scalars)
+    rank, ranks, zero = Var("rank"), Var("ranks"), Const(0)
+    known: list[Sym] = [Apply(Fn.GE, (rank, zero)), Apply(Fn.LT, (rank, ranks))]
+    known += [c for c in conditions if not any(name.startswith("hw.") for name in free(c))]
+    known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.value[0] == "u"]
+    for region in dict.fromkeys(regions):
+        if region.start is not None and region.stop is not None:
+            known += [Apply(Fn.GE, (region.start, zero)), Apply(Fn.LE, (region.start, region.stop))]
+    no_integers = [s.name for s in scalars if s.type is ElementType.BOOL or s.type.value[0] == "f"]
+    return Facts(known, no_integers)
+
+
+def regions(op: Op) -> Iterator[Region]:
+    """What an op of the program names in its arguments or messages."""
+    if isinstance(op, KernelOp | CollectiveOp):
+        yield from (a for a in op.args if isinstance(a, Region))
+    elif isinstance(op, CopyOp):
+        yield from (op.dst, op.src)
+    else:
+        for message in op.messages:
+            yield from (message.send, message.recv)

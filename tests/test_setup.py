@@ -14,12 +14,12 @@ import pytest
 
 from dagc.emit.names import mangle
 from dagc.errors import DagcError, ProgramError, UsageError
-from dagc.ir import Array, ElementType, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
+from dagc.ir import Array, CopyOp, ElementType, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
 from dagc.lang.ast import Place, Role
 from dagc.setup import file_name, run_setup
 from dagc.setup.code import SetupCode
 from dagc.source import Source, Span
-from dagc.sym import Const, Fn, Sym, Var, apply
+from dagc.sym import Apply, Const, Fn, Sym, Var, apply
 
 TEXT = 'program small\nsetup "arrays.py" make(scale)\nverify y ~ doubled() rtol 0\n'
 SETUP_AT, VERIFY_AT = "small.dag:2:1: error: ", "small.dag:3:1: error: "
@@ -308,6 +308,25 @@ def test_an_error_in_a_neighbouring_module_is_named_there(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"broken_helper\.py:2: KeyError: 'what'"):
         run_setup(small(), write(tmp_path, code), 1, 0, tmp_path / "out")
     sys.modules.pop("broken_helper")
+
+
+@pytest.mark.parametrize(
+    ("require", "ops", "message"),
+    [
+        (Apply(Fn.LE, (N, Const(2))), (), "`make` breaks `require n <= 2`: n = 3 (rank 1)"),
+        (
+            Apply(Fn.GE, (N, M)),
+            (CopyOp("c", "c", Region("t", Const(1), apply(Fn.SUB, N, Const(2))), Region("y"), span=span(3)),),
+            "`make` makes `t[1 .. 0]` of a slice, which is none within 0 .. 3 (rank 0)",
+        ),
+    ],
+)
+def test_a_require_and_slices_are_checked_before_anything_is_built(
+    tmp_path: Path, require: Sym, ops: Sequence[Op], message: str
+) -> None:
+    text = refused(tmp_path, GOOD, replace(small(ops=ops), requires=(require,)))
+    assert message in text
+    assert "[setup-require]" in text
 
 
 # ---- messages that do not meet ------------------------------------------------------------------------

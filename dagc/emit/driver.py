@@ -5,8 +5,10 @@ Text of Python is made here, since an op is a line or two of it; the template ho
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dagc.emit.dag_text import dag_text
 from dagc.emit.iteration import EntryView, iteration_view
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
@@ -16,10 +18,10 @@ from dagc.emit.python_text import python
 from dagc.emit.steps import Steps
 from dagc.errors import DagcError
 from dagc.graph import Action, GraphOp
-from dagc.ir import Array, CollectiveKind, CollectiveOp, CopyOp, ElementType, ExchangeOp, KernelOp, Region
+from dagc.ir import Array, CollectiveKind, CollectiveOp, CopyOp, ElementType, ExchangeOp, KernelOp, Region, regions
 from dagc.lang.ast import CodeLang, Place, Role
 from dagc.plan import Plan
-from dagc.sym import Sym, substitute
+from dagc.sym import Const, Sym, free, substitute
 from dagc.traversal import Entry, Issue, Record, Sync, Wait
 
 # struct's letters of by-value arguments.
@@ -106,6 +108,7 @@ class _Driver:
 
     def view(self) -> DriverView:
         program, layout = self.plan.program, self.layout
+        self.setup.update(dict.fromkeys(self._checks()))
         shape = iteration_view(self.plan.graph, self.plan.traversal, self.steps)
         entries = tuple(self._entry(e, v) for e, v in zip(self.plan.traversal.entries, shape.entries, strict=True))
         return DriverView(
@@ -118,6 +121,19 @@ class _Driver:
             setup=tuple(self.setup),
             entries=entries,
         )
+
+    def _checks(self) -> Iterator[str]:
+        """`require`s and slices, which the order of the ops relies on, but for what names the hardware."""
+        for condition in self.plan.program.requires:
+            if not any(name.startswith("hw.") for name in free(condition)):
+                yield f"dagc.check_require({self._text(condition)}, {'require ' + dag_text(condition)!r})"
+        for region in dict.fromkeys(r for op in self.plan.program.ops for r in regions(op)):
+            dims = self.layout.arrays[region.array].dims
+            if region.start is None or region.stop is None or not dims or dims[0] is None:
+                continue
+            if not all(isinstance(bound, Const) for bound in (region.start, region.stop, dims[0])):
+                bounds = ", ".join(self._text(bound) for bound in (region.start, region.stop, dims[0]))
+                yield f"dagc.check_slice({bounds}, {region.array!r})"
 
     # ---- texts ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dagc.emit.layout import Layout, product, value_type
 from dagc.emit.names import mangle
 from dagc.emit.steps import Call, Steps
 from dagc.errors import DagcError
-from dagc.ir import Array, CopyOp, ExchangeOp, KernelOp, Region
+from dagc.ir import Array, CopyOp, ExchangeOp, KernelOp, Region, regions
 from dagc.lang.ast import Place, Role
 from dagc.launching import FAR, Chooser, ChooserCall
 from dagc.sym import Apply, Const, Fn, Sym, substitute
@@ -193,7 +193,7 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
     for require in program.requires:
         yield from _require(layout, require, "require")
     for op in program.ops:
-        for region in _regions(op):
+        for region in regions(op):
             yield from _slice(layout, region, op.name)
         if isinstance(op, KernelOp):
             yield from _arguments(layout, op)
@@ -201,16 +201,6 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
             yield from _same_size(layout, op.name, _size(layout, op.dst), _size(layout, op.src))
         elif isinstance(op, ExchangeOp):
             yield from _messages(layout, steps, op)
-
-
-def _regions(op: object) -> Iterator[Region]:
-    if isinstance(op, KernelOp):
-        yield from (a for a in op.args if isinstance(a, Region))
-    elif isinstance(op, CopyOp):
-        yield from (op.dst, op.src)
-    elif isinstance(op, ExchangeOp):
-        for message in op.messages:
-            yield from (message.send, message.recv)
 
 
 def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:

@@ -15,9 +15,10 @@ from dagc.lang.lower_frames import Frame, GraphOut
 from dagc.lang.lower_regions import check_sizes, overlap, storage
 from dagc.lang.lower_report import Skip, did_you_mean, listing
 from dagc.lang.lower_scope import Storage
-from dagc.lang.lower_values import INTEGERS, Kind, kind_of_type, show, spelled
+from dagc.lang.lower_values import INTEGERS, Kind, kind_of_type, spelled
 from dagc.source import Span
 from dagc.sym import Const, Sym
+from dagc.sym.shown import show
 
 COMBINATIONS = 100_000
 
@@ -344,7 +345,7 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
     for i, a in enumerate(arrays):
         for b in arrays[:i]:
             written = a.formal.mode is not ast.Mode.IN or b.formal.mode is not ast.Mode.IN
-            if written and overlap(a.storage.region, b.storage.region):
+            if written and overlap(a.storage.region, b.storage.region, frame.ctx.facts):
                 frame.ctx.report.error(
                     "aliased-arguments",
                     f"`{a.storage.label}` meets `{b.formal.name}` and `{a.formal.name}`, and one of them is written",

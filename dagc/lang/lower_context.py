@@ -15,6 +15,7 @@ from dagc.lang.lower_scope import Scope
 from dagc.lang.lower_values import spelled
 from dagc.source import Source, Span
 from dagc.sym import Const, Sym
+from dagc.sym.linear import Facts
 
 Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 
@@ -70,6 +71,7 @@ class Context:
     used: set[str] = field(default_factory=set)  # display names of values that something reads
     expansions: int = 0
     ops: int = 0
+    facts: Facts = field(default_factory=Facts)  # what holds of the scalars when the program runs
     noted: set[str] = field(default_factory=set)
 
     def expand(self, span: Span) -> None:

@@ -138,7 +138,7 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
     else:
         mend = "give the part bounds"
         report.error("size-mismatch", f"part `{dst.label}` has no bounds, so it cannot be copied", args[0].span, mend)
-    if overlap(dst.region, src.region):
+    if overlap(dst.region, src.region, frame.ctx.facts):
         report.error(
             "aliased-arguments", f"`{dst.label}` is copied onto itself", item.call.span, "copy to another array"
         )

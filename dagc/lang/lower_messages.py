@@ -12,9 +12,10 @@ from dagc.lang.lower_kernels import wrong_place
 from dagc.lang.lower_regions import overlap, same, storage
 from dagc.lang.lower_report import did_you_mean, listing
 from dagc.lang.lower_scope import Scope, Storage
-from dagc.lang.lower_values import Kind, show
+from dagc.lang.lower_values import Kind
 from dagc.source import Span
 from dagc.sym import Const, Sym
+from dagc.sym.shown import show
 
 REDUCTIONS = ("sum", "prod", "min", "max")
 _FORMS = {
@@ -224,7 +225,7 @@ def _check_disjoint(frame: Frame, found: list[tuple[ir.Message, ast.Message]]) -
     for message, node in found:
         for region, received, span in ((message.send, False, node.send.span), (message.recv, True, node.recv.span)):
             for other, other_received, other_span in buffers.get(region.array, ()):
-                if (received or other_received) and overlap(region, other):
+                if (received or other_received) and overlap(region, other, frame.ctx.facts):
                     frame.ctx.report.error(
                         "overlapping-messages",
                         f"`{region.array}` is received into while another message of the exchange uses it",
@@ -340,6 +341,6 @@ def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
 
 
 def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
-    if overlap(dst.region, src.region):
+    if overlap(dst.region, src.region, frame.ctx.facts):
         mend = "pass the same array twice, or two arrays"
         frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, mend)

@@ -61,6 +61,7 @@ class Lowering:
         report = self.ctx.report
         self._values(self.ev, items)
         requires = satisfy(self.ctx, self.declared.requires)
+        self.ctx.facts = ir.facts(self.declared.scalars, requires)
         kernels = {n: lower_kernel(self.ctx, k) for n, k in self.found.kernels.items()}
         out = GraphOut(kernels, self.found.dags)
         main = self._main(out)

@@ -7,9 +7,11 @@ from dagc.errors import counted
 from dagc.lang import ast
 from dagc.lang.lower_eval import Evaluator
 from dagc.lang.lower_scope import Storage, What
-from dagc.lang.lower_values import Kind, show
+from dagc.lang.lower_values import Kind
 from dagc.source import Span
 from dagc.sym import Apply, Const, Fn, Sym
+from dagc.sym.linear import Facts
+from dagc.sym.shown import show
 
 COST_LIMIT = 3000
 
@@ -168,7 +170,7 @@ def _dimensions(count: int) -> str:
     return "one dimension" if count == 1 else f"{count} dimensions"
 
 
-def overlap(a: ir.Region, b: ir.Region) -> bool:
+def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
     """May two regions share elements? Distinct parts of one array do not, by promise; slices where provable."""
     if a.array != b.array:
         return False
@@ -176,4 +178,4 @@ def overlap(a: ir.Region, b: ir.Region) -> bool:
         return a.part == b.part
     if a.start is None or a.stop is None or b.start is None or b.stop is None:
         return True
-    return not (_at_least(b.start, a.stop) or _at_least(a.start, b.stop))
+    return not (facts.at_most(a.stop, b.start) or facts.at_most(b.stop, a.start))

@@ -8,9 +8,10 @@ from itertools import islice, product
 from dagc import ir, sym
 from dagc.lang.lower_context import Context
 from dagc.lang.lower_report import listing
-from dagc.lang.lower_values import show, spelled
+from dagc.lang.lower_values import spelled
 from dagc.source import Span
 from dagc.sym import Const, Sym
+from dagc.sym.shown import show
 
 COMBINATIONS = 100_000
 

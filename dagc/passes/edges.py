@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagc.errors import Diagnostic
 from dagc.graph import Action
 from dagc.ir import EdgeEnd, End, OpId, Program
-from dagc.passes.hazards import LIMIT, Hazards, TooManyConflicts, unordered
+from dagc.passes.hazards import LIMIT, Hazards, TooManyConflicts, undecided, unordered
 from dagc.passes.messages import Ends, Lowered
 from dagc.passes.reach import Edges
 
@@ -42,6 +42,7 @@ def connect(
     else:
         hazards = tuple(found.ordered)
         unordered(program, lowered, found.unordered, findings)
+        undecided(lowered, found, findings)
         _has_cycle(program, lowered, edges, findings)
     end = OpId(len(lowered.ops) - 1)
     followed = {u for u, _ in edges.completion}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dagc.errors import Diagnostic
+from dagc.errors import Diagnostic, Severity
 from dagc.graph import Touch
 from dagc.ir import Program, Region
 from dagc.lang.ast import Mode
@@ -13,6 +13,7 @@ from dagc.passes.messages import Lowered
 from dagc.passes.reach import Edges
 from dagc.passes.regions import Regions, TooManyRegions
 from dagc.source import Span
+from dagc.sym.shown import show
 
 LIMIT = 3_000_000  # conflicts that are looked at
 
@@ -52,8 +53,9 @@ class Hazards:
         """The edges, as written, must have no cycle. Raises TooManyConflicts."""
         self.touches, self.edges = lowered.touches, edges
         self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, the one that comes first first
+        self.inferred: list[tuple[int, int]] = []  # those of them that got an edge
         self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order
-        self._regions = Regions(program)
+        self.regions = Regions(program, (t.region for t in self.touches))
         self._arrays = self._by_array()
         self._looked_at = 0
 
@@ -78,7 +80,7 @@ class Hazards:
         out: dict[tuple[str, bool], _Array] = {}
         for (array, mirror), found in regions.items():
             try:
-                out[array, mirror] = _Array(self._regions.neighbours(found), {r: _Earlier() for r in found})
+                out[array, mirror] = _Array(self.regions.neighbours(found), {r: _Earlier() for r in found})
             except TooManyRegions:
                 raise TooManyConflicts(array) from None
         return out
@@ -103,6 +105,7 @@ class Hazards:
         elif infer:
             self.edges.add(a.end, b.begin)
             self.ordered.append((i, j))
+            self.inferred.append((i, j))
         else:
             self.unordered.append((min(i, j), max(i, j)))
 
@@ -114,7 +117,7 @@ class Hazards:
         """
         if touch.mode is not Mode.IN and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
             for region in array.neighbours[touch.region]:
-                if self._regions.within(region, touch.region):
+                if self.regions.within(region, touch.region):
                     earlier = array.earlier[region]
                     earlier.reads = self._not_before(earlier.reads, touch)
                     earlier.writes = self._not_before(earlier.writes, touch)
@@ -139,6 +142,31 @@ def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], 
         if (first, second, a.region.array) not in told:
             told.add((first, second, a.region.array))
             findings.append(_finding(first, second, a, b, u.span, v.span, program.explicit))
+
+
+def undecided(lowered: Lowered, found: Hazards, findings: list[Diagnostic]) -> None:
+    """Adds a note for each pair of lines whose ops are ordered for slices that may as well lie apart."""
+    told = set()
+    for i, j in found.inferred:
+        a, b = lowered.touches[i], lowered.touches[j]
+        comparisons = found.regions.undecided(a.region, b.region)
+        u, v = lowered.ops[a.begin], lowered.ops[b.begin]
+        lines = (u.span.file, u.span.start, v.span.file, v.span.start)
+        if not comparisons or lines in told:
+            continue
+        told.add(lines)
+        first, second = (f"`{_slice(t.region)}` of `{op.op.name if op.op else op.name}`" for t, op in ((a, u), (b, v)))
+        question = " or ".join(f"`{show(c)}`" for c in comparisons)
+        message = f"cannot tell whether {first} and {second} overlap, so one waits for the other: is {question}?"
+        mend = f"where it is, write `require {show(comparisons[0])}`; it is checked when the program starts"
+        related = ((u.span, "the first is here"),)
+        findings.append(Diagnostic("undecided-overlap", message, v.span, mend, Severity.NOTE, related))
+
+
+def _slice(region: Region) -> str:
+    assert region.start is not None
+    assert region.stop is not None
+    return f"{region.array}[{show(region.start)} .. {show(region.stop)}]"
 
 
 def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dagc.ir import Program, Region
-from dagc.sym import Const, Sym, equal
+from dagc.ir import Program, Region, facts
+from dagc.sym import Apply, Const, Fn, Sym
 
 LIMIT = 1_000_000  # pairs of regions that are compared, or overlap
 
@@ -17,7 +17,9 @@ class TooManyRegions(Exception):
 class Regions:
     """Compares regions of one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, regions: Iterable[Region] = ()) -> None:
+        """`regions`: those that ops use, which are checked when the program starts."""
+        self._facts = facts(program.scalars, program.requires, regions)
         # A bounded part is known by its region. Siblings of one family are disjoint by declaration (the emitted
         # program checks their bounds when it starts), whatever their bounds look like.
         self._families = {p.region: p.name.split("[", 1)[0] for p in program.parts if p.bounded}
@@ -46,7 +48,7 @@ class Regions:
             return True
         if a in self._families and self._families.get(b) == self._families[a]:
             return False
-        return not (at_most(a.stop, b.start) or at_most(b.stop, a.start))
+        return not (self._facts.at_most(a.stop, b.start) or self._facts.at_most(b.stop, a.start))
 
     def within(self, inner: Region, outer: Region) -> bool:
         """Is every element of `inner` surely one of `outer`?"""
@@ -54,14 +56,14 @@ class Regions:
             return True
         if inner.start is None or outer.start is None or inner.stop is None or outer.stop is None:
             return False
-        return at_most(outer.start, inner.start) and at_most(inner.stop, outer.stop)
+        return bool(self._facts.at_most(outer.start, inner.start) and self._facts.at_most(inner.stop, outer.stop))
 
-
-def at_most(a: Sym, b: Sym) -> bool:
-    """Is a <= b sure?"""
-    if isinstance(a, Const) and isinstance(b, Const):
-        return bool(a.value <= b.value)  # type: ignore[operator]
-    return equal(a, b) is True
+    def undecided(self, a: Region, b: Region) -> tuple[Sym, ...]:
+        """Of two slices that may overlap, and may lie apart: the comparisons of which one would tell them apart."""
+        if a == b or a.start is None or b.start is None or a.stop is None or b.stop is None:
+            return ()
+        pairs = ((a.stop, b.start), (b.stop, a.start))
+        return tuple(Apply(Fn.LE, pair) for pair in pairs if self._facts.at_most(*pair) is None)
 
 
 def _candidates(regions: list[Region]) -> Iterator[tuple[Region, Region]]:
@@ -69,7 +71,7 @@ def _candidates(regions: list[Region]) -> Iterator[tuple[Region, Region]]:
     constant = [
         (r.start.value, r.stop.value, r) for r in regions if isinstance(r.start, Const) and isinstance(r.stop, Const)
     ]
-    constant.sort(key=lambda slice_: slice_[:2])  # type: ignore[arg-type,return-value]
+    constant.sort(key=lambda slice_: slice_[:2])
     for k, (_, stop, region) in enumerate(constant):
         for start, _, other in constant[k + 1 :]:
             if start >= stop:  # type: ignore[operator]

@@ -8,10 +8,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dagc.errors import Diagnostic
-from dagc.ir import Array, ElementType, Program, Scalar
+from dagc.ir import Array, ElementType, Program, Scalar, regions
 from dagc.lang.ast import Role
 from dagc.source import Span
-from dagc.sym import Number, Sym, UnboundName, evaluate
+from dagc.sym import Number, Sym, UnboundName, evaluate, free
+from dagc.sym.shown import show
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,6 +124,29 @@ class Checker:
                 return None
             out.append(size)
         return tuple(out)
+
+    def conditions(self) -> None:
+        """The `require`s left for run time, and the slices of ops. What names the hardware waits for the run."""
+        for condition in self._program.requires:
+            if self._evaluated(condition) is False:
+                values = ", ".join(f"{name} = {self.env[name]}" for name in sorted(free(condition)))
+                self._add("setup-require", f"breaks `require {show(condition)}`: {values}", "change these values")
+        for region in dict.fromkeys(r for op in self._program.ops for r in regions(op)):
+            array = next(a for a in self._program.arrays if a.name == region.array)
+            bounds = (region.start, region.stop, array.dims[0] if array.dims else None)
+            start, stop, length = (None if b is None else self._evaluated(b) for b in bounds)
+            if start is None or stop is None:
+                continue
+            if not 0 <= start <= stop or (length is not None and stop > length):  # type: ignore[operator]
+                within = f" within 0 .. {length}" if length is not None else ""
+                message = f"makes `{region.array}[{start} .. {stop}]` of a slice, which is none{within}"
+                self._add("setup-require", message, "change the scalars that it depends on")
+
+    def _evaluated(self, expr: Sym) -> Number | None:
+        try:
+            return evaluate(expr, self.env)
+        except (UnboundName, ZeroDivisionError, ValueError, TypeError):
+            return None
 
     def size(self, expr: Sym, what: str) -> int | None:
         """A whole number, 0 or more; None where it is not (reported) or hangs on a value already found wrong."""

@@ -114,6 +114,7 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
     for array in program.arrays:
         if array.name in needed and array.name in data:
             out[array.name] = checker.array(array, data[array.name])
+    checker.conditions()
     _raise(program, checker.diagnostics)
     return out
 

@@ -118,6 +118,18 @@ def mpi_takes_device_pointers() -> bool:
     return int(ask()) == 1
 
 
+def check_require(holds: bool, what: str) -> None:
+    """End the program where a condition of the `.dag` does not hold for the data."""
+    if not holds:
+        fail(BAD_INPUT, f"{what} does not hold for these data")
+
+
+def check_slice(start: int, stop: int, length: int, array: str) -> None:
+    """End the program where a slice start .. stop is none of `length` rows."""
+    if not 0 <= start <= stop <= length:
+        fail(RUN_FAILED, f"{array}: the slice {start} .. {stop} is not within 0 .. {length}")
+
+
 def require_device_pointers(told: bool) -> None:
     """Ends the program, before any message, unless the MPI takes device pointers or the user says that it does."""
     if not told and not mpi_takes_device_pointers():

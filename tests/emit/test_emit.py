@@ -110,6 +110,15 @@ def test_sizes_that_cannot_be_proved_are_checked() -> None:
     assert not any("sums" in c for c in checks)  # 0 .. 1 of 2 elements needs no check
 
 
+def test_requires_are_checked_before_the_first_op() -> None:
+    """The order of the ops relies on them, in every program."""
+    files = emit(plan(ROOT / "samples/heat/heat.dag", Target.CUDA, transport="mpi_cuda"))
+    assert 'dagc::check_require(p.m >= 2, "require m >= 2");' in files["program.hpp"]
+    driver = files["driver.py"]
+    assert driver.index("dagc.check_require(p.m >= 2, 'require m >= 2')") < driver.index("def iteration")
+    assert "dagc.check_slice(2, p.m, p.m + 2, 'u[0]')" in driver
+
+
 def test_runtime_headers_are_complete() -> None:
     names = set(runtime_headers())
     for name, path in runtime_headers().items():
