@@ -151,7 +151,7 @@ def undecided(lowered: Lowered, found: Hazards, findings: list[Diagnostic]) -> N
         a, b = lowered.touches[i], lowered.touches[j]
         comparisons = found.regions.undecided(a.region, b.region)
         u, v = lowered.ops[a.begin], lowered.ops[b.begin]
-        lines = (u.span.file, u.span.start, v.span.file, v.span.start)
+        lines = frozenset(((u.span.file, u.span.start), (v.span.file, v.span.start)))
         if not comparisons or lines in told:
             continue
         told.add(lines)
