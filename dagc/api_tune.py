@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dagc.api_tune_build import assumed, resources_of
 from dagc.api_tune_cells import DEFAULT_FLUSH, Plan, Prepared, plan, prepare, unbuilt
 from dagc.api_tune_checks import choosable, doubtful, unchecked
-from dagc.api_tune_choosers import Known, chooser_with, final_choosers
+from dagc.api_tune_choosers import AtSizes, Known, final_choosers, first_choosers
 from dagc.api_tune_fixed import FACT, fixed_of
 from dagc.api_tune_found import Found, Tuning, grade, line_of, methods, whole_scalars
 from dagc.api_tune_gpu import NOT_COUNTED, NOTHING_RAN, fitted_counts, hardware_at_hand, is_here, named_arch
@@ -83,6 +83,11 @@ def tune(
     from dagc.tune.records import is_fresh
 
     if wants_programs(path, options):
+        if options.ranks > 1:
+            raise UsageError(
+                "whole programs (a `select` at the top) are tuned on one rank",
+                "drop -n, or name a kernel with --kernel",
+            )
         return tune_program(path, output, options, progress)
     if options.method and options.method not in METHODS:
         raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
@@ -124,7 +129,7 @@ def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progr
             counted = fitted_counts(ready, counting, Path(temporary), options.seed) if top else NOTHING_RAN
         ready.notes += [*notes, *_fixed(made), *counted.notes]
         known = Known(ready, asked, counted, hardware, resources)
-        choosers = {u.op: chooser_with(known, ready, u, ()) for u in made.units} if top else {}
+        choosers = first_choosers(known) if top else {}
         wanted = _wanted(ready, choosers, asked, options, top)
         return _measured(known, wanted, options, output, progress)
 
@@ -151,7 +156,7 @@ def _can_run(made: Plan) -> bool:
 
 
 def _wanted(
-    ready: Prepared, choosers: Mapping[str, Any], asked: Mapping[str, Asked], options: TuneOptions, top: int
+    ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions, top: int
 ) -> list[Wanted]:
     """The cells that are worth a measurement: the default and the model's best, or all."""
     from dagc.tune.choose import worth_measuring
@@ -166,7 +171,7 @@ def _wanted(
             if asked[unit.op].method in MODELS and not top:
                 fits = ()
             elif asked[unit.op].method in MODELS:
-                chooser = choosers[unit.op]
+                chooser = choosers[unit.op].at(point)
                 ranked = [chooser.settings[i] for i in chooser.ranked(whole_scalars(at))]
                 few = ranked[: worth_measuring(top, len(fits))]
                 fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits))
@@ -203,11 +208,11 @@ def _measured(
         fit, notes = choosable(made, found.checks, found.cells)
         final, learned = final_choosers(known, fit, found, options.seed)
         if records is not None:
-            keep(records, known, final, bool(found.cells))
+            keep(records, known, {op: made.chooser for op, made in final.items()}, bool(found.cells))
     lines = tuple(
-        line_of(ready, u, p, final[u.op], found.cells, learned[u.op]) for u in made.units for p in made.points
+        line_of(ready, u, p, final[u.op].at(p), found.cells, learned[u.op]) for u in made.units for p in made.points
     )
-    notes = [*ready.notes, *notes, *(f"{c.op}: {c.note}" for c in final.values() if c.note)]
+    notes = [*ready.notes, *notes, *(f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)]
     notes += [note for what in learned.values() for note in what.notes]
     notes += doubtful(made, found.cells)
     measured = len(found.cells)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from dagc.api_tune_cells import Plan
     from dagc.compiled import Compiled
     from dagc.errors import BuildFailed
+    from dagc.graph import Graph
     from dagc.launching import OpenTunable
-    from dagc.tune.types import Unit
+    from dagc.tune.types import Point, Unit
 
 
 def build(made: Plan, folder: Path) -> Path:
@@ -75,6 +76,28 @@ def assumed(made: Plan, resources: Mapping[str, Resources]) -> list[str]:
     why = f"does not compile them for {made.chosen.arch}" if find_nvcc() is not None else "was not found"
     what = f"{ASSUMED.registers} registers a thread are assumed, and instructions counted in the text"
     return [f"{', '.join(unknown)}: {what}, since nvcc {why}"]
+
+
+def build_programs(
+    made: Plan, folder: Path, side_by_side: Callable[..., Iterable[Any]]
+) -> tuple[dict[Point, Path], Plan, list[str]]:
+    """The library of each size, the plan without values that do not compile, and these as failures.
+
+    What does not compile is found with the program of the size at which results are checked. `side_by_side`: as `map`.
+    """
+    first = made.graph_at(made.check_at)
+    library, left, failures = build_what_compiles(_of(made, first), folder)
+    made = replace(made, units=left.units, settings=left.settings)
+    libraries = {id(first): library}
+    others = {id(g): g for g in (made.graph_at(p) for p in made.points) if g is not first}
+    built = side_by_side(lambda item: build(_of(made, item[1]), folder / f"size-{item[0]}"), enumerate(others.values()))
+    libraries |= zip(others, built, strict=True)
+    return {p: libraries[id(made.graph_at(p))] for p in (made.check_at, *made.points)}, made, failures
+
+
+def _of(made: Plan, graph: Graph) -> Plan:
+    """The plan with the program of one of its sizes."""
+    return replace(made, graph=graph)
 
 
 def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]]:

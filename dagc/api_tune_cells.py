@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import api
-from dagc.errors import DagcError, UsageError
+from dagc.errors import DagcError, ProgramError, UsageError
 
 if TYPE_CHECKING:
     from dagc.graph import Graph
@@ -28,7 +28,8 @@ class Plan:
 
     `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
     reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
-    `device_pointers`: the user vouches that this MPI takes them.
+    `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
+    another one than at its defaults, since parameters in it are constants: `constants` names these.
     """
 
     path: Path
@@ -43,32 +44,44 @@ class Plan:
     ranks: int = 1
     data: Path | None = None
     device_pointers: bool = False
+    graphs: Mapping[Point, Graph] = field(default_factory=dict)
+    constants: tuple[str, ...] = ()
 
     @property
     def program(self) -> Program:
         return self.graph.program
 
+    def graph_at(self, point: Point) -> Graph:
+        return self.graphs.get(point, self.graph)
+
 
 @dataclass(frozen=True, slots=True)
 class AtPoint:
-    """The program at one size: its data, the values of its scalars, how often it repeats."""
+    """The program at one size: its data, the values of its scalars, how often it repeats. `constants`: values of the
+    parameters that make it another program than at other sizes."""
 
     point: Point
     data: Path
     scalars: Mapping[str, Number]
     repeats: int
     fits: Mapping[str, tuple[Settings, ...]]
+    constants: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Prepared:
-    """Ready to be measured: the runner library and the data of every size. `failures`: settings that do not compile."""
+    """Ready to be measured: the runner library and the data of every size. `libraries`: of sizes at which the program
+    is another one. `failures`: settings that do not compile."""
 
     plan: Plan
     library: Path
     at: dict[Point, AtPoint] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    libraries: dict[Point, Path] = field(default_factory=dict)
+
+    def library_at(self, point: Point) -> Path:
+        return self.libraries.get(point, self.library)
 
 
 # ---- what is to be tuned --------------------------------------------------------------------
@@ -91,7 +104,7 @@ def plan(
     Raises ProgramError and UsageError.
     """
     from dagc.run.target import choose_target
-    from dagc.tune.legal import units
+    from dagc.tune.legal import unit_in, units
     from dagc.tune.sizes import parse_size
 
     chosen = choose_target(target, arch)
@@ -99,9 +112,66 @@ def plan(
     found = units(graph, kernels)
     points = _points(graph.program, sizes)
     check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
+    graphs = _graphs(path, dict(defines or {}), graph, tuple(dict.fromkeys((check, *points))))
+    settings: dict[str, tuple[Settings, ...]] = {}
+    for one in (graph, *_distinct(graphs.values())):
+        for op, legal in _legal(one, [unit_in(one, u) for u in found]).items():
+            settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
     return Plan(
-        Path(path), dict(defines or {}), chosen, graph, found, points, _legal(graph, found), check, seed, ranks
+        Path(path), dict(defines or {}), chosen, graph, found, points, settings, check, seed, ranks, graphs=graphs,
+        constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
+
+
+MOST_PROGRAMS = 16
+
+
+def _graphs(path: str | Path, defines: Mapping[str, Any], graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
+    """The graphs of sizes at which the program is another one than `graph`'s, one graph for all sizes that agree.
+
+    What does not lower at one size is left to `at_point`, which says so. Raises UsageError for more programs than are
+    compiled, ProgramError where no size lowers.
+    """
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+
+    source, module = api.read(path)
+    known: list[tuple[Program, Graph]] = [(_compiled_part(graph.program), graph)]
+    out: dict[Point, Graph] = {}
+    failed: list[ProgramError] = []
+    for point in points:
+        try:
+            program = lower(module, source, {**defines, **dict(point.params)})
+        except ProgramError as error:
+            failed.append(error)
+            continue
+        part = _compiled_part(program)
+        same = next((g for p, g in known if p == part), None)
+        if same is None:
+            same = build_graph(program)
+            known.append((part, same))
+        if same is not graph:
+            out[point] = same
+    if len(failed) == len(points):
+        raise failed[0]
+    programs = len(_distinct([out.get(p, graph) for p in points]))
+    if programs > MOST_PROGRAMS:
+        raise UsageError(
+            f"{programs} sizes, at each of which the program is another one, and would be compiled: more than"
+            f" {MOST_PROGRAMS}",
+            "name fewer, or make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter: one"
+            " compiled program then serves all",
+        )
+    return out
+
+
+def _compiled_part(program: Program) -> Program:
+    """What a program is compiled from: two that agree in it can share a library."""
+    return replace(program, params=(), setup=None, verifies=())
+
+
+def _distinct(graphs: Iterable[Graph]) -> list[Graph]:
+    return list({id(g): g for g in graphs}.values())
 
 
 def plan_as_given(
@@ -163,22 +233,34 @@ def _points(program: Program, sizes: str) -> tuple[Point, ...]:
 
 def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, side by side. Runs the program's Python code."""
-    from dagc.api_tune_build import build_what_compiles
+    from dagc.api_tune_build import build_programs
 
     every = list(dict.fromkeys((made.check_at, *made.points)))
     with ThreadPoolExecutor(max_workers=jobs or max(1, (os.cpu_count() or 2) // 2)) as pool:
-        built = pool.submit(build_what_compiles, made, folder)
-        at, notes = _taken(made, list(pool.map(lambda p: _tried(made, p, folder), every)), (made.check_at,))
-        library, made, failures = built.result()
-    made = replace(made, points=tuple(p for p in made.points if any(p == a.point for a in at)))
+        written = [pool.submit(_tried, made, p, folder) for p in every]
+        at, notes = _taken(made, [w.result() for w in written], (made.check_at,))
+        here = replace(made, points=tuple(p for p in made.points if any(p == a.point for a in at)))
+        libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
-        at = [only(a, made.settings) for a in at]
-    out = Prepared(made, library, {a.point: a for a in at}, notes, failures)
+        at = [only(a, here.settings) for a in at]
+    out = Prepared(
+        here, libraries[here.check_at], {a.point: a for a in at}, [*notes, *_compiled_apart(here)], failures, libraries
+    )  # fmt: skip
     for a in at:
-        for unit in made.units:
+        for unit in here.units:
             if not a.fits[unit.op]:
                 out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, left out")
     return out
+
+
+def _compiled_apart(made: Plan) -> list[str]:
+    programs = len(_distinct(made.graph_at(p) for p in (made.check_at, *made.points)))
+    if programs == 1:
+        return []
+    why = (
+        "sizes are constants in it; as per-rank scalars (`scalar n : i64`), which the set-up sets, one would serve all"
+    )
+    return [f"{programs} programs were compiled, since {why}"]
 
 
 def unbuilt(made: Plan, folder: Path) -> Prepared:
@@ -216,9 +298,10 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
 def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
     """Write the data of one size (the references only where results are checked), and read its scalars."""
     from dagc.setup import run_setup
-    from dagc.tune.legal import fits
+    from dagc.tune.legal import fits, unit_in
 
-    program, data = made.program, made.data
+    graph, data = made.graph_at(point), made.data
+    program = graph.program
     if data is None:
         program = api.load(made.path, {**made.defines, **dict(point.params)})
         data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
@@ -226,7 +309,11 @@ def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
     scalars = read_scalars(program, data, made.ranks)
     return AtPoint(
         point, data, scalars, repeats_of(program, scalars),
-        {u.op: tuple(s for s in made.settings[u.op] if fits(made.graph, u, s, scalars)) for u in made.units},
+        {
+            u.op: tuple(s for s in made.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
+            for u in made.units
+        },
+        {name: value for name, value in point.params if name in made.constants},
     )  # fmt: skip
 
 

@@ -93,6 +93,6 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
                 planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
         middle = (at.repeats - 1) // 2
         points.append(replace(planned_point(ready, point, middle), time=tuple(planned)))
-    for done in count(ready.library, points, all_defaults(made)):
+    for done in count(points, all_defaults(made)):
         key = keys[done.number]
         yield Sample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), done.counts, done.failure)

@@ -91,7 +91,8 @@ def methods(asked: Mapping[str, Asked]) -> str:
 
 
 def whole_scalars(at: AtPoint) -> dict[str, int]:
-    return {n: int(v) for n, v in at.scalars.items() if isinstance(v, int)}
+    """What a chooser chooses by: whole scalars of rank 0, and parameters that are constants of the program there."""
+    return {n: int(v) for n, v in at.scalars.items() if isinstance(v, int)} | dict(at.constants)
 
 
 def best_cell(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
@@ -102,6 +103,7 @@ def best_cell(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
 def line_of(
     ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: Learned
 ) -> Line:
+    """`chooser`: of the program at this size."""
     sizes = whole_scalars(ready.at[point])
     index = chooser.choose(sizes)
     chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)

@@ -87,6 +87,10 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     from dagc.run.profile import METRICS
     from dagc.tune.legal import op_of
 
+    if ready.plan.graphs:
+        return Counted(
+            notes=("no hardware counters where sizes are constants: counts are read from the kernel's text",)
+        )
     if ready.plan.ranks > 1:
         return Counted(notes=("no hardware counters with several ranks: counts are read from the kernel's text",))
     if ready.plan.chosen.target is not Target.CUDA:

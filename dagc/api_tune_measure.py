@@ -111,10 +111,10 @@ def planned_point(ready: Prepared, point: Point, iterations: int) -> PlannedPoin
     from dagc.run.tuning import PlannedPoint
     from dagc.space import Space
 
-    at, graph = ready.at[point], ready.plan.graph
+    at, graph = ready.at[point], ready.plan.graph_at(point)
     first = Space(graph).first()
     issued = [a for kind, a, _ in rows(first) if kind == 0 and graph.ops[a].name != "end"]
-    return PlannedPoint(at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
+    return PlannedPoint(ready.library_at(point), at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
 
 
 def all_defaults(made: Plan) -> list[tuple[str, int]]:
@@ -166,7 +166,7 @@ def _checked(
     point = _check_point(ready, check, keys)
     if point is None:
         return
-    for done in measure(ready.library, [point], _all(ready.plan, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
+    for done in measure([point], _all(ready.plan, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
         op, _, settings = keys[done.number]
         yield Checked(op, settings, done.failure, done.took)
 
@@ -180,6 +180,7 @@ def _ranks(ready: Prepared) -> Ranks:
 def _check_point(ready: Prepared, check: Mapping[str, Sequence[Settings]], keys: list[Key]) -> PlannedPoint | None:
     """What to run at the size where results are checked, None for nothing. A cell's number is its place in `keys`."""
     from dagc.run.tuning import PlannedCell, PlannedUnit
+    from dagc.tune.legal import unit_in
 
     made = ready.plan
     units: list[PlannedUnit] = []
@@ -191,7 +192,7 @@ def _check_point(ready: Prepared, check: Mapping[str, Sequence[Settings]], keys:
             cells.append(PlannedCell(len(keys), decisions(unit, settings)))
             keys.append((unit.op, None, settings))
         if cells:
-            units.append(PlannedUnit(unit.index, tuple(cells)))
+            units.append(PlannedUnit(unit_in(made.graph_at(made.check_at), unit).index, tuple(cells)))
     if not units:
         return None
     return replace(planned_point(ready, made.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
@@ -221,6 +222,7 @@ def _sizes(
 ) -> list[PlannedPoint]:
     """What to time at each size; `keys` as in `_check_point`."""
     from dagc.run.tuning import PlannedCell, PlannedUnit
+    from dagc.tune.legal import unit_in
 
     made = ready.plan
     units = {u.op: u for u in made.units}
@@ -242,7 +244,7 @@ def _sizes(
                 cells.append(PlannedCell(len(keys), decisions(units[item.op], settings)))
                 keys.append((item.op, point, settings))
             if cells:
-                planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
+                planned.append(PlannedUnit(unit_in(made.graph_at(point), units[item.op]).index, tuple(cells)))
         if planned:
             # In the middle of a program that repeats: there its kernels do what they do on average.
             points.append(replace(planned_point(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
@@ -260,7 +262,7 @@ def _results(
     every, ranks = _all(ready.plan, base), _ranks(ready)
     while points:
         try:
-            for done in measure(ready.library, points, every, timing, RESULTS_AGREE, ranks=ranks):
+            for done in measure(points, every, timing, RESULTS_AGREE, ranks=ranks):
                 known.add(done.number)
                 op, size, settings = keys[done.number]
                 if size is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.errors import UsageError
 
 if TYPE_CHECKING:
-    from dagc.api_tune_cells import AtPoint, Plan, Prepared
+    from dagc.api_tune_cells import Plan, Prepared
     from dagc.graph import Graph
     from dagc.select.selector import Selector
     from dagc.tune.types import Cell, Point, Settings, Unit
@@ -99,7 +99,7 @@ def learn(
     points = _measured(ready, unit, cells)
     names = asked.data or _features(ready, unit, list(points))
     index = {settings: i for i, settings in enumerate(ready.plan.settings[unit.op])}
-    rows = {p: tuple(int(ready.at[p].scalars[n]) for n in names) for p in points}
+    rows = {p: tuple(int({**ready.at[p].scalars, **ready.at[p].constants}[n]) for n in names) for p in points}
     known = merged(
         list(rows.values()),
         [{index[c.settings]: c.seconds for c in found} for found in points.values()],
@@ -140,9 +140,11 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
 
 
 def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
-    """The whole scalars that the kernel's arguments and grid hang on, those that differ between the sizes."""
+    """The whole scalars that the kernel's arguments and grid hang on, and the parameters that are constants of the
+    program; those that differ between the sizes."""
     from dagc import sym
-    from dagc.ir import Region
+    from dagc.api_tune_found import whole_scalars
+    from dagc.ir import ElementType, Region
     from dagc.launching import kernel_of
     from dagc.tune.legal import bindings, op_of
 
@@ -154,12 +156,8 @@ def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str
     used |= {n for size in grid for n in sym.free(sym.substitute(size, env))}
 
     def differs(name: str) -> bool:
-        values = {_whole(ready.at[p], name) for p in points}
+        values = {whole_scalars(ready.at[p]).get(name) for p in points}
         return None not in values and len(values) > 1
 
-    return tuple(s.name for s in program.scalars if s.name in used and differs(s.name))
-
-
-def _whole(at: AtPoint, name: str) -> int | None:
-    value = at.scalars[name]
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    scalars = (s.name for s in program.scalars if s.name in used and s.type is not ElementType.BOOL)
+    return tuple(name for name in (*scalars, *ready.plan.constants) if differs(name))

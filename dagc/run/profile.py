@@ -57,7 +57,7 @@ def find_ncu() -> Path | None:
 
 
 def count(
-    library: Path, points: Sequence[PlannedPoint], tunables: Sequence[tuple[str, int]], patience: float = 300.0
+    points: Sequence[PlannedPoint], tunables: Sequence[tuple[str, int]], patience: float = 300.0
 ) -> Iterator[Counted]:
     """The counts of the cells in `time` of each point, all at the end: ncu writes when the worker has ended.
 
@@ -74,7 +74,7 @@ def count(
             "--profile-from-start", "off", "--target-processes", "application-only", "--log-file", str(log),
             "--metrics", ",".join(METRICS),
         ]  # fmt: skip
-        done = list(measure(library, points, tunables, Timing(), 0.0, patience, command))
+        done = list(measure(points, tunables, Timing(), 0.0, patience, command))
         text = log.read_text(errors="replace") if log.exists() else ""
     counted = [d.number for d in done if not d.failure]
     yield from (Counted(d.number, {}, d.failure) for d in done if d.failure)

@@ -4,9 +4,9 @@ A process of its own, since a configuration that faults takes the CUDA context w
 another one behind the cell that failed. On several ranks all do the same cells, each with its own arrays, and rank 0
 speaks.
 
-    JOB: {library, rtol, tunables, timing: {relative, seconds, fewest, most, flush}, count, device_pointers,
+    JOB: {rtol, tunables, timing: {relative, seconds, fewest, most, flush}, count, device_pointers,
           points: [...]}
-    a point: {number, data, rows, iterations, check: [...], time: [...]}
+    a point: {number, library, data, rows, iterations, check: [...], time: [...]}
       check: {op, cells: [[number, settings], ...]}    the whole program under these settings, against the reference
       time:  {op, base, cells: [...]}                  ops in the order of the program
     settings: [[decision, value], ...]
@@ -37,7 +37,7 @@ def main() -> int:
     for point in job["points"]:
         cells.say(point=point["number"])
         with Runner(
-            Path(job["library"]), Path(point["data"]), comm, mpi_takes_device_pointers=job["device_pointers"]
+            Path(point["library"]), Path(point["data"]), comm, mpi_takes_device_pointers=job["device_pointers"]
         ) as runner:
             _point(runner, cells, job, point)
     cells.say(done=True)

@@ -50,9 +50,11 @@ class PlannedUnit:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPoint:
-    """One size. `data`: what `dagc setup` wrote. `check` runs the whole program, `repeats` times, against the
-    reference; `time` times single launches after `iterations` runs of the program."""
+    """One size. `library`: the program, with launch parameters open; `data`: what `dagc setup` wrote. `check` runs the
+    whole program, `repeats` times, against the reference; `time` times single launches after `iterations` runs of it.
+    """
 
+    library: Path
     data: Path
     rows: tuple[tuple[int, int, int], ...]
     ops: tuple[int, ...]
@@ -63,7 +65,6 @@ class PlannedPoint:
 
 
 def measure(
-    library: Path,
     points: Sequence[PlannedPoint],
     tunables: Sequence[tuple[str, int]],
     timing: Timing,
@@ -84,7 +85,7 @@ def measure(
         left = [p for p in (_without(point, done) for point in points) if p.check or p.time]
         if not left:
             return None
-        job = _job(library, left, tunables, timing, rtol)
+        job = _job(left, tunables, timing, rtol)
         return {**job, "count": bool(profiler), "device_pointers": ranks.device_pointers}
 
     yield from run_cells(job, "dagc.run.tune_worker", patience, profiler, ranks.number)
@@ -101,17 +102,17 @@ def _without(point: PlannedPoint, done: set[int]) -> PlannedPoint:
 
 
 def _job(
-    library: Path, points: Sequence[PlannedPoint], tunables: Sequence[tuple[str, int]], timing: Timing, rtol: float
+    points: Sequence[PlannedPoint], tunables: Sequence[tuple[str, int]], timing: Timing, rtol: float
 ) -> dict[str, Any]:
     def units(all_: tuple[PlannedUnit, ...]) -> list[dict[str, Any]]:
         return [{"op": u.op, "cells": [[c.number, c.settings] for c in u.cells]} for u in all_]
 
     return {
-        "library": str(library), "rtol": rtol, "tunables": list(tunables), "timing": asdict(timing),
+        "rtol": rtol, "tunables": list(tunables), "timing": asdict(timing),
         "points": [
             {
-                "number": i, "data": str(p.data), "rows": p.rows, "ops": p.ops, "repeats": p.repeats,
-                "iterations": p.iterations, "check": units(p.check), "time": units(p.time),
+                "number": i, "library": str(p.library), "data": str(p.data), "rows": p.rows, "ops": p.ops,
+                "repeats": p.repeats, "iterations": p.iterations, "check": units(p.check), "time": units(p.time),
             }
             for i, p in enumerate(points)
         ],

@@ -14,12 +14,13 @@ The distance of two sizes is the product over the data of the larger over the sm
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagc.graph import Graph
+from dagc.ir import Program
 from dagc.kernel_resources import ASSUMED, Resources
 from dagc.launching import Chooser, ChooserCall
 from dagc.rational.evaluate import Evaluator, evaluate_all
@@ -27,7 +28,7 @@ from dagc.rational.fit import Fitted
 from dagc.rational.geometry import launchable_program
 from dagc.rational.hardware import Hardware
 from dagc.rational.program import Kind, RationalProgram
-from dagc.sym import Var
+from dagc.sym import Const, Sym, Var
 from dagc.tune.choose_c import C_HEAD, chooser_c, function_name, outside_name
 from dagc.tune.extent import Extent
 from dagc.tune.legal import block_of, op_of
@@ -66,7 +67,8 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class UnitChooser:
-    """`data` names the per-rank scalars that it asks for; `settings[0]` is the default.
+    """`data` names the per-rank scalars that it asks for, and parameters of which measured sizes differ; `constants`
+    are the values of these in its program. `settings[0]` is the default.
 
     `model` gives the time of a launch in cycles, all but sizes and the block put in; None: measured bests only.
     `selector` answers with indices of `settings` where nothing was measured; there is no model beside it.
@@ -81,6 +83,7 @@ class UnitChooser:
     anchors: tuple[Anchor, ...] = ()
     note: str = ""
     selector: Selector | None = None
+    constants: tuple[tuple[str, int], ...] = ()
 
     @property
     def extent(self) -> Extent:
@@ -108,6 +111,7 @@ class UnitChooser:
 
     def choose(self, sizes: Mapping[str, int]) -> int:
         """Index of the chosen setting."""
+        sizes = {**sizes, **dict(self.constants)}
         here = tuple(int(sizes[n]) for n in self.data)
         nearest = self._nearest(here)
         if nearest is not None and nearest.data == here:
@@ -177,12 +181,23 @@ def compiled_chooser(choosers: Sequence[UnitChooser]) -> Chooser:
     """What a program takes in: all choosers as one C text, and the calls."""
     calls = tuple(
         ChooserCall(
-            c.function, c.op, tuple(Var(d) for d in c.data), tuple(t for t, _ in c.settings[0]),
+            c.function, c.op, tuple(_argument(c, d) for d in c.data), tuple(t for t, _ in c.settings[0]),
             outside_name(c.op) if c.extent.ranges else "", c.extent.text,
         )
         for c in choosers
     )  # fmt: skip
     return Chooser(C_HEAD + "\n" + "\n".join(c.c_text() for c in choosers), calls)
+
+
+def _argument(chooser: UnitChooser, name: str) -> Sym:
+    constants = dict(chooser.constants)
+    return Const(constants[name]) if name in constants else Var(name)
+
+
+def constants_of(program: Program, names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Of the names, the whole parameters of a program, with their values."""
+    values = {p.name: p.value for p in program.params}
+    return tuple((n, value) for n in names if type(value := values.get(n)) is int)
 
 
 def unit_chooser(
@@ -230,6 +245,7 @@ def unit_chooser(
     data = sorted(
         {p.name for made in (model, launchable) if made is not None for p in made.parameters if p.kind is Kind.DATA}
         | set(selector.data if selector is not None else ())
+        | {n for n, _ in constants_of(program, {n for sizes, _ in anchors for n in sizes})}
         or {n for sizes, _ in anchors for n in sizes}
     )
     used = {p.name for made in (model, launchable) if made is not None for p in made.parameters}
@@ -237,5 +253,5 @@ def unit_chooser(
     return UnitChooser(
         unit.op, tuple(settings), tuple(data), tuple((n, tuple(v)) for n, v in columns.items() if n in used), model,
         launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(found)), note,
-        selector,
+        selector, constants_of(program, data),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import product
 
 from dagc import sym
@@ -45,6 +46,16 @@ def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
             else "declare `tune bx in {32, 64, 128}` in a kernel, or drop -D OP.NAME=...",
         )
     return tuple(found.values())
+
+
+def unit_in(graph: Graph, unit: Unit) -> Unit:
+    """The same unit in a graph of the same program at another size. Raises UsageError where there is no such op."""
+    from dagc.errors import UsageError
+
+    for index, op in enumerate(graph.ops):
+        if isinstance(op.op, KernelOp) and op.gpu and op.op.base == unit.op and is_open(graph.program, op.op):
+            return replace(unit, index=index)
+    raise UsageError(f"there is no op `{unit.op}` to tune", "leave this size out")
 
 
 def op_of(graph: Graph, unit: Unit) -> KernelOp:
