@@ -5,8 +5,12 @@
 Quality: a strategy is handed one recorded pass of each implementation that it asks for, drawn by the seed. After each
 measurement two things are judged by the passes that the search has not seen, against the best of all (median of all
 passes): whether what it has measured so far holds an implementation within 3 % of the best ("met"), and whether its
-current choice is one ("chosen": the smallest time, or what the strategy itself thinks the fastest). Then the ten
-best are measured until each has five measurements, as `dagc explore` does, and the choice is judged again.
+current choice is one ("chosen": the smallest time, or what the strategy itself thinks the fastest).
+
+Confirmation is judged by passes that did not choose. A second search with the same seed is handed three of the five
+recorded passes of each implementation, drawn by the seed; its ten best are measured until each has these three, and
+the choice is compared with what an exhaustive search would choose by the same three passes of everything. Both are
+judged by the other two passes. So a loss may be negative, and its mean over the seeds is what counts.
 Without --results: the 2036 implementations of the SpMV recorded on four H200s by an independent program (tests/data).
 
 Overhead: proposals and observations a second, with times from a hash; the first proposal, for which a strategy may
@@ -22,10 +26,11 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 from zlib import crc32
 
@@ -37,13 +42,15 @@ from dagc.api_results import Loaded  # noqa: E402
 from dagc.configurations import configuration_of  # noqa: E402
 from dagc.graph import Graph  # noqa: E402
 from dagc.results import Configuration, Outcome, Results  # noqa: E402
-from dagc.search.domain import COUNTABLE_STATES, Arm, Candidate, Domain  # noqa: E402
+from dagc.search.domain import Arm, Candidate, Domain  # noqa: E402
 from dagc.search.replay import ReplayMachine  # noqa: E402
 from dagc.search.strategy import Chooser, find  # noqa: E402
 from dagc.space import Space  # noqa: E402
+from dagc.text import traversal_text  # noqa: E402
 
 WITHIN = 1.03
-TOP, REPEATS = 10, 5
+TOP = 10
+CHOOSE = 3  # passes, of the five that were recorded, that choose after confirmation; the others judge
 
 
 def load(path: str) -> tuple[Results, dict[Configuration, Graph]]:
@@ -81,7 +88,7 @@ class Replayed:
         return not outcome.failure
 
     def run(self, most: int) -> dict[str, float]:
-        """Measurements until met and until chosen (infinite: not within `most`), and the loss after confirmation."""
+        """Measurements until met and until chosen (infinite: not within `most`), and the loss of the choice."""
         met = chosen = float("inf")
         number = 0
         while number < most and (candidate := self.strategy.propose()) is not None:
@@ -92,18 +99,40 @@ class Replayed:
                 met = number
             if chosen > number and self.good(self.choice()):
                 chosen = number
-        before = self.machine.judged(self.choice()) / self.best
+        return {"met": met, "chosen": chosen, "loss": self.machine.judged(self.choice()) / self.best - 1}
+
+    def confirmed(self, most: int) -> Candidate:
+        """The choice of a search of so many measurements whose ten best are then measured until each has CHOOSE."""
+        number = 0
+        while number < most and (candidate := self.strategy.propose()) is not None:
+            number += self.measure(candidate)
         for candidate in sorted(self.seen, key=lambda c: median(self.seen[c]))[:TOP]:
-            while len(self.seen[candidate]) < REPEATS:
+            while len(self.seen[candidate]) < CHOOSE:
                 self.measure(candidate)
-        # All passes have been dealt out by now, so this is judged by all of them: the loss of the final choice.
-        after = min((c for c in self.seen if len(self.seen[c]) >= REPEATS), key=lambda c: median(self.seen[c]))
-        return {
-            "met": met,
-            "chosen": chosen,
-            "loss": before - 1,
-            "confirmed": self.machine.judged(after) / self.best - 1,
-        }
+        return min((c for c in self.seen if len(self.seen[c]) >= CHOOSE), key=lambda c: median(self.seen[c]))
+
+
+def split(results: Results, seed: int) -> tuple[Results, dict[tuple[Configuration, str], float]]:
+    """(results with CHOOSE passes of each implementation, the median of its other passes), drawn by the seed."""
+    random, chosen, judged = Random(seed), [], {}
+    for found in results.measured():
+        passes = list(found.measurements)
+        random.shuffle(passes)
+        chosen.append(replace(found, measurements=tuple(passes[:CHOOSE])))
+        judge = replace(found, measurements=tuple(passes[CHOOSE:]))
+        judged[found.configuration, found.traversal] = judge.seconds(results.reference)
+    return replace(results, implementations=tuple(chosen)), judged
+
+
+def confirmed_loss(name: str, seed: int, results: Results, graphs: dict[Configuration, Graph], most: int) -> float:
+    """Of the confirmed choice beside that of an exhaustive search, both judged by passes that chose neither."""
+    handed, judged = split(results, seed)
+    search = Replayed(name, seed, handed, graphs)
+    choice = search.confirmed(most)
+    arm = search.domain.arms[choice.arm]
+    best = handed.measured()[0]
+    text = traversal_text(choice.traversal, arm.space.graph)
+    return judged[arm.configuration, text] / judged[best.configuration, best.traversal] - 1
 
 
 def quality(path: str, names: Sequence[str], seeds: int, most: int) -> dict[str, Any]:
@@ -111,7 +140,11 @@ def quality(path: str, names: Sequence[str], seeds: int, most: int) -> dict[str,
     rows = {}
     for name in names:
         start = time.perf_counter()
-        runs = [Replayed(name, seed, results, graphs).run(most) for seed in range(seeds)]
+        runs = [
+            Replayed(name, seed, results, graphs).run(most)
+            | {"confirmed": confirmed_loss(name, seed, results, graphs, most)}
+            for seed in range(seeds)
+        ]
         rows[name] = {key: [r[key] for r in runs] for key in runs[0]}
         print(f"{path} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return {
@@ -125,7 +158,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
     rows: dict[str, Any] = {}
     for name in names:
         graph = dagc.load_graph(ROOT / sample, defines)
-        domain = Domain([Arm(configuration_of(graph), Space(graph, limit=COUNTABLE_STATES))])
+        domain = Domain([Arm(configuration_of(graph), Space(graph))])
         tracemalloc.start()
         strategy = find(name)(domain, 1)
         seen: set[Candidate] = set()
@@ -138,7 +171,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
         memory = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # Once more from the beginning, without the trace. The first proposal builds what the strategy works with.
-        domain = Domain([Arm(configuration_of(graph), Space(graph, limit=COUNTABLE_STATES))])
+        domain = Domain([Arm(configuration_of(graph), Space(graph))])
         strategy, seen, each = find(name)(domain, 1), set(), []
         for _ in range(1 + steps):
             before = time.perf_counter()
@@ -173,7 +206,9 @@ def markdown(record: dict[str, Any]) -> str:
         ]
         for name, runs in found["strategies"].items():
             cells = [f"{median(runs[k]):.4g} ({min(runs[k]):.4g} to {max(runs[k]):.4g})" for k in ("met", "chosen")]
-            cells += [f"{100 * median(runs[k]):.1f} %" for k in ("loss", "confirmed")]
+            error = stdev(runs["confirmed"]) / len(runs["confirmed"]) ** 0.5 if len(runs["confirmed"]) > 1 else 0.0
+            cells.append(f"{100 * median(runs['loss']):.1f} %")
+            cells.append(f"{100 * fmean(runs['confirmed']):.1f} % (standard error {100 * error:.1f})")
             out.append(f"| {name} | {' | '.join(cells)} |")
         out.append("")
     for found in record["overhead"]:

@@ -10,9 +10,11 @@ classifies every implementation, and is right where the median of all its passes
 With `--estimate` rules are learned a second time from each of these, as `dagc rules --estimate` does: from estimated
 times of the whole space, for which the passes that were handed out are used, and no others. (Rows `NAME, estimated`.)
 
-Two ways to label: `paper` draws every boundary above the 98th percentile of prominence; `distinct`, what dagc does,
-only those above the noise floor, between classes that are more than outliers. The noise floor and the share of outliers
-are those of the recording; with `--assumed` that share is what dagc assumes where nothing was measured several times.
+Three ways to learn: `paper` draws every boundary above the 98th percentile of prominence, and grows the tree as the
+paper does; `distinct` draws only those above the noise floor, between classes that are more than outliers, and takes
+back splits that separate nothing but noise (`dagc rules --tree full`); `pruned`, what dagc does unless told otherwise,
+has the classes of `distinct` and prunes the tree by cross-validation. The noise floor and the share of outliers are
+those of the recording; with `--assumed` that share is what dagc assumes where nothing was measured several times.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from dagc.text import parse_traversal  # noqa: E402
 
 SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}
-LABELS = ("paper", "distinct")
+LABELS = ("paper", "distinct", "pruned")
 FAR = 3  # noise floors of a single measurement
 
 
@@ -118,14 +120,19 @@ def far_off(learned: Learned, table: Samples, times: Sequence[float], limit: flo
 def one(
     samples: Sequence[Sample], outliers: Outliers, table: Samples, times: list[float]
 ) -> dict[str, dict[str, float]]:
-    """Both ways to label: figures of one set of rules."""
+    """All ways to learn: figures of one set of rules each."""
     out = {}
     for labels in LABELS:
-        learned = learn(samples, outliers.noise, all_classes=labels == "paper", outliers=outliers)
+        pruned = labels == "pruned"
+        cost = None if pruned else 0.0
+        learned = learn(
+            samples, outliers.noise, all_classes=labels == "paper", cost=cost, outliers=outliers, judge=pruned
+        )
         found = accuracy(learned, table, times)
         out[labels] = {
             "accuracy": found.share,
             "chance": found.chance,
+            "constant": found.constant,
             "tolerant": found.tolerant,
             "by_boundary": found.by_boundary,
             "far": far_off(learned, table, times, FAR * outliers.noise),
@@ -208,12 +215,13 @@ def markdown(found: dict[str, Any]) -> str:
     out = [
         f"{about}. {found['seeds']} seeds: mean, and standard deviation in brackets.",
         f"Noise floor of one measurement {100 * noise:.1f} %; widths of classes are in such noise floors.",
-        "`random labels`: accuracy of as many labels of each class, drawn by lot. `within noise`: accuracy with ranges",
+        "`random labels`: accuracy of as many labels of each class, drawn by lot; `one label`: of the same class for",
+        "all, that with which it is highest. `within noise`: accuracy with ranges",
         "that are wider by the noise of the times on both sides. `far off`: share further than three noise floors",
         "(of one measurement) from that range. `one class`: share of seeds with one class only, and so no rules.\n",
     ]
     columns = (
-        "strategy, measurements, accuracy, paper, random labels, within noise, far off, classes, one class, "
+        "strategy, measurements, accuracy, paper, random labels, one label, within noise, far off, classes, one class, "
         "mean width, widest, leaves"
     )
     for labels in LABELS:
@@ -229,8 +237,8 @@ def markdown(found: dict[str, Any]) -> str:
 
 def row(name: str, key: str, f: dict[str, float], deviation: str, paper: object, noise: float) -> str:
     cells = [
-        name, key, f"**{f['accuracy']:.3f}**{deviation}", paper, f"{f['chance']:.3f}", f"{f['tolerant']:.3f}",
-        f"{f['far']:.4f}", f"{f['classes']:.1f}", f"{f['one_class']:.2f}",
+        name, key, f"**{f['accuracy']:.3f}**{deviation}", paper, f"{f['chance']:.3f}", f"{f['constant']:.3f}",
+        f"{f['tolerant']:.3f}", f"{f['far']:.4f}", f"{f['classes']:.1f}", f"{f['one_class']:.2f}",
         f"{f['width'] / noise:.1f}", f"{f['widest'] / noise:.1f}", f"{f['leaves']:.0f}",
     ]  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"

@@ -189,7 +189,7 @@ class _Unkept:
 
 
 def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Explanation, bool]:
-    from dagc.explain import Options, answer, explanation
+    from dagc.explain import Answer, Answers, Options, answer, explanation
     from dagc.records import Records
     from dagc.report.live import Display
     from dagc.run.target import choose_target
@@ -197,9 +197,12 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
 
     display = Display(quiet=options.quiet)
     earlier = _exploration(loaded)
-    chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     subject = _Subject(loaded)
     asked = subject.ask(options)
+    if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
+        nothing = Answers(tuple(Answer(question, ()) for question in asked.questions), loaded.results.noise, False)
+        return explanation(subject.learned, subject.domain, asked, nothing, subject.seconds), False
+    chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     edits = len(set(asked.candidates)) - 1
     # Only what is timed is compiled.
     arms = sorted({candidate.arm for candidate in asked.candidates})

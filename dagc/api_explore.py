@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagc.configurations import Configured
     from dagc.ir import Program
     from dagc.records import Records
-    from dagc.report.live import Display
+    from dagc.report.live import Display, warn
     from dagc.results import Configuration, ImplementationId, Results, Run
     from dagc.run.link import Link
     from dagc.run.live import LiveMachine
@@ -122,6 +122,7 @@ def _explore_here(
     from dagc.plan import Target
     from dagc.records import Records, check_resumable, load
     from dagc.report.live import Display
+    from dagc.results import noise_advice
     from dagc.run.live import LiveMachine
     from dagc.run.target import choose_target
 
@@ -173,6 +174,7 @@ def _explore_here(
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(_first(domain), limit=limit)
         records[0].noise(noise)
+        warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         if options.data is None:
             notes += _other_arrays(output, records[0].results().runs, run)
         if records[0].under_way is not None:
@@ -183,6 +185,7 @@ def _explore_here(
         machine.time_reference()
         results = records[0].results()
         done, noise = _settled(done, domain, results), results.noise
+        notes += noise_advice(noise, facts, options.ranks)
         if options.trace and not done.interrupted:
             with display.phase("tracing the best and the slowest"):
                 _trace(machine, domain, records[0], done)

@@ -78,12 +78,14 @@ def learn(
     loaded: Loaded,
     *,
     all_classes: bool = False,
+    full_tree: bool = False,
     only: Collection[Configuration] | None = None,
     samples: Sequence[Sample] | None = None,
 ) -> Learned:
     """Rules from everything that a results file has measured (of the configurations in `only`).
 
-    `samples`: from these instead, estimates for instance. Raises UsageError where that is nothing.
+    `full_tree`: not pruned by cross-validation. `samples`: from these instead, estimates for instance. Raises
+    UsageError where that is nothing.
     """
     from dagc.rules import Outliers
     from dagc.rules import learn as learn_rules
@@ -95,7 +97,8 @@ def learn(
     results = loaded.results
     chosen = (i for i in results.implementations if only is None or i.configuration in only)
     outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)
-    return learn_rules(samples, results.noise, all_classes=all_classes, outliers=outliers)
+    cost = 0.0 if full_tree else None
+    return learn_rules(samples, results.noise, all_classes=all_classes, cost=cost, outliers=outliers)
 
 
 def rules(
@@ -105,24 +108,27 @@ def rules(
     *,
     sets: int = 3,
     all_classes: bool = False,
+    full_tree: bool = False,
     estimate: bool = False,
 ) -> str:
     """Design rules of a results file as `text`, `md` or `json`.
 
     `against`: a full exploration of the same program; each rule set is then marked consistent with it or not, and the
-    class accuracy is given. `sets`: rule sets shown of each class. `estimate`: learn from estimated times of the whole
-    space (`dagc.api_estimate`), not from what was measured alone. Raises UsageError.
+    class accuracy is given. `sets`: rule sets shown of each class. `full_tree`: as the paper grows it. `estimate`:
+    learn from estimated times of the whole space (`dagc.api_estimate`), not from what was measured alone. Raises
+    UsageError.
     """
-    from dagc.results import ranking
+    from dagc.results import noise_advice_of, ranking
     from dagc.rules import Findings, Samples, accuracy, check, render
 
     loaded = Loaded(path)
     found = estimated(loaded.samples(), loaded.results.noise) if estimate else None
-    learned = learn(loaded, all_classes=all_classes, samples=found.samples if found else None)
+    learned = learn(loaded, all_classes=all_classes, full_tree=full_tree, samples=found.samples if found else None)
     chosen = ranking(loaded.results)
     best = loaded.sample(chosen[0]) if chosen else None
+    advice = noise_advice_of(loaded.results)
     if against is None:
-        return render(Findings(learned, sets=sets, estimates=found, best=best), form)
+        return render(Findings(learned, sets=sets, estimates=found, best=best, advice=advice), form)
     full = Loaded(against)
     if full.results.program.hash != loaded.results.program.hash:
         raise UsageError(
@@ -141,10 +147,10 @@ def rules(
     if not known & {i.configuration for i in full.results.implementations}:
         raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
     # Rules say nothing about configurations that they were not learned from.
-    canonical = learn(full, all_classes=all_classes, only=known)
+    canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
     whole = Samples.of(canonical.samples)
     share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
-    return render(Findings(learned, check(learned, canonical), share, sets, found, best), form)
+    return render(Findings(learned, check(learned, canonical), share, sets, found, best, advice), form)
 
 
 # ---- best -----------------------------------------------------------------------------------

@@ -153,6 +153,11 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "--classes", choices=("distinct", "all"), default="distinct",
         help="distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)",
     )  # fmt: skip
+    add(
+        "--tree", choices=("pruned", "full"), default="pruned",
+        help="to what cross-validation can tell from noise, or as the paper grows it (default: pruned; full with"
+        " --classes all)",
+    )  # fmt: skip
     add("--estimate", action="store_true", help="learn from estimated times of what was not measured, too")
 
 
@@ -161,7 +166,7 @@ def _rules(args: argparse.Namespace) -> int:
 
     print(api.rules(
         args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
-        estimate=args.estimate,
+        full_tree=args.tree == "full", estimate=args.estimate,
     ), end="")  # fmt: skip
     return 0
 

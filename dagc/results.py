@@ -193,6 +193,42 @@ class Results:
         return tuple(sorted(timed, key=lambda i: (i.seconds(self.reference), i.id)))
 
 
+# ---- noise ----------------------------------------------------------------------------------
+
+NOISY = 0.1  # relative standard deviation of one measurement; on a machine at rest it is 0.01 to 0.03
+
+
+def noise_advice(noise: float, machine: Machine, ranks: int) -> tuple[str, ...]:
+    """What a noise floor from NOISY on means, what was busy as far as `machine.facts` know, and what to do; else ()."""
+    if not noise >= NOISY:
+        return ()
+    facts = machine.facts
+    seen = []
+    load = facts.get("load")
+    if isinstance(load, list) and load and isinstance(load[0], int | float):
+        seen.append(f"load average {load[0]:.1f} on {machine.cores} cores, with {ranks} ranks to run")
+    processes = facts.get("gpu_processes")
+    if isinstance(processes, list) and processes:
+        seen.append(f"other processes on the GPUs: {', '.join(map(str, processes[:5]))}")
+    clocks = facts.get("clocks")
+    if isinstance(clocks, list):
+        both = [(c.get("clocks.sm"), c.get("clocks.max.sm")) for c in clocks if isinstance(c, dict)]
+        seen += [f"SM clock {now} of at most {most}" for now, most in dict.fromkeys(both) if now and most]
+    crowded = f" start fewer ranks than the {machine.cores} cores (-n)," if ranks >= machine.cores else ""
+    clocked = ", on GPUs fix the clocks (nvidia-smi -lgc)" if machine.gpus else ""
+    floor = f"The noise floor of one measurement is {100 * noise:.0f} %"
+    return (
+        f"{floor}: times that differ by less cannot be told apart. The machine is busy, or its clocks change.",
+        *([f"Seen before measuring: {'; '.join(seen)}."] if seen else []),
+        f"To do: end the other work,{crowded} measure longer (--seconds 0.1) and more often (--passes 5){clocked}.",
+    )
+
+
+def noise_advice_of(results: Results) -> tuple[str, ...]:
+    """The same for a results file, by what its last run recorded."""
+    return noise_advice(results.noise, results.runs[-1].machine, results.runs[-1].ranks) if results.runs else ()
+
+
 # ---- which is the best ----------------------------------------------------------------------
 
 CONFIRMED = 5  # measurements that a choice is sure with: more do not count for more

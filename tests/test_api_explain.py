@@ -110,3 +110,15 @@ def test_on_real_ranks(tmp_path: Path) -> None:
         (kept,) = connection.execute("SELECT count(*) FROM measurement WHERE purpose = 'explain'").fetchone()
     connection.close()
     assert kept == 2 * 6 * len({(str(edit["configuration"]), edit["traversal"]) for edit in edits})
+
+
+def test_without_rules_nothing_is_compiled_and_the_reason_is_given(tmp_path: Path) -> None:
+    """All times are equal: one class, no rules, no edits. The machine that measured is not needed."""
+    file = h200_file(tmp_path, passes=1)
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE measurement SET seconds = 1e-4")
+    connection.close()
+    text, code = explain(file, ExplainOptions())
+    assert code == 0
+    assert "there is nothing to break. Only one class, so there are no rules: from fastest to slowest is 0.0 %" in text
+    assert not list(tmp_path.glob("*-build"))

@@ -12,6 +12,7 @@ from dagc.explain.types import Answer, Edit, EditView, Explanation, Question
 from dagc.rules.features import Samples
 from dagc.rules.imply import Implications
 from dagc.rules.learn import Learned
+from dagc.rules.text import why_no_rules
 from dagc.rules.types import Rule, RuleSet, Sample
 from dagc.search.domain import Candidate, Domain
 from dagc.search.engine import Machine, Store
@@ -79,12 +80,18 @@ def ask(
     arm = domain.arms[best.arm]
     own = learned.satisfied(Sample(arm.space.graph, arm.configuration, best.traversal, 0.0))
     notes = []
-    if len(learned.classes.classes) == 1:
-        notes.append("there is only one performance class, so there are no rules to explain")
+    reason = why_no_rules(learned)
+    if reason:
+        notes.append(f"there is nothing to break. {reason}")
     elif own.number:
         notes.append(f"by its rules the tree gives the best to class {own.number + 1}, not to the fastest")
     further = _further(learned, domain, best, own, sets)
     found = questions(domain, best, own.rules, further, variants=variants, known=known, usable=usable)
+    if found and not any(question.edits for question in found):
+        notes.append(
+            "there are no edits: no implementation of these configurations breaks a rule of the best, so nothing was "
+            "timed"
+        )
     return Asked(best, own, found, tuple(notes))
 
 

@@ -17,7 +17,8 @@ from dagc.report.measured import Group, Point, common_decisions, curves_of, grou
 from dagc.report.sections import class_views, curve_names, fastest_rows, provenance, summary_tiles
 from dagc.report.tree_chart import readable_depth, tree_chart
 from dagc.resources import resource
-from dagc.results import Configuration, Results, ties, wanted_repeats
+from dagc.results import Configuration, Results, noise_advice_of, ties, wanted_repeats
+from dagc.rules.text import why_no_rules
 
 if TYPE_CHECKING:
     import jinja2
@@ -42,6 +43,7 @@ def as_html(
     groups = groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # of other samples: their positions would not be those of the points
+    no_rules = "" if learned is None else why_no_rules(learned)
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
     return _environment().get_template("page.html.j2").render(
@@ -62,6 +64,8 @@ def as_html(
         classes=class_views(learned) if learned is not None else (),
         dropped=[f"Boundary at {si.seconds(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
         tree=_tree(learned),
+        no_rules=no_rules,
+        advice=noise_advice_of(results),
         distribution=charts.distribution(groups) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         convergence=_convergence(results),
@@ -94,9 +98,22 @@ def _tree(learned: Learned | None) -> Mapping[str, object] | None:
     return {
         "leaves": tree.leaves,
         "depth": tree.depth,
+        "error": _errors(learned),
         "chart": tree_chart(tree, "tree-chart", depth),
         "whole": tree_chart(tree, "tree-whole") if depth < tree.depth else "",
     }
+
+
+def _errors(learned: Learned) -> str:
+    """The error on samples held out beside that in training, never the latter alone."""
+    held = learned.held_out
+    if held is None:
+        return ""
+    before = f" (of {learned.full_leaves} leaves before pruning)" if learned.full_leaves > learned.tree.leaves else ""
+    return (
+        f"{before}; error {si.percent(held.error)} on samples held out (standard error {si.percent(held.deviation)}, "
+        f"one answer for all {si.percent(held.one_answer)}), {si.percent(learned.tree.error)} in training"
+    )
 
 
 def _convergence(results: Results) -> Mapping[str, object] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -39,6 +39,13 @@ Describe = Callable[["Candidate"], str]
 
 
 # ---- phases ---------------------------------------------------------------------------------
+
+
+def warn(lines: Iterable[str], *, quiet: bool = False) -> None:
+    """Say on standard error what the user should know before the search goes on for minutes."""
+    if not quiet:
+        for line in lines:
+            print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 class Phase:

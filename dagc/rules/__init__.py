@@ -7,7 +7,8 @@ from dagc.rules.features import Samples
 from dagc.rules.labels import classify_times, noise_of
 from dagc.rules.learn import Learned, learn, paths
 from dagc.rules.outliers import Outliers, Repeats
-from dagc.rules.text import FORMATS, Findings, render
+from dagc.rules.pruning import HeldOut, held_out
+from dagc.rules.text import FORMATS, Findings, render, why_no_rules
 from dagc.rules.types import (
     Boundary,
     Classes,
@@ -23,7 +24,7 @@ from dagc.rules.types import (
 
 __all__ = [
     "FEWEST", "FORMATS", "Accuracy", "Boundary", "Checked", "ClassAccuracy", "Classes", "Estimates", "Feature",
-    "Findings", "Kind", "Learned", "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet", "Sample",
-    "Samples", "Tree", "Verdict", "accuracy", "check", "classify_times", "estimate", "in_order", "learn", "noise_of",
-    "paths", "render",
+    "Findings", "HeldOut", "Kind", "Learned", "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet",
+    "Sample", "Samples", "Tree", "Verdict", "accuracy", "check", "classify_times", "estimate", "held_out", "in_order",
+    "learn", "noise_of", "paths", "render", "why_no_rules",
 ]  # fmt: skip

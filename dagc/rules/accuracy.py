@@ -4,7 +4,8 @@ The classes of the part have ranges, from their fastest to their slowest sample.
 implementation of the whole space; accuracy is the share whose time lies in the range of the class that it is given.
 
 Few wide classes make that easy. So beside it stand: the number of classes, their widths against the noise, and
-`chance`, the accuracy of random labels: as many implementations in each class, but drawn by lot.
+`chance`, the accuracy of random labels: as many implementations in each class, but drawn by lot; and `constant`, that
+of the same class for all.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Accuracy:
 
     share        within the range of the class given (Table V)
     chance       the same for random labels of the same sizes, on average
+    constant     the same for one class given to all, that with which it is highest
     tolerant     within that range widened by the noise on both sides
     by_boundary  on the right side of the boundaries of the class given: as if the ranges met there
     """
@@ -49,6 +51,7 @@ class Accuracy:
     learned_from: int
     share: float
     chance: float
+    constant: float
     tolerant: float
     by_boundary: float
     classes: tuple[ClassAccuracy, ...]
@@ -79,6 +82,7 @@ def accuracy(learned: Learned, whole: Samples, seconds: Sequence[float]) -> Accu
         return float(sum((ranges[k] & (given == k)).sum() for k in range(len(ranges))) / len(times))
 
     chance = sum(c.given / len(times) * float(in_range[k].mean()) for k, c in enumerate(each))
+    constant = max(float(inside.mean()) for inside in in_range)
     return Accuracy(
-        len(times), learned.measured, share(in_range), chance, share(near), share(between), each
+        len(times), learned.measured, share(in_range), chance, constant, share(near), share(between), each
     )  # fmt: skip

@@ -12,7 +12,8 @@ from dagc.rules.features import Samples
 from dagc.rules.imply import Implications
 from dagc.rules.labels import PERCENTILE, classify_times, cut_again, noise_of, with_estimates
 from dagc.rules.outliers import Outliers, Repeats
-from dagc.rules.tree import classify, train
+from dagc.rules.pruning import COSTS, HeldOut, held_out
+from dagc.rules.tree import classify, grow, others
 from dagc.rules.types import Classes, Feature, Rule, RuleSet, Sample, Tree
 from dagc.text import traversal_text
 
@@ -29,6 +30,8 @@ class Learned:
     features    all that tell them apart, in canonical order; the tree uses some of them
     rule_sets   of the fastest class first; of a class, those with the most samples first
     noise       relative standard deviation of a single measurement, NaN: unknown
+    held_out    how wrong such trees are about samples that they were not grown from; None: not asked, or one class
+    full_leaves leaves of the tree before it was pruned at the cost that `held_out` found
     """
 
     samples: tuple[Sample, ...]
@@ -38,6 +41,8 @@ class Learned:
     tree: Tree
     rule_sets: tuple[RuleSet, ...]
     noise: float
+    held_out: HeldOut | None = None
+    full_leaves: int = 1
 
     @property
     def measured(self) -> int:
@@ -70,8 +75,9 @@ def learn(
     *,
     all_classes: bool = False,
     percentile: float = PERCENTILE,
-    simplify: float = 0.0,
+    cost: float | None = None,
     outliers: Outliers | None = None,
+    judge: bool = True,
 ) -> Learned:
     """Rules that tell fast from slow samples.
 
@@ -81,9 +87,12 @@ def learn(
     class than the noise. Where the noise is not known (NaN), every boundary is drawn and every other class is wrong.
     Classes that may be outliers are not drawn either; `outliers` says how many to expect (None: assumed, not counted).
     A fastest class that holds several configurations is cut again. `all_classes`: nothing of this, all as in the seed.
+    `cost` is by how much each leaf must lower the error of the tree (0.002 is a readable tree). Default: what
+    cross-validation can tell from noise (`dagc.rules.pruning`), and no rules at all where the tree is no better on
+    samples held out than one answer for all; with `all_classes` 0, as in the seed. `judge` False:
+    the error on held-out samples, which takes most of the time, is not found, and `cost` is 0 unless it is given.
     Samples whose times are estimated (`measurements` 0) draw no boundaries: they are of the class between whose
     boundaries their times lie, and the tree learns from them as from the others.
-    `simplify` makes the tree smaller: each leaf must lower its error by that much (0.002 is a readable tree).
     The order of the samples does not matter. ValueError without samples.
     """
     import numpy as np
@@ -107,11 +116,24 @@ def learn(
         labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
     table = Samples.of(chosen)
     features, answers = table.features()
-    wrong = None if math.isnan(classes.noise) else _wrong(labels, times, classes)
-    tree = train(answers, labels, len(classes.classes), features, wrong, simplify)
-    imply = Implications(table)
-    rule_sets = _rule_sets(tree, imply)
-    return Learned(chosen, classes, tuple(int(k) for k in labels), features, tree, rule_sets, noise)
+    count = len(classes.classes)
+    known = not math.isnan(classes.noise)
+    wrong = _wrong(labels, times, classes) if known else others(labels, count)
+    timed = np.array([s.measurements > 0 for s in chosen])
+    costs = COSTS if cost is None and not all_classes else (cost or 0.0,)
+    out = held_out(answers, labels, wrong, timed, costs) if judge else None
+    growth, tried = grow(answers, labels, count)
+    if known:
+        growth.prune(wrong, 0.0)
+    leaves = growth.leaves
+    least = cost or 0.0 if out is None else out.cost
+    if out is not None and len(costs) > 1 and not out.helps:
+        least = math.inf
+    if least:
+        growth.prune(wrong, least)
+    tree = growth.tree(wrong, features, tried)
+    rule_sets = _rule_sets(tree, Implications(table))
+    return Learned(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, out, leaves)
 
 
 def _wrong(labels: Ints, seconds: Sequence[float], classes: Classes) -> Bools:

@@ -12,7 +12,9 @@ from dagc.errors import UsageError, counted
 from dagc.rules.accuracy import Accuracy
 from dagc.rules.consistency import Checked, Verdict
 from dagc.rules.estimates import Estimates
+from dagc.rules.labels import FEWEST_TO_CUT
 from dagc.rules.learn import Learned
+from dagc.rules.pruning import HeldOut
 from dagc.rules.types import Boundary, Classes, Rule, RuleSet, Sample
 from dagc.text import traversal_text
 
@@ -24,7 +26,7 @@ class Findings:
     """What is printed. `checked` and `accuracy` are there where a full exploration was given to compare with.
 
     `sets` is how many rule sets of each class are shown (JSON has all). `estimates`: those that were learned from.
-    `best`: the implementation that `dagc best` takes.
+    `best`: the implementation that `dagc best` takes. `advice`: what to do about a machine that is noisy.
     """
 
     learned: Learned
@@ -33,6 +35,7 @@ class Findings:
     sets: int = 3
     estimates: Estimates | None = None
     best: Sample | None = None
+    advice: tuple[str, ...] = ()
 
     def verdict(self, rule_set: RuleSet) -> Checked | None:
         return next((c for c in self.checked if c.rule_set == rule_set), None)
@@ -88,8 +91,6 @@ def _noise_lines(classes: Classes) -> Iterable[str]:
         yield f"Noise floor of these times: {percent(classes.noise)}."
     for b in classes.dropped:
         yield f"Boundary at {duration(b.seconds)} not drawn: {b.why_dropped}."
-    if len(classes.classes) == 1:
-        yield "Only one class: no boundary is above the noise, so there are no rules to tell apart fast from slow."
 
 
 def _best_line(findings: Findings) -> Iterable[str]:
@@ -98,7 +99,7 @@ def _best_line(findings: Findings) -> Iterable[str]:
     if best is None:
         return
     measured = f"{duration(best.seconds)}, {counted(best.measurements, 'measurement')}"
-    if len(learned.classes.classes) == 1:
+    if learned.tree.leaves == 1:
         yield f"What `dagc best` takes: {measured}."
         return
     followed = learned.satisfied(best)
@@ -106,18 +107,46 @@ def _best_line(findings: Findings) -> Iterable[str]:
     yield f"What `dagc best` takes: {measured}; it follows rule set {place} of class {followed.number + 1}."
 
 
+def why_no_rules(learned: Learned) -> str:
+    """The reason where nothing tells fast from slow; "" where there are rules."""
+    classes = learned.classes
+    if len(classes.classes) > 1:
+        if learned.tree.leaves > 1:
+            return ""
+        return (
+            "No rules: on samples held out, no tree tells the classes apart better than one answer for all. Measure "
+            "more implementations, or each more than once (--passes 5)."
+        )
+    few = "Only one class, so there are no rules: "
+    if len(learned.samples) < FEWEST_TO_CUT:
+        return f"{few}{_implementations(len(learned.samples))} are few to find classes among. Measure more."
+    spread = classes.times[-1] / classes.times[0] - 1
+    apart = f"from fastest to slowest is {percent(spread)}"
+    if classes.dropped:
+        noise = f", the noise floor of these times {percent(classes.noise)}"
+        return f"{few}{apart}{noise}, and no boundary stands. Measure more than once (--passes 5), or with less noise."
+    return f"{few}{apart}, and the sorted times have no step that stands out."
+
+
 def _tree_line(learned: Learned) -> str:
-    tree = learned.tree
-    tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
+    tree, held = learned.tree, learned.held_out
     leaves = counted(tree.leaves, "leaf", "leaves")
-    return f"Tree: {leaves}, depth {tree.depth}, training error {percent(tree.error)}{tolerant}."
+    pruned = f" (of {learned.full_leaves} before pruning)" if learned.full_leaves > tree.leaves else ""
+    shape = f"Tree: {leaves}{pruned}, depth {tree.depth}"
+    if held is None:
+        return f"{shape}."
+    tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
+    return (
+        f"{shape}. Error {percent(held.error)} on samples held out (standard error {percent(held.deviation)}; one "
+        f"answer for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}."
+    )
 
 
 def _accuracy_line(found: Accuracy) -> str:
     return (
         f"Accuracy: {percent(found.share)} of {found.implementations} implementations have a time within the range of "
         f"the class that the tree gives them ({percent(found.tolerant)} within the noise of it; random labels: "
-        f"{percent(found.chance)}), learned from {found.learned_from}."
+        f"{percent(found.chance)}, one class for all: {percent(found.constant)}), learned from {found.learned_from}."
     )
 
 
@@ -126,6 +155,16 @@ def _insufficient(rule_set: RuleSet) -> str:
     if rule_set.sufficient:
         return ""
     return f"insufficient rules: {rule_set.wrong} of {rule_set.samples} belong to another class"
+
+
+def _about(findings: Findings) -> list[str]:
+    """What text and Markdown say below the classes, a sentence or two a line."""
+    learned = findings.learned
+    reason = why_no_rules(learned)
+    return [
+        *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes), *([reason] if reason else []),
+        _tree_line(learned), *_best_line(findings),
+    ]  # fmt: skip
 
 
 def _implementations(count: int) -> str:
@@ -170,10 +209,10 @@ def _text(findings: Findings) -> str:
         span = f"{duration(c.fastest)} to {duration(c.slowest)}"
         out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
                    f"width {_width(c.width, classes.noise)}")  # fmt: skip
-    out += [*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned), *_best_line(findings)]
+    out += _about(findings)
     if findings.accuracy is not None:
         out.append(_accuracy_line(findings.accuracy))
-    for c in classes.classes if count > 1 else ():
+    for c in classes.classes if count > 1 and learned.tree.leaves > 1 else ():
         found = learned.of_class(c.number)
         out += ["", f"class {c.number + 1}: {counted(len(found), 'rule set')}"]
         for number, rule_set in enumerate(found[: findings.sets], 1):
@@ -203,11 +242,10 @@ def _markdown(findings: Findings) -> str:
     for c in classes.classes:
         out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
                    f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
-    about = (*_estimate_lines(findings), *_noise_lines(classes), _tree_line(learned), *_best_line(findings))
-    out += ["", *(f"- {line}" for line in about)]
+    out += ["", *(f"- {line}" for line in _about(findings))]
     if findings.accuracy is not None:
         out.append(f"- {_accuracy_line(findings.accuracy)}")
-    for c in classes.classes if len(classes.classes) > 1 else ():
+    for c in classes.classes if len(classes.classes) > 1 and learned.tree.leaves > 1 else ():
         found = learned.of_class(c.number)
         out += ["", f"## Class {c.number + 1}", ""]
         out += ["| implementations | rules | remarks |", "|---|---|---|"]
@@ -259,12 +297,24 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "not_drawn": [_boundary(b) for b in classes.dropped],
         "tree": {
             "leaves": learned.tree.leaves, "depth": learned.tree.depth, "error": learned.tree.error,
+            "leaves_before_pruning": learned.full_leaves, "held_out": _held_out(learned.held_out),
             "search": [{"leaves": n, "error": e, "depth": d} for n, e, d in learned.tree.search],
         },
         "features": len(learned.features),
         "rule_sets": [_rule_set(r, findings.verdict(r)) for r in learned.rule_sets],
         "accuracy": _accuracy(findings.accuracy),
         "best": _best(findings),
+        "no_rules": why_no_rules(learned) or None,
+        "advice": list(findings.advice),
+    }  # fmt: skip
+
+
+def _held_out(found: HeldOut | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "error": found.error, "standard_error": found.deviation, "one_answer": found.one_answer,
+        "folds": found.folds, "cost_of_a_leaf": found.cost,
     }  # fmt: skip
 
 
@@ -315,7 +365,8 @@ def _accuracy(found: Accuracy | None) -> dict[str, Any] | None:
         return None
     return {
         "implementations": found.implementations, "learned_from": found.learned_from, "share": found.share,
-        "random_labels": found.chance, "within_noise": found.tolerant, "by_boundary": found.by_boundary,
+        "random_labels": found.chance, "one_class_for_all": found.constant, "within_noise": found.tolerant,
+        "by_boundary": found.by_boundary,
         "classes": [
             {
                 "class": c.number + 1, "given": c.given, "inside": c.inside, "width": c.width,

@@ -13,7 +13,8 @@ their samples that are given another class.
 
 The seed wants the most accurate tree "without concern for overfitting". Of noisy times that is a tree whose leaves
 tell noise from noise. So, beyond the seed, the caller may say which answers are really wrong (`dagc.rules.learn`: by
-more than the noise); splits that make none of them right are taken back, from the leaves up.
+more than the noise); splits that make none of them right are taken back, from the leaves up. How much a leaf must
+be worth besides, `dagc.rules.pruning` finds by cross-validation.
 """
 
 from __future__ import annotations
@@ -101,6 +102,16 @@ class Growth:
         return float(sum(n.weights.sum() - n.weights.max() for n in self.nodes if n.children is None))
 
     @property
+    def leaves(self) -> int:
+        """How many leaves the tree as it is has; nodes that were taken back do not count."""
+        left, found = [0], 0
+        while left:
+            children = self.nodes[left.pop()].children
+            found += children is None
+            left += children or ()
+        return found
+
+    @property
     def depth(self) -> int:
         return max(node.depth for node in self.nodes)
 
@@ -126,6 +137,17 @@ class Growth:
                 node.children = None
             else:
                 errors[i], leaves[i] = below, more
+
+    def given(self, table: Bools) -> Ints:
+        """The class that the tree as it is gives to each row of another table with the same features."""
+        import numpy as np
+
+        at = np.zeros(len(table), dtype=np.int64)
+        for i, node in enumerate(self.nodes):  # children come after their parents
+            if node.children is not None:
+                here = at == i
+                at[here] = np.where(table[here, node.feature], *node.children)
+        return np.array([node.number for node in self.nodes])[at]
 
     def tree(self, wrong: Bools, features: Sequence[Feature], search: Sequence[Tried]) -> Tree:
         """The tree as it is."""
@@ -167,12 +189,28 @@ def train(
 ) -> Tree:  # fmt: skip
     """Algorithm 1: the smallest tree whose error five more leaves do not lower.
 
-    Starts with 2 leaves; while one of the next five sizes has a smaller error, it goes on from the first such. `wrong`
-    (samples x classes, default: every other class): splits that make none of these right are taken back then, and
-    those that lower the error by less than `simplify` for each leaf.
+    `wrong` (samples x classes, default: every other class): splits that make none of these right are taken back then,
+    and those that lower the error by less than `simplify` for each leaf.
     """
+    growth, tried = grow(table, labels, classes)
+    if wrong is not None or simplify:
+        growth.prune(others(labels, classes) if wrong is None else wrong, simplify)
+    return growth.tree(others(labels, classes) if wrong is None else wrong, features, tried)
+
+
+def others(labels: Ints, classes: int) -> Bools:
+    """samples x classes: is it another class than that of the sample?"""
     import numpy as np
 
+    out: Bools = labels[:, None] != np.arange(classes)
+    return out
+
+
+def grow(table: Bools, labels: Ints, classes: int) -> tuple[Growth, list[Tried]]:
+    """The tree that Algorithm 1 ends with, not pruned, and what it tried.
+
+    Starts with 2 leaves; while one of the next five sizes has a smaller error, it goes on from the first such.
+    """
     growth = Growth(table, labels, classes)
     sizes = _grow(growth)
     tried = list(islice(sizes, 1))
@@ -186,10 +224,7 @@ def train(
             break
         chosen = better
     growth.cut(tried[chosen][1])
-    other: Bools = labels[:, None] != np.arange(classes)
-    if wrong is not None or simplify:
-        growth.prune(other if wrong is None else wrong, simplify)
-    return growth.tree(other if wrong is None else wrong, features, [one for one, _ in tried])
+    return growth, [one for one, _ in tried]
 
 
 def _grow(growth: Growth) -> Iterator[tuple[Tried, int]]:

@@ -63,18 +63,50 @@ def _facts(target: str) -> dict[str, Any]:
     }
     if target == "cuda":
         facts["clocks"] = _clocks()
+        facts["gpu_processes"] = _other_gpu_processes()
     return facts
+
+
+def _other_gpu_processes() -> list[str]:
+    """Processes on the GPUs that this one has not started, as `PID NAME (MEMORY)`; empty without nvidia-smi."""
+    rows = _smi("--query-compute-apps=pid,process_name,used_memory")
+    return [
+        f"{pid} {name} ({memory})"
+        for pid, name, memory in (row for row in rows if len(row) == 3 and row[0].isdigit())
+        if not _started_here(int(pid))
+    ]
+
+
+def _started_here(pid: int) -> bool:
+    """Is it this process or one that descends from it, as the ranks do?"""
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:
+            return False
+        pid = int(status.rpartition(")")[2].split()[1])  # the name, in brackets, may hold anything
+    return False
 
 
 def _clocks() -> list[dict[str, str]]:
     """Clocks and limits of each GPU, in nvidia-smi's words and units; empty where it is not there."""
+    rows = _smi(f"--query-gpu={','.join(_CLOCKS)}")
+    return [dict(zip(_CLOCKS, row, strict=True)) for row in rows if len(row) == len(_CLOCKS)]
+
+
+def _smi(query: str) -> list[list[str]]:
+    """What nvidia-smi answers, a list of words for each line; empty where it is not there or fails."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return []
-    command = [smi, f"--query-gpu={','.join(_CLOCKS)}", "--format=csv,noheader"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [smi, query, "--format=csv,noheader"], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
-    return [dict(zip(_CLOCKS, row, strict=True)) for row in rows if len(row) == len(_CLOCKS)]
+    if done.returncode:
+        return []
+    return [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.strip()]

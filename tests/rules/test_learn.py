@@ -19,7 +19,7 @@ from dagc.traversal import Issue
 from tests.data.h200 import h200_results
 from tests.examples import examples
 from tests.graphs import make_graph, spmv
-from tests.rules.samples import NONE, graphs, h200_learned, h200_samples, samples_of
+from tests.rules.samples import NONE, graphs, h200_learned, h200_outliers, h200_samples, samples_of
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -127,9 +127,10 @@ def test_the_noise_decides_what_is_wrong() -> None:
     learned, seed = h200_learned(), learn(h200_samples(), h200_results().noise, all_classes=True)
     assert len(seed.classes.classes) == len(learned.classes.classes) + 1
     assert math.isnan(seed.classes.noise)
-    assert learned.tree.leaves < seed.tree.leaves
-    assert learned.tree.error < 0.01
-    small = learn(h200_samples(), h200_results().noise, simplify=0.002)
+    full = learn(h200_samples(), h200_results().noise, cost=0.0, outliers=h200_outliers(), judge=False)
+    assert full.tree.leaves == learned.full_leaves < seed.tree.leaves
+    assert full.tree.error < 0.01
+    small = learn(h200_samples(), h200_results().noise, cost=0.002)
     assert small.tree.leaves < 30
     assert small.tree.error < 0.03
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from random import Random
 
 import pytest
 
 from dagc.errors import UsageError
-from dagc.rules import FORMATS, Findings, Samples, accuracy, check, learn, render
+from dagc.rules import FORMATS, Findings, Learned, Samples, accuracy, check, learn, render
 from dagc.rules.text import duration
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples, samples_of
@@ -28,8 +30,50 @@ def test_text_of_the_h200_data() -> None:
     assert "Noise floor of these times: 1.5 %." in text
     assert "Boundary at 85.24 us not drawn: the classes beside it would differ by 1.3 %" in text
     assert "below the noise floor" in text
-    assert "\n  1. 432 implementations\n       yr, y in different streams\n" in text
+    assert "Tree: 20 leaves (of 95 before pruning), depth 7. Error 5.2 % on samples held out" in text
+    assert "\n  1. 452 implementations\n       yr, y in different streams\n" in text
     assert "consistent" not in text
+
+
+@pytest.mark.parametrize("form", ["text", "md"])
+@pytest.mark.parametrize("all_classes", [False, True])
+def test_the_training_error_never_stands_alone(form: str, all_classes: bool) -> None:
+    for count in (1, 5, 40):
+        found = learn(h200_samples()[:: 2036 // count], 0.027, all_classes=all_classes)
+        text = render(Findings(found), form)
+        assert ("in training" in text) == ("on samples held out" in text) == (found.held_out is not None)
+
+
+def _of(times: list[float], noise: float = 0.01) -> Learned:
+    samples = [replace(s, seconds=t, measurements=5) for s, t in zip(h200_samples(), times, strict=False)]
+    return learn(samples, noise)
+
+
+@pytest.mark.parametrize(
+    ("times", "noise", "reason"),
+    [
+        ([1.0 + i / 100 for i in range(8)], 0.01, "8 implementations are few to find classes among"),
+        ([1.0] * 60, 0.01, "from fastest to slowest is 0.0 %, and the sorted times have no step"),
+        ([1.0] * 30 + [1.1] * 30, 0.3, "the noise floor of these times 16.8 %, and no boundary stands"),
+    ],
+)
+def test_one_class_comes_with_the_reason(times: list[float], noise: float, reason: str) -> None:
+    found = _of(times, noise)
+    assert len(found.classes.classes) == 1
+    for form in ("text", "md"):
+        assert reason in render(Findings(found), form)
+    assert reason in json.loads(render(Findings(found), "json"))["no_rules"]
+
+
+def test_classes_that_no_rule_tells_apart_have_none() -> None:
+    """Two classes, dealt out by lot."""
+    random = Random(5)
+    found = _of([random.choice((1.0, 2.0)) for _ in range(200)])
+    assert len(found.classes.classes) == 2
+    assert found.full_leaves > 10
+    text = render(Findings(found))
+    assert "No rules: on samples held out, no tree tells the classes apart" in text
+    assert "rule set" not in text
 
 
 @pytest.mark.parametrize("form", ["text", "md"])
