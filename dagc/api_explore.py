@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagc.configurations import Configured
     from dagc.ir import Program
     from dagc.records import Records
-    from dagc.report.live import Display, warn
+    from dagc.report.live import Display
     from dagc.results import Configuration, ImplementationId, Results, Run
     from dagc.run.link import Link
     from dagc.run.live import LiveMachine
@@ -121,7 +121,7 @@ def _explore_here(
 ) -> Explored:
     from dagc.plan import Target
     from dagc.records import Records, check_resumable, load
-    from dagc.report.live import Display
+    from dagc.report.live import Display, warn
     from dagc.results import noise_advice
     from dagc.run.live import LiveMachine
     from dagc.run.target import choose_target

@@ -38,14 +38,14 @@ MOST_DRAWN = 2000  # times that a histogram looks at
 Describe = Callable[["Candidate"], str]
 
 
-# ---- phases ---------------------------------------------------------------------------------
-
-
 def warn(lines: Iterable[str], *, quiet: bool = False) -> None:
     """Say on standard error what the user should know before the search goes on for minutes."""
     if not quiet:
         for line in lines:
             print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+# ---- phases ---------------------------------------------------------------------------------
 
 
 class Phase:

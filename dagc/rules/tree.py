@@ -39,6 +39,7 @@ class _Leaf:
 
     rows: Ints
     weights: Floats  # per class
+    counts: Ints  # samples per class
     depth: int
     gain: float = 0.0
     feature: int = -1
@@ -46,10 +47,11 @@ class _Leaf:
 
     @property
     def number(self) -> int:
-        """The class with the largest weight; of equal ones the fastest."""
+        """The class with the largest weight; of equal ones (in a tree of one leaf all) that with the most samples, then
+        the fastest."""
         import numpy as np
 
-        return int(np.argmax(self.weights >= self.weights.max() - CLOSE))
+        return int(np.argmax(np.where(self.weights >= self.weights.max() - CLOSE, self.counts, -1)))
 
 
 class Growth:
@@ -69,7 +71,8 @@ class Growth:
     def _leaf(self, rows: Ints, depth: int) -> _Leaf:
         import numpy as np
 
-        leaf = _Leaf(rows, self.one_hot[rows].sum(axis=0), depth)
+        counts = np.bincount(self.labels[rows], minlength=self.classes)
+        leaf = _Leaf(rows, self.one_hot[rows].sum(axis=0), counts, depth)
         if np.count_nonzero(leaf.weights) < 2 or not self.table.shape[1]:
             return leaf
         table = self.table[rows]
