@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -203,10 +202,11 @@ def _write(
 def _build(plans: Mapping[str, Plan], directory: Path, display: Display) -> Path:
     """All plans side by side, and what chooses among them."""
     from dagc.build import build
+    from dagc.build import jobs as compilers
 
     with (
         display.phase("compiling", len(plans), "plan") as phase,
-        ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool,
+        ThreadPoolExecutor(max_workers=compilers()) as pool,
     ):
         jobs = [pool.submit(api._build, directory / "plans" / label, plan, "bench") for label, plan in plans.items()]
         for job in jobs:

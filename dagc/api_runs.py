@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -195,7 +194,9 @@ def _side_by_side(
     phase: Phase,
     first: Callable[[Path], None] | None,
 ) -> list[Path | BuildFailed]:
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 2) as pool:
+    from dagc.build import jobs as compilers
+
+    with ThreadPoolExecutor(max_workers=compilers()) as pool:
         jobs = [pool.submit(make, item) for item in items]
         try:
             for job in jobs:

@@ -105,29 +105,32 @@ def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progr
 
     Raises DagcErrors of the set-up, the compiler and the ranks; a setting that fails is none.
     """
-    import tempfile
-
+    from dagc.files import scratch_directory
     from dagc.tune.models import MODELS
 
+    say = progress or (lambda done, total, what: None)
     runs = _can_run(made)
     hardware, notes = hardware_at_hand(made, options.gpu)
     top = options.top if runs else 0
     asked = asked_of(made, options.method, runs)
-    with tempfile.TemporaryDirectory(prefix="dagc-tune-") as temporary:
+    with scratch_directory("dagc-tune-") as temporary:
         if top or any(a.method not in MODELS for a in asked.values()):
-            if progress is not None:
-                progress(0, 0, "compiles, and makes the data of all sizes")
-            ready = prepare(made, Path(temporary))
+            say(0, 0, "setting up the arrays of all sizes, compiling")
+            ready = prepare(made, temporary)
         else:
-            ready = unbuilt(made, Path(temporary))
+            say(0, 0, "setting up the arrays of all sizes")
+            ready = unbuilt(made, temporary)
         made = ready.plan
-        resources = resources_of(made, Path(temporary)) if made.chosen.target.value == "cuda" else {}
+        say(0, 0, "reading what the kernels take of a multiprocessor")
+        resources = resources_of(made, temporary) if made.chosen.target.value == "cuda" else {}
         notes += assumed(made, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = NOT_COUNTED
         if counting:
-            counted = fitted_counts(ready, counting, Path(temporary), options.seed) if top else NOTHING_RAN
+            say(0, 0, "counting what the kernels execute")
+            counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
         ready.notes += [*notes, *_fixed(made), *counted.notes]
+        say(0, 0, "ranking the settings by the model")
         known = Known(ready, asked, counted, hardware, resources)
         choosers = first_choosers(known) if top else {}
         wanted = _wanted(ready, choosers, asked, options, top)

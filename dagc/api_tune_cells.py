@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -234,9 +233,10 @@ def _points(program: Program, sizes: str) -> tuple[Point, ...]:
 def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, side by side. Runs the program's Python code."""
     from dagc.api_tune_build import build_programs
+    from dagc.build import jobs as as_many_as_cores
 
     every = list(dict.fromkeys((made.check_at, *made.points)))
-    with ThreadPoolExecutor(max_workers=jobs or max(1, (os.cpu_count() or 2) // 2)) as pool:
+    with ThreadPoolExecutor(max_workers=jobs or as_many_as_cores()) as pool:
         written = [pool.submit(_tried, made, p, folder) for p in every]
         at, notes = _taken(made, [w.result() for w in written], (made.check_at,))
         here = replace(made, points=tuple(p for p in made.points if any(p == a.point for a in at)))

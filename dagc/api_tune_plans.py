@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,11 +36,11 @@ def tune_program(
 
     The method is that of the options, else the program's own. Raises UsageError, as `program_plan`.
     """
-    import tempfile
     from contextlib import nullcontext
 
     from dagc.api_tune import _can_run
     from dagc.api_tune_records import open_records
+    from dagc.files import scratch_directory
 
     made = program_plan(path, options)
     method = _method(made, options)
@@ -56,12 +55,12 @@ def tune_program(
         _enough(method, made, {})  # before a file is begun
     failures: list[str] = []
     with (
-        tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder,
+        scratch_directory("dagc-tune-") as folder,
         open_records(like, output, options, 0) if output is not None else nullcontext() as records,
     ):
         cells, data = _before(made, records, options)
         _enough(method, made, data)
-        for cell in _cells(made, cells, data, Path(folder), options, records, progress, failures):
+        for cell in _cells(made, cells, data, folder, options, records, progress, failures):
             cells[cell.point, cell.settings] = cell
             if cell.failure:
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
@@ -218,6 +217,7 @@ def build_programs(
     made: ProgramPlan, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
 ) -> tuple[dict[Settings, ProgramCell], dict[Settings, str]]:
     """The runner library of each setting, compiled side by side; and in one line why some have none."""
+    from dagc.build import jobs
     from dagc.emit import rows
     from dagc.run.plans import ProgramCell
     from dagc.space import Space
@@ -232,10 +232,10 @@ def build_programs(
 
     built: dict[Settings, ProgramCell] = {}
     refused: dict[Settings, str] = {}
-    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
-        jobs = {pool.submit(make, s): s for s in settings}
-        for job in as_completed(jobs):
-            setting = jobs[job]
+    with ThreadPoolExecutor(max_workers=jobs()) as pool:
+        made_of = {pool.submit(make, s): s for s in settings}
+        for job in as_completed(made_of):
+            setting = made_of[job]
             try:
                 built[setting] = job.result()
             except DagcError as error:

@@ -8,7 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NoReturn
 
 from dagc import __version__
@@ -282,6 +282,14 @@ def _say_what_ends_a_rank() -> None:
         work_in_child(place[0])
 
 
+def _leaving_all_blocks(argv: Sequence[str] | None) -> AbstractContextManager[None]:
+    """SIGTERM ends a command of a shell in good order. Not a rank: its partners may have ended before it."""
+    from dagc.run.mpi_env import joined
+    from dagc.signals import unwinding
+
+    return unwinding() if argv is None and joined() is None else nullcontext()
+
+
 def _speak_utf8() -> None:
     """Start anew in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
 
@@ -350,7 +358,7 @@ def _run(argv: Sequence[str] | None) -> int:
             return 0
         if argv is None:
             _say_what_ends_a_rank()
-        with included(getattr(args, "include", ())):
+        with included(getattr(args, "include", ())), _leaving_all_blocks(argv):
             code: int = args.run_command(args)
         return code
     except DagcError as error:

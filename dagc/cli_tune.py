@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from typing import TYPE_CHECKING
 
-from dagc.cli_arguments import defines, duration, file, given, natural, positive, seconds
+from dagc.cli_arguments import defines, duration, file, given, natural, positive, quiet, seconds
 
 if TYPE_CHECKING:
     from dagc.api_tune_found import Tuning
@@ -72,6 +71,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
     add("--resume", action="store_true", help="add to a tuned file")
     add("--other-machine", action="store_true", help="with --resume: a file of another machine")
+    quiet(parser)
     add("--show", metavar="K", help="only print the rational program of this op or kernel, or of the `occupancy`")
     add("--format", choices=("text", "latex", "c", "dot", "svg"), default="text", help="of --show (default: text)")
 
@@ -101,13 +101,11 @@ def run_tune(args: argparse.Namespace) -> int:
     )  # fmt: skip
     from pathlib import Path
 
+    from dagc.report.live import Display
+
     output = args.output or f"dagc-out/{Path(args.file).stem}-tuned.db"
-    seen = sys.stderr.isatty()
-    try:
-        done = api_tune.tune(args.file, output, options, _progress if seen else None)
-    finally:
-        if seen:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    with Display(quiet=args.quiet).phase(f"tuning {Path(args.file).stem}", unit="setting") as phase:
+        done = api_tune.tune(args.file, output, options, phase.at)
     print(table(done), end="")
     return 0
 
@@ -125,12 +123,6 @@ def _alone() -> None:
                 f"`dagc tune` measures on one rank, but was started as one of {place[1]}", "start it without mpiexec"
             )
         )
-
-
-def _progress(done: int, total: int, what: str) -> None:
-    """On one line, which the next one replaces; the table follows it."""
-    count = f"{done} of {total}  " if total else ""
-    print(f"\r{count}{what}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def table(done: Tuning) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile, mkdtemp
+from tempfile import NamedTemporaryFile, TemporaryDirectory, gettempdir, mkdtemp
 
 from dagc.errors import DagcError, UsageError
 
@@ -151,3 +152,34 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+_ALIVE = ".dagc-alive"
+
+
+@contextmanager
+def scratch_directory(prefix: str) -> Iterator[Path]:
+    """A temporary folder, which vanishes with the block. Those of the same prefix whose process was killed vanish too.
+
+    A process holds a lock in its folder for as long as it lives, on whichever machine.
+    """
+    _remove_abandoned(Path(gettempdir()), prefix)
+    with TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        with (folder / f"{_ALIVE}-new").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (folder / f"{_ALIVE}-new").rename(folder / _ALIVE)  # whoever sees it, sees it locked
+            yield folder
+
+
+def _remove_abandoned(where: Path, prefix: str) -> None:
+    for folder in where.glob(f"{prefix}*"):
+        with suppress(OSError):  # another process may remove it too
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(folder / _ALIVE, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -6,12 +6,21 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from dagc.errors import DagcError, UsageError
-from dagc.files import MARK, claim, is_output, output_directory, write_bytes_atomic, write_text_atomic
+from dagc.files import (
+    MARK,
+    claim,
+    is_output,
+    output_directory,
+    scratch_directory,
+    write_bytes_atomic,
+    write_text_atomic,
+)
 
 
 def _names(path: Path) -> set[str]:
@@ -185,3 +194,33 @@ def test_ctrl_c_in_another_process(tmp_path: Path) -> None:
     child.communicate(timeout=30)
     assert child.returncode == -signal.SIGINT
     assert _names(tmp_path) == set()
+
+
+# ---- temporary folders ----------------------------------------------------------------------
+
+_HOLD = """
+import sys, time
+from dagc.files import scratch_directory
+with scratch_directory("dagc-test-") as folder:
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_of_a_killed_process_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "dagc-test-of-the-user").mkdir()
+    with subprocess.Popen([sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        theirs = Path(child.stdout.readline().strip())
+        with scratch_directory("dagc-test-"):
+            assert theirs.is_dir()  # it is alive
+        child.kill()
+    assert theirs.is_dir()
+    with scratch_directory("dagc-test-") as ours:
+        assert not theirs.exists()
+        assert ours.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["dagc-test-of-the-user"]

@@ -56,6 +56,7 @@ class Phase:
         self._what, self._unit, self._detail = what, unit, ""
         self._done, self._total = 0, total
         self._began = monotonic()
+        self._counts = self._began, 0  # when the steps began that are counted now, and how many were done
         self._lock = threading.Lock()
 
     def advance(self, detail: str = "") -> None:
@@ -66,6 +67,8 @@ class Phase:
     def at(self, done: int, total: int | None = None, detail: str = "") -> None:
         """So many steps are done, of `total` where that is known by now (0 as None: it is not)."""
         with self._lock:
+            if (total or self._total) != self._total or done < self._done:
+                self._counts = monotonic(), done
             self._done, self._detail = done, detail
             self._total = total or self._total
 
@@ -78,15 +81,16 @@ class Phase:
         """`2 of 4, 20 s, about 20 s left`; `120000 states, 20 s` where the end is not known."""
         with self._lock:
             done, total, detail = self._done, self._total, self._detail
-        elapsed = monotonic() - self._began
+            began, first = self._counts
+        now = monotonic()
         out = []
         if total is not None:
             out.append(f"{done} of {counted(total, self._unit) if self._unit else total}")
         elif done:
             out.append(counted(done, self._unit or "step"))
-        out.append(duration(elapsed))
-        if total and 0 < done < total:
-            out.append(f"about {duration(elapsed * (total - done) / done)} left")
+        out.append(duration(now - self._began))
+        if total and first < done < total:
+            out.append(f"about {duration((now - began) * (total - done) / (done - first))} left")
         return ", ".join(out) + (f" ({detail})" if detail else "")
 
     def line(self) -> str:

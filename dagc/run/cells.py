@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import IO, Any
 
 import dagc
 from dagc.errors import RunFailed
+from dagc.files import scratch_directory
 from dagc.run.launch import Started, start
 from dagc.signals import named, of_code
 
@@ -75,8 +75,8 @@ def run_cells(
     while (text := job_without(done)) is not None:
         begun: int | None = None
         ended = False
-        with tempfile.TemporaryDirectory(prefix="dagc-tune-") as folder:
-            job, errors = Path(folder) / "job.json", Path(folder) / "errors"
+        with scratch_directory("dagc-tune-") as folder:
+            job, errors = folder / "job.json", folder / "errors"
             job.write_text(json.dumps(text))
             code = 0
             for event in _events([*profiler, sys.executable, "-m", worker, str(job)], errors, patience, ranks):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from dagc.errors import BuildFailed, UsageError
 from dagc.run.bench import run_bench
 from dagc.tune.records import load_tuned
 from tests.tune.oracle import ROOT
+from tests.tune.programs import write_fill
 
 SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
 SIZES = "NI=40 NJ=24; NI=33 NJ=50"
@@ -191,3 +196,23 @@ def test_a_program_that_does_not_compile_at_all(tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(FAULTY_PY)
     with pytest.raises(BuildFailed, match="tile too large"):
         api_tune.tune(program, None, TuneOptions(sizes="N=100", target="host"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: Path, number: signal.Signals) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    setup = tmp_path / "fill.py"
+    setup.write_text("import time\n" + setup.read_text().replace('    return {"n": N}', "    time.sleep(600)"))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "dagc", "tune", str(program), "--target", "cuda", "--top", "0"]
+    with subprocess.Popen(
+        [*command, "-o", str(tmp_path / "t.db")], env=os.environ | {"TMPDIR": str(temporary)}, stderr=subprocess.PIPE
+    ) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline().startswith(b"tuning fill: ")  # after a second
+        assert list(temporary.glob("dagc-tune-*"))
+        child.send_signal(number)
+        assert child.wait() == -number
+        assert child.stderr.read() == b""
+    assert not list(temporary.glob("dagc-*"))
