@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -202,7 +203,12 @@ def test_a_program_that_does_not_compile_at_all(tmp_path: Path) -> None:
 def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: Path, number: signal.Signals) -> None:
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     setup = tmp_path / "fill.py"
-    setup.write_text("import time\n" + setup.read_text().replace('    return {"n": N}', "    time.sleep(600)"))
+    setup.write_text(
+        "import pathlib, time\n"
+        + setup.read_text().replace(
+            '    return {"n": N}', "    (pathlib.Path(__file__).parent / 'runs').touch()\n    time.sleep(600)"
+        )
+    )
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     command = [sys.executable, "-m", "dagc", "tune", str(program), "--target", "cuda", "--top", "0"]
@@ -210,9 +216,14 @@ def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: P
         [*command, "-o", str(tmp_path / "t.db")], env=os.environ | {"TMPDIR": str(temporary)}, stderr=subprocess.PIPE
     ) as child:
         assert child.stderr is not None
-        assert child.stderr.readline().startswith(b"tuning fill: ")  # after a second
-        assert list(temporary.glob("dagc-tune-*"))
+        said = child.stderr.readline()  # after a second
+        until = time.monotonic() + 60
+        while not (tmp_path / "runs").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        held = list(temporary.glob("dagc-tune-*"))
         child.send_signal(number)
-        assert child.wait() == -number
-        assert child.stderr.read() == b""
+        code = child.wait()
+    assert said.startswith(b"tuning fill: ")
+    assert len(held) == 1
+    assert code == -number
     assert not list(temporary.glob("dagc-*"))
