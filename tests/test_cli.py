@@ -28,8 +28,12 @@ def dagc(*arguments: str | Path, cwd: Path | None = None, **more: object) -> sub
     )  # fmt: skip
 
 
+LONG = ("compile", "count", "tune", "explore", "explain")  # these show their progress where the machine is busy
+
+
 def good(*arguments: str | Path, cwd: Path | None = None) -> str:
-    done = dagc(*arguments, cwd=cwd)
+    quiet = ("--quiet",) if arguments[0] in LONG else ()
+    done = dagc(*arguments, *quiet, cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
