@@ -4,8 +4,9 @@
 
 "chosen" is what `dagc tune` chooses without measuring anything, and without nvcc unless `--nvcc` says so. error % =
 (chosen - best) / (worst - best), as KLARAPTOR has it. Below: the same with the model's best few measured at one size
-(the middle one) and used at all others, or at each size, beside the baseline: everything measured at one size, and that
-block used at all others.
+(the middle one) and used at all others, or at each size, beside the baselines: everything measured at one size, and
+that block used at all others; chance with the same number of measurements (exact expectations); one block for all. Then
+which one size is measured, and error % beside KLARAPTOR's own table (`klaraptor.csv`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.tune.baselines import Errors, best_constant, best_of_random, error_percent, published
 from benchmarks.tune.oracle_csv import OracleCell, read_oracle
 from dagc import api, api_tune_cells
 from dagc.api_tune_build import resources_of
@@ -117,65 +119,191 @@ def few(kernel: Kernel, point: Point, top: int) -> list[Settings]:
     return [*ranked[: worth_measuring(top, len(kernel.times[point]))], kernel.default]
 
 
-Choose = Callable[[Kernel, Point], Settings]
+# A block, or how likely each of several is: of a random choice.
+Choice = Settings | dict[Settings, float]
+Choose = Callable[[Kernel, Point], Choice]
+Where = Callable[[Kernel], Point]  # the size of a kernel at which something is measured
 
 
-def adapted(top: int) -> Choose:
-    """The best of the model's first `top` at the middle size, kept unless the model objects."""
+def adapted(top: int, where: Where = middle) -> Choose:
+    """The best of the model's first `top` at one size, kept unless the model objects."""
     made: dict[tuple[str, str], UnitChooser] = {}
 
     def choose(kernel: Kernel, point: Point) -> Settings:
         key = kernel.program, kernel.op
         if key not in made:
-            where = middle(kernel)
-            kept = best(kernel.times[where], few(kernel, where, top))
-            made[key] = kernel.remade([(scalars(where), kept)])
+            start = where(kernel)
+            kept = best(kernel.times[start], few(kernel, start, top))
+            made[key] = kernel.remade([(scalars(start), kept)])
         return made[key].settings[made[key].choose(scalars(point))]
 
     return choose
 
 
-STRATEGIES: dict[str, tuple[Choose, bool]] = {  # name -> how it chooses; leave out the size that it measured
+def chance(kernel: Kernel, point: Point, top: int = 5) -> dict[Settings, float]:
+    """As many random blocks as `few` has, the default among them."""
+    times = kernel.times[point]
+    return best_of_random(times, len(set(few(kernel, point, top))), kernel.default)
+
+
+# name -> how it chooses; leave out the size that it measured
+STRATEGIES: dict[str, tuple[Choose, bool]] = {
     "default block": (lambda k, p: k.default, False),
+    "a random block": (lambda k, p: best_of_random(k.times[p], 1), False),
     "the model, nothing measured": (lambda k, p: k.chooser.settings[k.chooser.choose(scalars(p))], False),
     "model's top 3 measured at each size": (lambda k, p: best(k.times[p], few(k, p, 3)), False),
     "model's top 5 measured at each size": (lambda k, p: best(k.times[p], few(k, p, 5)), False),
+    "as many random ones and the default, at each size": (chance, False),
     "model's top 5 measured at one size, kept or overruled by the model": (adapted(5), True),
     "model's top 5 measured at one size, reused": (
         lambda k, p: best(k.times[middle(k)], few(k, middle(k), 5)), True,
     ),
+    "as many random ones and the default at one size, reused": (lambda k, p: chance(k, middle(k)), True),
     "all measured at one size, reused (baseline)": (lambda k, p: best(k.times[middle(k)], k.times[middle(k)]), True),
 }  # fmt: skip
+
+
+def constants(found: list[Kernel]) -> dict[str, tuple[Choose, bool]]:
+    """One block for all kernels with as many dimensions: the best in hindsight, and the best on the other programs."""
+
+    def tables(two: bool, without: str = "") -> list[dict[Settings, float]]:
+        return [t for k in found if k.two is two and k.program != without for t in k.times.values()]
+
+    kinds = sorted({k.two for k in found}, reverse=True)
+    hindsight = {two: best_constant(tables(two)) for two in kinds}
+    unseen = {(k.program, k.two): best_constant(tables(k.two, k.program) or tables(k.two)) for k in found}
+    named = "; ".join(f"always {settings_text(hindsight[two])}" for two in kinds)
+    return {
+        f"one block for all, the best in hindsight ({named})": (lambda k, p: hindsight[k.two], False),
+        "one block for all, the best on the other programs": (lambda k, p: unseen[k.program, k.two], False),
+    }
 
 
 def square(point: Point) -> bool:
     return len({v for n, v in point.params if n != "TMAX"}) == 1
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One way to choose for one kernel at one size: logarithm of t_chosen / t_best (its mean where chance chooses), and
+    whether the choice is certain."""
+
+    kernel: Kernel
+    point: Point
+    loss: float
+    over_default: float
+    certain: bool
+
+
+def pairs(found: list[Kernel], choose: Choose, left_out: Where | None = None) -> list[Pair]:
+    """All kernels and sizes, but for the size of each kernel that `left_out` names."""
+    out = []
+    for kernel in found:
+        start = left_out(kernel) if left_out is not None else None
+        for point, times in kernel.times.items():
+            if point == start:
+                continue
+            choice, low = choose(kernel, point), min(times.values())
+            odds = choice if isinstance(choice, dict) else {choice: 1.0}
+            loss = sum(odd * math.log(times.get(s, math.inf) / low) for s, odd in odds.items() if odd > 0)
+            out.append(Pair(kernel, point, loss, math.exp(loss) * low / times[kernel.default], len(odds) == 1))
+    return out
+
+
+UNLIKE = ("syrk", "syr2k")  # most of what can be gained over the default is theirs
+SUMMARY = (
+    "| | 2-D blocks | worst | 2-D without SYRK, SYR2K | 1-D blocks | worst | all | skewed shapes |"
+    " over 2 % slower than the default |"
+)
+
+
+def mean(rows: Iterable[Pair]) -> str:
+    losses = [row.loss for row in rows]
+    return f"{math.exp(statistics.fmean(losses)):.4f}" if losses else "-"
+
+
+def worst(rows: Iterable[Pair]) -> str:
+    """Of certain choices; a random one may be the slowest block."""
+    kept = [row for row in rows if row.certain]
+    return f"{math.exp(max(row.loss for row in kept)):.2f}" if kept else "-"
+
+
 def summary(found: list[Kernel]) -> list[str]:
-    lines = [
-        "| | 2-D blocks | worst | 1-D blocks | worst | all | skewed shapes | over 2 % slower than the default |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, (choose, leave_out) in STRATEGIES.items():
-        rows = []
-        for kernel in found:
-            for point, times in kernel.times.items():
-                if leave_out and point == middle(kernel):
-                    continue
-                time = times.get(choose(kernel, point), math.inf)
-                rows.append((kernel.two, square(point), time / min(times.values()), time / times[kernel.default]))
-
-        def mean(keep: list[float]) -> str:
-            return f"{math.exp(statistics.fmean(math.log(v) for v in keep)):.4f}" if keep else ""
-
-        wide, narrow = [r for two, _, r, _ in rows if two], [r for two, _, r, _ in rows if not two]
+    lines = [SUMMARY, "|---" * 9 + "|"]
+    for name, (choose, leave_out) in {**STRATEGIES, **constants(found)}.items():
+        rows = pairs(found, choose, middle if leave_out else None)
+        wide, narrow = [r for r in rows if r.kernel.two], [r for r in rows if not r.kernel.two]
+        slower = f"{sum(r.over_default > 1.02 for r in rows)} of {len(rows)}" if all(r.certain for r in rows) else "-"
         lines.append(
-            f"| {name} | {mean(wide)} | {max(wide):.2f} | {mean(narrow)} | {max(narrow):.2f} |"
-            f" {mean(wide + narrow)} | {mean([r for _, sq, r, _ in rows if not sq])} |"
-            f" {sum(d > 1.02 for *_, d in rows)} of {len(rows)} |"
+            f"| {name} | {mean(wide)} | {worst(wide)} | {mean(r for r in wide if r.kernel.program not in UNLIKE)} |"
+            f" {mean(narrow)} | {worst(narrow)} | {mean(rows)} | {mean(r for r in rows if not square(r.point))} |"
+            f" {slower} |"
         )
     return lines
+
+
+def share_of_unlike(found: list[Kernel]) -> str:
+    """Whose gain over the default block the model's is, on two-dimensional blocks."""
+    rows = pairs(found, STRATEGIES["the model, nothing measured"][0])
+    gained = [(r.kernel.program in UNLIKE, -math.log(r.over_default)) for r in rows if r.kernel.two]
+    net = sum(g for _, g in gained), sum(g for unlike, g in gained if unlike)
+    gross = sum(max(g, 0.0) for _, g in gained), sum(max(g, 0.0) for unlike, g in gained if unlike)
+    if not (net[0] > 0 and gross[0] > 0):
+        return "The model gains nothing over the default on 2-D blocks."
+    return (
+        "Of the model's gain over the default on 2-D blocks (sum of logarithms), SYRK and SYR2K have"
+        f" {net[1] / net[0]:.0%}, with {sum(unlike for unlike, _ in gained)} of {len(gained)} pairs; of the gains"
+        f" alone, without the losses, {gross[1] / gross[0]:.0%}."
+    )
+
+
+def by_starting_size(found: list[Kernel], top: int = 5) -> list[str]:
+    """The model's top few measured at one size: which size that is."""
+    squares = {(k.program, k.op): sorted((p for p in k.times if square(p)), key=largest) for k in found}
+
+    def at(place: int) -> Where:
+        return lambda k: squares[k.program, k.op][place]
+
+    count = max(len(points) for points in squares.values())
+    any_square: list[Pair] = []
+    for i in range(count):
+        some = [k for k in found if i < len(squares[k.program, k.op])]
+        any_square += pairs(some, adapted(top, at(i)), at(i))
+    starts = {
+        "the middle (next to 1024)": pairs(found, adapted(top), middle),
+        "any square, on average": any_square,
+        "the smallest square": pairs(found, adapted(top, at(0)), at(0)),
+        "the largest square": pairs(found, adapted(top, at(-1)), at(-1)),
+    }
+    lines = ["| measured at | 2-D blocks | worst | 1-D blocks | worst | all |", "|---|---|---|---|---|---|"]
+    for name, rows in starts.items():
+        wide, narrow = [r for r in rows if r.kernel.two], [r for r in rows if not r.kernel.two]
+        lines.append(f"| {name} | {mean(wide)} | {worst(wide)} | {mean(narrow)} | {worst(narrow)} | {mean(rows)} |")
+    return lines
+
+
+def largest(point: Point) -> int:
+    return max(v for n, v in point.params if n != "TMAX")
+
+
+def errors(found: list[Kernel]) -> list[str]:
+    """Error %, beside KLARAPTOR's own figures."""
+
+    def of(choose: Choose) -> Errors:
+        out: dict[bool, list[float]] = {True: [], False: []}
+        for kernel in found:
+            for point, times in kernel.times.items():
+                choice = choose(kernel, point)
+                odds = choice if isinstance(choice, dict) else {choice: 1.0}
+                expected = sum(odd * times[s] for s, odd in odds.items() if odd > 0)
+                out[kernel.two].append(error_percent(times, expected))
+        return Errors(tuple(out[True]), tuple(out[False]))
+
+    lines = ["| error %, mean / median | 2-D blocks | 1-D blocks | all |", "|---|---|---|---|"]
+    for name in ("default block", "a random block", "the model, nothing measured"):
+        lines.append(of(STRATEGIES[name][0]).row(name))
+    lines.append(of(constants(found)["one block for all, the best on the other programs"][0]).row("one block for all"))
+    return [*lines, published().row("KLARAPTOR, as published (its kernels and GPU)")]
 
 
 def table(found: list[Kernel]) -> list[str]:
@@ -183,21 +311,20 @@ def table(found: list[Kernel]) -> list[str]:
         "| kernel | size | default | us | chosen | us | best | us | worst us | error % | chosen / best |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    errors, telling = [], []
+    off, telling = [], []
     for kernel in found:
         for point, times in sorted(kernel.times.items()):
             chosen = kernel.chooser.settings[kernel.chooser.choose(scalars(point))]
             first, low, high = best(times, times), min(times.values()), max(times.values())
-            errors.append(100 * (times[chosen] - low) / (high - low))
+            off.append(error_percent(times, times[chosen]))
             if high >= (1 + FLAT) * low:
-                telling.append(errors[-1])
+                telling.append(off[-1])
             cells = [f"{settings_text(s)} | {times[s] * 1e6:.4g}" for s in (kernel.default, chosen, first)]
             lines.append(
                 f"| {kernel.program} {kernel.op} | {point.text} | {' | '.join(cells)} | {high * 1e6:.4g} |"
-                f" {errors[-1]:.2f} | {times[chosen] / low:.3f} |"
+                f" {off[-1]:.2f} | {times[chosen] / low:.3f} |"
             )
-    middle_, mean_ = statistics.median(errors), statistics.fmean(errors)
-    head = f"Error %: mean {mean_:.2f}, median {middle_:.2f}, largest {max(errors):.1f}."
+    head = f"Error %: mean {statistics.fmean(off):.2f}, median {statistics.median(off):.2f}, largest {max(off):.1f}."
     means = f"mean {statistics.fmean(telling):.2f}, median {statistics.median(telling):.2f}"
     where = f"Of the {len(telling)} pairs whose slowest block is {FLAT:.0%} or more behind the fastest: {means}."
     return [head, where, "", *lines]
@@ -237,7 +364,7 @@ def main() -> int:
     parser.add_argument("--markdown", type=Path, help="write everything; without it only the summary is printed")
     args = parser.parse_args()
     found = kernels(args.oracle, args.nvcc, args.method)
-    lines = summary(found)
+    lines = [*summary(found), "", share_of_unlike(found), "", *by_starting_size(found), "", *errors(found)]
     print("\n".join(lines))
     if args.markdown is not None:
         title = [

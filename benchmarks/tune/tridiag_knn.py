@@ -3,9 +3,10 @@
     python -m benchmarks.tune.tridiag_knn TRIDIAG.csv.xz [AGAIN.csv.xz] [--tolerance 0.02]
 
 A cell that stands in several files is that of the last.
-A choice is a pair (m, chunks). For each size left out, labels are made and the model is trained on the others only;
-regret is t_chosen / t_best - 1 on raw times. Accuracy: the predicted pair, or its m, is the one that the rule gives
-when all sizes are seen (corrected) or the fastest (observed), or its time is within the tolerance of the best.
+A choice is a pair (m, chunks). For each size left out, the tolerance, the labels and the model come from the others
+only; regret is t_chosen / t_best - 1 on raw times. Accuracy: the predicted pair, or its m, is the one that the rule
+gives when all sizes are seen (corrected) or the fastest (observed), or its time is within the tolerance of the best.
+Beside it constant answers, and the protocol of the seed: shuffled, three quarters of the sizes train.
 """
 
 from __future__ import annotations
@@ -13,74 +14,142 @@ from __future__ import annotations
 import argparse
 import csv
 import lzma
+import random
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.select.knn import fit_knn
 from dagc.select.labels import observed_labels, simplest_labels
+from dagc.select.train import Interval, tolerance_of
 
 Pair = tuple[int, int]
 
 
-def read(paths: Sequence[Path]) -> tuple[dict[str, dict[int, dict[Pair, float]]], float]:
-    """real -> size -> (m, chunks) -> microseconds, complete sizes only; and the median half width of the intervals."""
-    rows: dict[tuple[str, int, Pair], tuple[float, float]] = {}
+DRAWS = 100
+Sizes = dict[int, dict[Pair, float]]  # size -> (m, chunks) -> microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One type's times, complete sizes only, and the (low, median, high) of each size's cells."""
+
+    times: Sizes
+    intervals: dict[int, tuple[Interval, ...]]
+
+    def tolerance(self, sizes: Iterable[int]) -> float:
+        """The noise of a comparison at these sizes."""
+        return tolerance_of(i for size in sizes for i in self.intervals[size])
+
+    def labels(self, sizes: Sequence[int], tolerance: float | None, correct: bool) -> tuple[Pair, ...]:
+        """One for each of the sizes, which ascend; nothing of other sizes is seen. `tolerance`: None for their own."""
+        seen = [self.times[s] for s in sizes]
+        if not correct:
+            return observed_labels(seen)
+        return simplest_labels(seen, self.tolerance(sizes) if tolerance is None else tolerance)
+
+    def predicted(
+        self, train: Sequence[int], test: Sequence[int], tolerance: float | None, correct: bool
+    ) -> list[Pair]:
+        """What is chosen at the sizes of `test` by neighbours that were trained on those of `train`."""
+        labels = self.labels(train, tolerance, correct)
+        known = sorted(set(labels))
+        selector = fit_knn(["n"], [[s] for s in train], [known.index(label) for label in labels])
+        return [known[selector.choose([s])] for s in test]
+
+    def regret(self, size: int, pair: Pair) -> float:
+        return self.times[size][pair] / min(self.times[size].values()) - 1
+
+
+def read(paths: Sequence[Path]) -> dict[str, Measured]:
+    """By type; a cell that stands in several files is that of the last."""
+    rows: dict[tuple[str, int, Pair], Interval] = {}
     for path in paths:
         with lzma.open(path, "rt") as file:
             for row in csv.DictReader(file):
                 if row["verified"] == "True":
-                    time, low, high = (float(row[name]) for name in ("median_us", "low_us", "high_us"))
-                    key = row["real"], int(row["size"]), (int(row["m"]), int(row["chunks"]))
-                    rows[key] = time, (high - low) / 2 / time
-    out: dict[str, dict[int, dict[Pair, float]]] = {}
-    for (real, size, pair), (time, _) in rows.items():
-        out.setdefault(real, {}).setdefault(size, {})[pair] = time
-    full = {real: {s: t for s, t in sorted(sizes.items()) if len(t) == 36} for real, sizes in out.items()}
-    return full, statistics.median(width for _, width in rows.values())
+                    low, time, high = (float(row[name]) for name in ("low_us", "median_us", "high_us"))
+                    rows[row["real"], int(row["size"]), (int(row["m"]), int(row["chunks"]))] = (low, time, high)
+    found: dict[str, dict[int, dict[Pair, Interval]]] = {}
+    for (real, size, pair), interval in rows.items():
+        found.setdefault(real, {}).setdefault(size, {})[pair] = interval
+    pairs = {real: {p for at in sizes.values() for p in at} for real, sizes in found.items()}
+    full = {
+        real: {s: at for s, at in sorted(sizes.items()) if len(at) == len(pairs[real])} for real, sizes in found.items()
+    }
+    return {
+        real: Measured(
+            {s: {p: i[1] for p, i in at.items()} for s, at in sizes.items()},
+            {s: tuple(at.values()) for s, at in sizes.items()},
+        )
+        for real, sizes in full.items()
+    }
 
 
-def evaluate(real: str, times: dict[int, dict[Pair, float]], tolerance: float) -> list[str]:
-    sizes = list(times)
-    pairs = sorted({p for at in times.values() for p in at})
-    number = {p: i for i, p in enumerate(pairs)}
-    whole = simplest_labels([times[s] for s in sizes], tolerance)
-    fastest = observed_labels([times[s] for s in sizes])
+def evaluate(real: str, measured: Measured, tolerance: float | None) -> list[str]:
+    """One size left out at a time, and constant answers. Right: within the tolerance of all sizes, which trains
+    nothing."""
+    times, sizes = measured.times, list(measured.times)
+    judge = measured.tolerance(sizes) if tolerance is None else tolerance
     lines = []
     for name, correct in (("observed labels", False), ("corrected labels", True)):
-        regrets, pair_hits, m_hits, near = [], 0, 0, 0
-        for i, size in enumerate(sizes):
-            train = [s for s in sizes if s != size]
-            seen = [times[s] for s in train]
-            labels = simplest_labels(seen, tolerance) if correct else observed_labels(seen)
-            chosen = pairs[fit_knn(["n"], [[s] for s in train], [number[p] for p in labels]).choose([size])]
-            target = whole[i] if correct else fastest[i]
-            regret = times[size][chosen] / min(times[size].values()) - 1
-            regrets.append(regret)
-            pair_hits += chosen == target
-            m_hits += chosen[0] == target[0]
-            near += regret <= tolerance
-        n = len(sizes)
-        lines.append(
-            f"| {real} | {name} | {m_hits} of {n} | {pair_hits} of {n} | {near} of {n} |"
-            f" {statistics.fmean(regrets):.2%} | {max(regrets):.2%} |"
-        )
-    common = Counter(whole).most_common(1)[0]
-    m_common = Counter(p[0] for p in whole).most_common(1)[0]
-    worst = [times[s][common[0]] / min(times[s].values()) - 1 for s in sizes]
-    lines.append(
-        f"| {real} | always {common[0][0]}, {common[0][1]} | {m_common[1]} of {len(sizes)} |"
-        f" {common[1]} of {len(sizes)} |"
-        f" {sum(r <= tolerance for r in worst)} of {len(sizes)} | {statistics.fmean(worst):.2%} | {max(worst):.2%} |"
-    )
+        target = measured.labels(sizes, tolerance, correct)
+        chosen = [measured.predicted([s for s in sizes if s != size], [size], tolerance, correct)[0] for size in sizes]
+        lines.append(_row(real, f"trained on {name}", measured, chosen, target, judge))
+    whole = measured.labels(sizes, tolerance, True)
+    common = Counter(whole).most_common(1)[0][0]
+    hindsight = best_constant(list(times.values()))
+    unseen = [best_constant([times[s] for s in sizes if s != size]) for size in sizes]
+    constant = [f"always {m}, {chunks}" for m, chunks in (hindsight, common)]
+    lines += [
+        _row(real, f"{constant[0]}: the best constant, in hindsight", measured, [hindsight] * len(sizes), whole, judge),
+        _row(real, "the best constant of the other sizes", measured, unseen, whole, judge),
+        _row(real, f"{constant[1]}: the most frequent label", measured, [common] * len(sizes), whole, judge),
+    ]
     return lines
 
 
-def rule(real: str, times: dict[int, dict[Pair, float]], tolerance: float) -> list[str]:
-    """The corrected labels as ranges of sizes, beside what m = 4 costs."""
-    sizes = list(times)
-    labels = simplest_labels([times[s] for s in sizes], tolerance)
+def _row(real: str, name: str, measured: Measured, chosen: Sequence[Pair], target: Sequence[Pair], judge: float) -> str:
+    n = len(chosen)
+    regrets = [measured.regret(size, pair) for size, pair in zip(measured.times, chosen, strict=True)]
+    hits = sum(c == t for c, t in zip(chosen, target, strict=True))
+    m_hits = sum(c[0] == t[0] for c, t in zip(chosen, target, strict=True))
+    return (
+        f"| {real} | {name} | {m_hits} of {n} | {hits} of {n} | {sum(r <= judge for r in regrets)} of {n} |"
+        f" {statistics.fmean(regrets):.2%} | {max(regrets):.2%} |"
+    )
+
+
+def best_constant(many: Sequence[Mapping[Pair, float]]) -> Pair:
+    """The one pair for all sizes with the least mean regret."""
+    return min(sorted(many[0]), key=lambda p: statistics.fmean(at[p] / min(at.values()) - 1 for at in many))
+
+
+def splits(real: str, measured: Measured, tolerance: float | None, draws: int = DRAWS) -> list[str]:
+    """The seed's own protocol: shuffled, three quarters train. The share of the rest whose m is right, over draws."""
+    sizes, lines = list(measured.times), []
+    for name, correct in (("observed labels", False), ("corrected labels", True)):
+        target = dict(zip(sizes, measured.labels(sizes, tolerance, correct), strict=True))
+        shares, regrets = [], []
+        for draw in range(draws):
+            held = sorted(random.Random(draw).sample(sizes, -(-len(sizes) // 4)))
+            train = [s for s in sizes if s not in held]
+            chosen = measured.predicted(train, held, tolerance, correct)
+            shares.append(statistics.fmean(c[0] == target[s][0] for c, s in zip(chosen, held, strict=True)))
+            regrets += [measured.regret(s, c) for c, s in zip(chosen, held, strict=True)]
+        lines.append(
+            f"| {real} | {name} | {statistics.fmean(shares):.2f} | {min(shares):.2f} | {sum(s == 1 for s in shares)} of"
+            f" {draws} | {statistics.fmean(regrets):.2%} |"
+        )
+    return lines
+
+
+def rule(real: str, measured: Measured, tolerance: float | None) -> list[str]:
+    """The corrected labels as ranges of sizes."""
+    sizes = list(measured.times)
+    labels = measured.labels(sizes, tolerance, True)
     lines, start = [], 0
     for i in range(1, len(sizes) + 1):
         if i == len(sizes) or labels[i] != labels[start]:
@@ -94,22 +163,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measured", type=Path, nargs="+")
     parser.add_argument(
-        "--tolerance", type=float, help="relative (default: twice the median half width of an interval)"
+        "--tolerance", type=float, help="relative (default: twice the median half width of the intervals that are seen)"
     )
     args = parser.parse_args()
-    found, noise = read(args.measured)
-    tolerance = args.tolerance if args.tolerance is not None else 2 * noise
-    print(f"Noise floor (median half width of a 95 % interval) {noise:.2%}; tolerance {tolerance:.2%}.\n")
+    found = read(args.measured)
+    for real, measured in found.items():
+        noise = measured.tolerance(measured.times) if args.tolerance is None else args.tolerance
+        print(f"{real}: tolerance over all sizes {noise:.2%}; without a size, that of the others.")
+    print("\n| | | m right | pair right | within tolerance | mean regret | largest |\n|---|---|---|---|---|---|---|")
+    for real, measured in found.items():
+        print("\n".join(evaluate(real, measured, args.tolerance)))
     print(
-        "| | trained on | m right | pair right | within tolerance | mean regret | largest |\n"
-        "|---|---|---|---|---|---|---|"
+        f"\nThree quarters of the sizes train, {DRAWS} draws:\n\n"
+        "| | trained on | m right, mean | least | all right | mean regret |\n|---|---|---|---|---|---|"
     )
-    for real, times in found.items():
-        print("\n".join(evaluate(real, times, tolerance)))
+    for real, measured in found.items():
+        print("\n".join(splits(real, measured, args.tolerance)))
     print("\n| | sizes | m | chunks |\n|---|---|---|---|")
-    for real, times in found.items():
-        print("\n".join(rule(real, times, tolerance)))
-    for real, times in found.items():
+    for real, measured in found.items():
+        print("\n".join(rule(real, measured, args.tolerance)))
+    for real, measured in found.items():
+        times = measured.times
         gains = {s: min(t for (m, _), t in at.items() if m == 4) / min(at.values()) for s, at in times.items()}
         size = max(gains, key=lambda s: gains[s])
         print(f"\n{real}: {len(times)} sizes; the best m gains up to {gains[size]:.2f} over m = 4 (at {size:g}).")

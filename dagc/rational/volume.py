@@ -36,9 +36,10 @@ from dagc.rational.model_input import read_accesses
 from dagc.rational.program import Assign, Kind, Number, Parameter, RationalProgram
 from dagc.rational.traffic import LINE, SECTOR, Placed, Traffic
 
-# name -> (value, unit, meaning). Fitted to the oracle of an H200: benchmarks/tune/calibrate.py; all but c_partial, for
-# which least squares over all blocks find 2: from 8 to 13 the choice among the best is right, of SYRK between the sizes
-# of the oracle too (near.csv.xz of benchmarks/results).
+# name -> (value, unit, meaning). Fitted to the oracle of an H200: benchmarks/tune/calibrate.py; all but two that
+# lie outside of the bounds which it searches: c_partial, for which least squares over all blocks find 2 (from 8 to 13
+# the choice among the best is right, of SYRK between the sizes of the oracle too: near.csv.xz of benchmarks/results),
+# and c_hbm, which the fit leaves at its least, 1/3000.
 CALIBRATION: dict[str, tuple[float, str, str]] = {
     "lat_hit": (100.985, "cycles", "wait for a load that hits the L1 cache, or for a store, as one warp sees it"),
     "lat_miss": (24.3572, "cycles", "more, for each sector of a load that misses"),
