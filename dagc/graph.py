@@ -53,9 +53,9 @@ class GraphOp:
 
     op       what it came from in the Program (None for `end`)
     message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None
-    staged   the array a STAGE_* copies
-    copy_in  device arrays copied from their pinned mirror before the op's own work (fused staging)
-    copy_out device arrays copied to their pinned mirror after it (fused staging)
+    staged   the region a STAGE_* copies
+    copy_in  regions of device arrays copied from their pinned mirror before the op's own work (fused staging)
+    copy_out regions of device arrays copied to their pinned mirror after it (fused staging)
     stream   pinned stream, or None
     """
 
@@ -65,9 +65,9 @@ class GraphOp:
     action: Action
     op: KernelOp | CopyOp | ExchangeOp | CollectiveOp | None = None
     message: int | None = None
-    staged: str | None = None
-    copy_in: tuple[str, ...] = ()
-    copy_out: tuple[str, ...] = ()
+    staged: Region | None = None
+    copy_in: tuple[Region, ...] = ()
+    copy_out: tuple[Region, ...] = ()
     stream: int | None = None
     span: Span = field(default=NOWHERE, compare=False)
 

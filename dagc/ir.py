@@ -18,6 +18,7 @@ from dagc.lang.ast import CodeLang, Mode, Place, Role
 from dagc.source import NOWHERE, Source, Span
 from dagc.sym import Apply, Const, Fn, Sym, Var, free
 from dagc.sym.linear import Facts
+from dagc.sym.shown import show
 
 OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
@@ -94,6 +95,13 @@ class Region:
     start: Sym | None = None
     stop: Sym | None = None
     part: str | None = None
+
+    @property
+    def text(self) -> str:
+        """`x`, `x[1 .. m]`, or the name of a part without bounds."""
+        if self.start is None or self.stop is None:
+            return self.part or self.array
+        return f"{self.array}[{show(self.start)} .. {show(self.stop)}]"
 
 
 @dataclass(frozen=True, slots=True)

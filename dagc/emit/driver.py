@@ -199,7 +199,7 @@ class _Driver:
         return PyEntry(view.comment, tuple(lines))
 
     def _op(self, op: GraphOp, stream: str) -> list[str]:
-        lines = [line for a in dict.fromkeys(op.copy_in) for line in self._stage(a, False, stream)]
+        lines = [line for r in dict.fromkeys(op.copy_in) for line in self._stage(r, False, stream)]
         match op.action, op.op:
             case Action.KERNEL, KernelOp() as kernel:
                 lines += self._kernel(kernel, stream)
@@ -214,7 +214,7 @@ class _Driver:
                 lines += self._collective(op, collective)
             case ((Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE), _):
                 lines.append(f"p.wait_all({self._requests(op)})")
-        lines += [line for a in dict.fromkeys(op.copy_out) for line in self._stage(a, True, stream)]
+        lines += [line for r in dict.fromkeys(op.copy_out) for line in self._stage(r, True, stream)]
         return lines
 
     def _kernel(self, op: KernelOp, stream: str) -> list[str]:
@@ -261,12 +261,15 @@ class _Driver:
         call = "memcpy_htod_async" if on_device[0] else "memcpy_dtoh_async"
         return [f"if {setup}:", f"    cuda.{call}({dst}, {src}, {stream})"]
 
-    def _stage(self, array: str, outwards: bool, stream: str) -> list[str]:
-        name = self._name(array)
-        args, call = f"{name}.mirror, {name}.address", "memcpy_dtoh_async"
-        if not outwards:
-            args, call = f"{name}.address, {name}.mirror", "memcpy_htod_async"
-        return [f"if {name}.size:", f"    cuda.{call}({args}, {stream})"]
+    def _stage(self, region: Region, outwards: bool, stream: str) -> list[str]:
+        name = self._name(region.array)
+        device, mirror, size = f"{name}.address", f"{name}.mirror", f"{name}.size"
+        if region.start is not None:
+            start, size = self._span(region)
+            device, mirror = f"{name}.at({start})", f"{name}.mirror[{start} : {start} + {size}]"
+        if outwards:
+            return [f"if {size}:", f"    cuda.memcpy_dtoh_async({mirror}, {device}, {stream})"]
+        return [f"if {size}:", f"    cuda.memcpy_htod_async({device}, {mirror}, {stream})"]
 
     # ---- messages -------------------------------------------------------------------------
 

@@ -141,7 +141,7 @@ def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -
 def describe(op: GraphOp, where: str = "") -> str:
     """`pack on stream 0: gather(x_send, x_l, send_index, n_send)`."""
     what = _what(op)
-    staged = [f"{a} from its mirror" for a in op.copy_in] + [f"{a} to its mirror" for a in op.copy_out]
+    staged = [f"{r.text} from its mirror" for r in op.copy_in] + [f"{r.text} to its mirror" for r in op.copy_out]
     tail = "".join(f"; copies {s}" for s in staged)
     return f"{op.name}{where}{': ' if what else ''}{what}{tail}"
 

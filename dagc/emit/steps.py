@@ -103,8 +103,8 @@ class Steps:
                 return ()
             case _:
                 raise DagcError(f"op `{op.name}`: {op.action.value} does not fit what it is made of")
-        before = tuple(self._stage(a, False, stream) for a in dict.fromkeys(op.copy_in))
-        after = tuple(self._stage(a, True, stream) for a in dict.fromkeys(op.copy_out))
+        before = tuple(self._stage(r, False, stream) for r in dict.fromkeys(op.copy_in))
+        after = tuple(self._stage(r, True, stream) for r in dict.fromkeys(op.copy_out))
         return (*before, work, *after)
 
     # ---- work -----------------------------------------------------------------------------
@@ -166,11 +166,11 @@ class Steps:
             self._direction(not to_device, to_device), stream,
         )  # fmt: skip
 
-    def _stage(self, array: str, outwards: bool, stream: str) -> Copy:
-        name = self.layout.array(array)
-        device, mirror = f"{name}.data", f"{name}.mirror"
+    def _stage(self, region: Region, outwards: bool, stream: str) -> Copy:
+        """A slice is of the first dimension, so it is contiguous. It has its own place in the mirror."""
+        device, mirror = self.layout.pointer(region), self.layout.pointer(region, "mirror")
         dst, src = (mirror, device) if outwards else (device, mirror)
-        return Copy(dst, src, f"{name}.bytes()", self._direction(outwards, not outwards), stream)
+        return Copy(dst, src, self._bytes(region), self._direction(outwards, not outwards), stream)
 
     def _on_device(self, region: Region) -> bool:
         return self.layout.arrays[region.array].place in (Place.DEVICE, Place.ANY)

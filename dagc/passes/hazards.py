@@ -155,18 +155,12 @@ def undecided(lowered: Lowered, found: Hazards, findings: list[Diagnostic]) -> N
         if not comparisons or lines in told:
             continue
         told.add(lines)
-        first, second = (f"`{_slice(t.region)}` of `{op.op.name if op.op else op.name}`" for t, op in ((a, u), (b, v)))
+        first, second = (f"`{t.region.text}` of `{op.op.name if op.op else op.name}`" for t, op in ((a, u), (b, v)))
         question = " or ".join(f"`{show(c)}`" for c in comparisons)
         message = f"cannot tell whether {first} and {second} overlap, so one waits for the other: is {question}?"
         mend = f"where it is, write `require {show(comparisons[0])}`; it is checked when the program starts"
         related = ((u.span, "the first is here"),)
         findings.append(Diagnostic("undecided-overlap", message, v.span, mend, Severity.NOTE, related))
-
-
-def _slice(region: Region) -> str:
-    assert region.start is not None
-    assert region.stop is not None
-    return f"{region.array}[{show(region.start)} .. {show(region.stop)}]"
 
 
 def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:

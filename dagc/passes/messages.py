@@ -12,7 +12,9 @@ Messages of host arrays are MPI's under every transport.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dagc.errors import Diagnostic
 from dagc.graph import Action, GraphOp, Staging, Touch, Transport
@@ -28,8 +30,10 @@ from dagc.ir import (
     OpId,
     Program,
     Region,
+    regions,
 )
 from dagc.lang.ast import Mode, Place
+from dagc.passes.regions import Regions
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
 EDGES_LIMIT = 1_000_000
@@ -82,6 +86,7 @@ class _Lowering:
         self.program, self.transport, self.staging = program, transport, staging
         self.places = {array.name: array.place for array in program.arrays}
         self._reads, self._writes = _by_array(program)
+        self.regions = Regions(program, (r for op in program.ops for r in regions(op)))
         self.exchanges = sum(isinstance(op, ExchangeOp) for op in program.ops)
         self.ops: list[GraphOp] = []
         self.touches: list[Touch] = []
@@ -90,9 +95,9 @@ class _Lowering:
         self.ends: dict[str, Ends] = {}
         self.mirrors: dict[str, None] = {}
         self.findings: list[Diagnostic] = []
-        # Per op name: device arrays that it copies from, or to, their mirrors.
-        self.copy_in: dict[str, list[str]] = {}
-        self.copy_out: dict[str, list[str]] = {}
+        # Per op name: regions of device arrays that it copies from, or to, their mirrors.
+        self.copy_in: dict[str, list[Region]] = {}
+        self.copy_out: dict[str, list[Region]] = {}
 
     def run(self) -> Lowered:
         plan = {op.name: self._stages(i) for i, op in enumerate(self.program.ops)}
@@ -120,63 +125,69 @@ class _Lowering:
 
     # ---- staging ------------------------------------------------------------------------
 
-    def _stages(self, index: int) -> dict[tuple[str, bool], bool]:
-        """For one exchange or collective: (array, outwards) -> is the copy an op of its own?
+    def _stages(self, index: int) -> dict[tuple[Region, bool], bool]:
+        """For one exchange or collective: (region, outwards) -> is the copy an op of its own?
 
         Decided before lowering, since a fused copy belongs to an op that comes earlier or later in the text.
         """
         op = self.program.ops[index]
-        out: dict[tuple[str, bool], bool] = {}
+        out: dict[tuple[Region, bool], bool] = {}
         if self.transport is not Transport.MPI_HOST:
             return out
         for region, mode in _message_accesses(op):
             if self.places[region.array] is not Place.DEVICE:
                 continue
             self.mirrors.setdefault(region.array)
-            if region.start is not None or region.part is not None:
-                self.findings.append(
-                    Diagnostic(
-                        "staged-slice",
-                        f"`{op.name}` sends or receives a part of `{region.array}`, which mpi_host cannot stage",
-                        op.span,
-                        "give the message an array of its own, or choose -D transport=mpi_cuda",
-                    )
-                )
             for outwards in (True, False):
                 if mode is not (Mode.OUT if outwards else Mode.IN):
                     partner = None
                     if self.staging is Staging.FUSED:
                         partner = self._producer(index, region) if outwards else self._consumer(index, region)
-                    out[region.array, outwards] = partner is None
+                    out[region, outwards] = partner is None
                     if partner is not None:
                         table = self.copy_out if outwards else self.copy_in
-                        table.setdefault(partner, []).append(region.array)
+                        table.setdefault(partner, []).append(region)
         return out
 
     def _producer(self, index: int, region: Region) -> str | None:
         """The one GPU op whose result is sent, None where a copy cannot be fused with it."""
-        writers = [i for i in self._writes.get(region.array, ()) if i != index]
+        writers = self._writes.get(region.array, [])
         if self.program.explicit:
-            if len(writers) > 1:
+            found = self._meeting(region, (w for w in writers if w[0] != index), 2)
+            if len(set(found)) != 1:
                 return None
         else:
-            writers = writers[: bisect_left(writers, index)]
-        if not writers:
+            before = writers[: bisect_left(writers, index, key=lambda w: w[0])]
+            found = self._meeting(region, reversed(before), 1)
+        if not found:
             return None
-        op = self.program.ops[writers[-1]]
-        whole = any(a.region == region and a.mode is not Mode.IN for a in _accesses(op))
+        op = self.program.ops[found[0]]
+        whole = any(self.regions.within(region, a.region) for a in _accesses(op) if a.mode is not Mode.IN)
         return op.name if _on_gpu(op) and whole else None
 
     def _consumer(self, index: int, region: Region) -> str | None:
         """The one GPU op that reads what was received, None where there are several."""
         ops = self.program.ops
-        readers = [i for i in self._reads.get(region.array, ()) if i != index]
+        readers, writers = self._reads.get(region.array, []), self._writes.get(region.array, [])
         if not self.program.explicit:
-            writers = self._writes.get(region.array, ())
-            after = bisect_right(writers, index)
-            stop = writers[after] if after < len(writers) else len(ops)
-            readers = readers[bisect_left(readers, index) : bisect_right(readers, stop)]
-        return ops[readers[0]].name if len(readers) == 1 and _on_gpu(ops[readers[0]]) else None
+            after = writers[bisect_right(writers, index, key=lambda w: w[0]) :]
+            stop = self._meeting(region, after, 1)
+            start = bisect_right(readers, index, key=lambda r: r[0])
+            end = bisect_right(readers, stop[0], key=lambda r: r[0]) if stop else len(readers)
+            readers = readers[start:end]
+        found = set(self._meeting(region, (r for r in readers if r[0] != index), 2))
+        (first,) = found if len(found) == 1 else (None,)
+        return ops[first].name if first is not None and _on_gpu(ops[first]) else None
+
+    def _meeting(self, region: Region, accesses: Iterable[tuple[int, Region]], most: int) -> list[int]:
+        """The first `most` ops, in the order given, whose access may share elements with the region."""
+        found: list[int] = []
+        for op, other in accesses:
+            if op not in found and self.regions.overlap(region, other):
+                found.append(op)
+                if len(found) == most:
+                    break
+        return found
 
     # ---- ops ----------------------------------------------------------------------------
 
@@ -196,13 +207,13 @@ class _Lowering:
             op.name, action, gpu=gpu, op=op, stream=op.stream, span=op.span,
             copy_in=tuple(copy_in), copy_out=tuple(copy_out),
         )  # fmt: skip
-        for array in copy_in:
-            self._touch(number, number, Region(array), Mode.IN, mirror=True)
-            self._touch(number, number, Region(array), Mode.OUT)
+        for region in copy_in:
+            self._touch(number, number, region, Mode.IN, mirror=True)
+            self._touch(number, number, region, Mode.OUT)
         for access in _accesses(op):
             self._touch(number, number, access.region, access.mode)
-        for array in copy_out:
-            self._touch(number, number, Region(array), Mode.OUT, mirror=True)
+        for region in copy_out:
+            self._touch(number, number, region, Mode.OUT, mirror=True)
         here = {"": number}
         self.ends[op.name] = Ends(here, here, here, here)
 
@@ -239,7 +250,7 @@ class _Lowering:
     def _refuse(self, op: ExchangeOp | CollectiveOp, why: str, mend: str) -> None:
         self.findings.append(Diagnostic("ungroupable", f"`{op.name}` {why}", op.span, mend))
 
-    def _exchange(self, op: ExchangeOp, own: dict[tuple[str, bool], bool]) -> None:
+    def _exchange(self, op: ExchangeOp, own: dict[tuple[Region, bool], bool]) -> None:
         names = _Names(op, prefix=self.exchanges > 1)
         first_send: dict[str, OpId] = {}
         last_recv: dict[str, OpId] = {}
@@ -247,7 +258,7 @@ class _Lowering:
         sends: dict[str, OpId] = {}
         recvs: dict[str, OpId] = {}
         for k, message in enumerate(op.messages):
-            if own.get((message.send.array, True)):
+            if own.get((message.send, True)):
                 stage = self._stage(op, k, message.send, names.of("stage_out", k), outwards=True)
                 first_send[message.label] = stage
         for k, message in enumerate(op.messages):
@@ -274,7 +285,7 @@ class _Lowering:
         self.inner += [(post, wait) for post in posts for wait in waits]
         self.matches += [(wait, post) for wait in waits for post in posts]
         for k, message in enumerate(op.messages):
-            if own.get((message.recv.array, False)):
+            if own.get((message.recv, False)):
                 stage = self._stage(op, k, message.recv, names.of("stage_in", k), outwards=False)
                 self.inner.append((last_recv[message.label], stage))
                 last_recv[message.label] = stage
@@ -284,22 +295,22 @@ class _Lowering:
         self, op: ExchangeOp | CollectiveOp, k: int | None, region: Region, name: str, *, outwards: bool
     ) -> OpId:
         action = Action.STAGE_OUT if outwards else Action.STAGE_IN
-        stage = self._add(name, action, gpu=True, op=op, message=k, staged=region.array, span=op.span)
+        stage = self._add(name, action, gpu=True, op=op, message=k, staged=region, span=op.span)
         self._touch(stage, stage, region, Mode.IN, mirror=not outwards)
         self._touch(stage, stage, region, Mode.OUT, mirror=outwards)
         return stage
 
-    def _collective(self, op: CollectiveOp, own: dict[tuple[str, bool], bool]) -> None:
+    def _collective(self, op: CollectiveOp, own: dict[tuple[Region, bool], bool]) -> None:
         chain: list[OpId] = []
-        for array in [a for (a, outwards), alone in own.items() if outwards and alone]:
-            chain.append(self._stage(op, None, Region(array), f"{op.name}.stage_out", outwards=True))
+        for region in [r for (r, outwards), alone in own.items() if outwards and alone]:
+            chain.append(self._stage(op, None, region, f"{op.name}.stage_out", outwards=True))
         post = self._add(f"{op.name}.post", Action.POST_COLLECTIVE, gpu=False, op=op, span=op.span)
         wait = self._add(f"{op.name}.wait", Action.WAIT_COLLECTIVE, gpu=False, op=op, span=op.span)
         self.inner += [(stage, post) for stage in chain] + [(post, wait)]
         self.matches.append((wait, post))
         last = wait
-        for array in [a for (a, outwards), alone in own.items() if not outwards and alone]:
-            last = self._stage(op, None, Region(array), f"{op.name}.stage_in", outwards=False)
+        for region in [r for (r, outwards), alone in own.items() if not outwards and alone]:
+            last = self._stage(op, None, region, f"{op.name}.stage_in", outwards=False)
             self.inner.append((wait, last))
         for access in op.accesses:
             mirrored = access.region.array in self.mirrors
@@ -364,17 +375,21 @@ def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
     return list(found.items())
 
 
-def _by_array(program: Program) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Per array the ops that read it, and those that write it, by their indices."""
-    reads: dict[str, list[int]] = {}
-    writes: dict[str, list[int]] = {}
+_Uses: TypeAlias = dict[str, list[tuple[int, Region]]]
+
+
+def _by_array(program: Program) -> tuple[_Uses, _Uses]:
+    """Per array what reads it, and what writes it: indices of ops, ascending, and regions."""
+    reads: _Uses = {}
+    writes: _Uses = {}
     for i, op in enumerate(program.ops):
         pairs = [(a.region, a.mode) for a in _accesses(op)]
         if isinstance(op, ExchangeOp):
             pairs += _message_accesses(op)
-        for table, unwanted in ((reads, Mode.OUT), (writes, Mode.IN)):
-            for array in {region.array for region, mode in pairs if mode is not unwanted}:
-                table.setdefault(array, []).append(i)
+        for region, mode in pairs:
+            for table, unwanted in ((reads, Mode.OUT), (writes, Mode.IN)):
+                if mode is not unwanted:
+                    table.setdefault(region.array, []).append((i, region))
     return reads, writes
 
 
