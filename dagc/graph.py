@@ -11,6 +11,7 @@ from enum import Enum
 from dagc.ir import CollectiveOp, CopyOp, ExchangeOp, KernelOp, OpId, Program, Region
 from dagc.lang.ast import Mode
 from dagc.source import NOWHERE, Span
+from dagc.sym import Sym
 
 
 class Transport(Enum):
@@ -48,14 +49,26 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Staged:
+    """A region that is copied between the device and its pinned mirror.
+
+    `source`: the rank that its message comes from, where it is one. Negative, nothing came, and nothing is copied: what
+    is on the device stays, as under every other transport.
+    """
+
+    region: Region
+    source: Sym | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GraphOp:
     """One vertex.
 
     op       what it came from in the Program (None for `end`)
     message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None
-    staged   the region a STAGE_* copies
-    copy_in  regions of device arrays copied from their pinned mirror before the op's own work (fused staging)
-    copy_out regions of device arrays copied to their pinned mirror after it (fused staging)
+    staged   what a STAGE_* copies
+    copy_in  what is copied from its pinned mirror before the op's own work (fused staging)
+    copy_out what is copied to its pinned mirror after it (fused staging)
     stream   pinned stream, or None
     """
 
@@ -65,9 +78,9 @@ class GraphOp:
     action: Action
     op: KernelOp | CopyOp | ExchangeOp | CollectiveOp | None = None
     message: int | None = None
-    staged: Region | None = None
-    copy_in: tuple[Region, ...] = ()
-    copy_out: tuple[Region, ...] = ()
+    staged: Staged | None = None
+    copy_in: tuple[Staged, ...] = ()
+    copy_out: tuple[Staged, ...] = ()
     stream: int | None = None
     span: Span = field(default=NOWHERE, compare=False)
 

@@ -17,11 +17,11 @@ from dagc.emit.program import ROLES
 from dagc.emit.python_text import python
 from dagc.emit.steps import Steps
 from dagc.errors import DagcError
-from dagc.graph import Action, GraphOp
+from dagc.graph import Action, GraphOp, Staged
 from dagc.ir import Array, CollectiveKind, CollectiveOp, CopyOp, ElementType, ExchangeOp, KernelOp, Region, regions
 from dagc.lang.ast import CodeLang, Place, Role
 from dagc.plan import Plan
-from dagc.sym import Const, Sym, free, substitute
+from dagc.sym import Apply, Const, Fn, Sym, free, substitute
 from dagc.traversal import Entry, Issue, Record, Sync, Wait
 
 # struct's letters of by-value arguments.
@@ -199,7 +199,7 @@ class _Driver:
         return PyEntry(view.comment, tuple(lines))
 
     def _op(self, op: GraphOp, stream: str) -> list[str]:
-        lines = [line for r in dict.fromkeys(op.copy_in) for line in self._stage(r, False, stream)]
+        lines = [line for s in dict.fromkeys(op.copy_in) for line in self._stage(s, False, stream)]
         match op.action, op.op:
             case Action.KERNEL, KernelOp() as kernel:
                 lines += self._kernel(kernel, stream)
@@ -214,7 +214,7 @@ class _Driver:
                 lines += self._collective(op, collective)
             case ((Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE), _):
                 lines.append(f"p.wait_all({self._requests(op)})")
-        lines += [line for r in dict.fromkeys(op.copy_out) for line in self._stage(r, True, stream)]
+        lines += [line for s in dict.fromkeys(op.copy_out) for line in self._stage(s, True, stream)]
         return lines
 
     def _kernel(self, op: KernelOp, stream: str) -> list[str]:
@@ -261,15 +261,18 @@ class _Driver:
         call = "memcpy_htod_async" if on_device[0] else "memcpy_dtoh_async"
         return [f"if {setup}:", f"    cuda.{call}({dst}, {src}, {stream})"]
 
-    def _stage(self, region: Region, outwards: bool, stream: str) -> list[str]:
-        name = self._name(region.array)
+    def _stage(self, staged: Staged, outwards: bool, stream: str) -> list[str]:
+        region, name = staged.region, self._name(staged.region.array)
         device, mirror, size = f"{name}.address", f"{name}.mirror", f"{name}.size"
         if region.start is not None:
             start, size = self._span(region)
             device, mirror = f"{name}.at({start})", f"{name}.mirror[{start} : {start} + {size}]"
+        test = size
+        if staged.source is not None:
+            test = f"{size} and {self._text(Apply(Fn.GE, (staged.source, Const(0))))}"
         if outwards:
-            return [f"if {size}:", f"    cuda.memcpy_dtoh_async({mirror}, {device}, {stream})"]
-        return [f"if {size}:", f"    cuda.memcpy_htod_async({device}, {mirror}, {stream})"]
+            return [f"if {test}:", f"    cuda.memcpy_dtoh_async({mirror}, {device}, {stream})"]
+        return [f"if {test}:", f"    cuda.memcpy_htod_async({device}, {mirror}, {stream})"]
 
     # ---- messages -------------------------------------------------------------------------
 

@@ -141,7 +141,8 @@ def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -
 def describe(op: GraphOp, where: str = "") -> str:
     """`pack on stream 0: gather(x_send, x_l, send_index, n_send)`."""
     what = _what(op)
-    staged = [f"{r.text} from its mirror" for r in op.copy_in] + [f"{r.text} to its mirror" for r in op.copy_out]
+    staged = [f"{s.region.text} from its mirror" for s in op.copy_in]
+    staged += [f"{s.region.text} to its mirror" for s in op.copy_out]
     tail = "".join(f"; copies {s}" for s in staged)
     return f"{op.name}{where}{': ' if what else ''}{what}{tail}"
 

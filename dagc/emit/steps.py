@@ -8,10 +8,10 @@ from dagc.emit.cxx import cxx_string, cxx_value
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
 from dagc.errors import DagcError
-from dagc.graph import Action, GraphOp
+from dagc.graph import Action, GraphOp, Staged
 from dagc.ir import CollectiveKind, CollectiveOp, CopyOp, Device, ExchangeOp, KernelOp, Message, Region
 from dagc.lang.ast import CodeLang, Place
-from dagc.sym import Const, Sym, substitute
+from dagc.sym import Apply, Const, Fn, Sym, substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ class Steps:
                 return ()
             case _:
                 raise DagcError(f"op `{op.name}`: {op.action.value} does not fit what it is made of")
-        before = tuple(self._stage(r, False, stream) for r in dict.fromkeys(op.copy_in))
-        after = tuple(self._stage(r, True, stream) for r in dict.fromkeys(op.copy_out))
+        before = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
+        after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
         return (*before, work, *after)
 
     # ---- work -----------------------------------------------------------------------------
@@ -166,11 +166,15 @@ class Steps:
             self._direction(not to_device, to_device), stream,
         )  # fmt: skip
 
-    def _stage(self, region: Region, outwards: bool, stream: str) -> Copy:
+    def _stage(self, staged: Staged, outwards: bool, stream: str) -> Copy:
         """A slice is of the first dimension, so it is contiguous. It has its own place in the mirror."""
+        region = staged.region
         device, mirror = self.layout.pointer(region), self.layout.pointer(region, "mirror")
         dst, src = (mirror, device) if outwards else (device, mirror)
-        return Copy(dst, src, self._bytes(region), self._direction(outwards, not outwards), stream)
+        size = self._bytes(region)
+        if staged.source is not None:
+            size = f"{self.layout.text(Apply(Fn.LT, (staged.source, Const(0))))} ? 0 : {size}"
+        return Copy(dst, src, size, self._direction(outwards, not outwards), stream)
 
     def _on_device(self, region: Region) -> bool:
         return self.layout.arrays[region.array].place in (Place.DEVICE, Place.ANY)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from dagc.errors import Diagnostic, ProgramError, Severity
 from dagc.graph import Graph, Staging, Transport
 from dagc.ir import Program
@@ -21,8 +24,26 @@ def build_graph(program: Program) -> Graph:
     return graph
 
 
+def _collapsed(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """One finding for each line and code: a loop repeats its mistake in every turn, and is one line to change."""
+    found: dict[tuple[object, ...], list[Diagnostic]] = {}
+    for finding in findings:
+        places = (finding.span, *(span for span, _ in finding.related))
+        key = (finding.code, finding.severity, *((p.file, p.start, p.end) for p in places))
+        found.setdefault(key, []).append(finding)
+    return tuple(
+        same[0] if len(same) == 1 else replace(same[0], message=f"{same[0].message} ({len(same)} instances)")
+        for same in found.values()
+    )
+
+
 def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
     """As `build_graph`, but with warnings too; the graph is None where there are errors."""
+    graph, findings = _graph(program)
+    return graph, _collapsed(findings)
+
+
+def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
     transport = Transport(str(program.decision("transport")))
     staging = Staging(str(program.decision("staging")))
     refused = too_many_edges(program)

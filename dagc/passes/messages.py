@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dagc.errors import Diagnostic
-from dagc.graph import Action, GraphOp, Staging, Touch, Transport
+from dagc.graph import Action, GraphOp, Staged, Staging, Touch, Transport
 from dagc.ir import (
     Access,
     CollectiveKind,
@@ -34,6 +34,7 @@ from dagc.ir import (
 )
 from dagc.lang.ast import Mode, Place
 from dagc.passes.regions import Regions
+from dagc.sym import Const
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
 EDGES_LIMIT = 1_000_000
@@ -96,8 +97,8 @@ class _Lowering:
         self.mirrors: dict[str, None] = {}
         self.findings: list[Diagnostic] = []
         # Per op name: regions of device arrays that it copies from, or to, their mirrors.
-        self.copy_in: dict[str, list[Region]] = {}
-        self.copy_out: dict[str, list[Region]] = {}
+        self.copy_in: dict[str, list[Staged]] = {}
+        self.copy_out: dict[str, list[Staged]] = {}
 
     def run(self) -> Lowered:
         plan = {op.name: self._stages(i) for i, op in enumerate(self.program.ops)}
@@ -146,7 +147,7 @@ class _Lowering:
                     out[region, outwards] = partner is None
                     if partner is not None:
                         table = self.copy_out if outwards else self.copy_in
-                        table.setdefault(partner, []).append(region)
+                        table.setdefault(partner, []).append(_staged(op, region, outwards))
         return out
 
     def _producer(self, index: int, region: Region) -> str | None:
@@ -207,13 +208,13 @@ class _Lowering:
             op.name, action, gpu=gpu, op=op, stream=op.stream, span=op.span,
             copy_in=tuple(copy_in), copy_out=tuple(copy_out),
         )  # fmt: skip
-        for region in copy_in:
-            self._touch(number, number, region, Mode.IN, mirror=True)
-            self._touch(number, number, region, Mode.OUT)
+        for staged in copy_in:
+            self._touch(number, number, staged.region, Mode.IN, mirror=True)
+            self._touch(number, number, staged.region, Mode.OUT)
         for access in _accesses(op):
             self._touch(number, number, access.region, access.mode)
-        for region in copy_out:
-            self._touch(number, number, region, Mode.OUT, mirror=True)
+        for staged in copy_out:
+            self._touch(number, number, staged.region, Mode.OUT, mirror=True)
         here = {"": number}
         self.ends[op.name] = Ends(here, here, here, here)
 
@@ -295,7 +296,7 @@ class _Lowering:
         self, op: ExchangeOp | CollectiveOp, k: int | None, region: Region, name: str, *, outwards: bool
     ) -> OpId:
         action = Action.STAGE_OUT if outwards else Action.STAGE_IN
-        stage = self._add(name, action, gpu=True, op=op, message=k, staged=region, span=op.span)
+        stage = self._add(name, action, gpu=True, op=op, message=k, staged=_staged(op, region, outwards), span=op.span)
         self._touch(stage, stage, region, Mode.IN, mirror=not outwards)
         self._touch(stage, stage, region, Mode.OUT, mirror=outwards)
         return stage
@@ -351,6 +352,14 @@ class _Names:
 
     def of(self, action: str, message: int | None) -> str:
         return self.prefix + action + ("" if message is None else self.suffixes[message])
+
+
+def _staged(op: object, region: Region, outwards: bool) -> Staged:
+    """What a copy of the region is, beside an exchange or a collective."""
+    messages = op.messages if isinstance(op, ExchangeOp) and not outwards else ()
+    sources = [m.source for m in messages if m.recv == region and not isinstance(m.source, str)]
+    certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 for s in sources]
+    return Staged(region, sources[0] if sources and not certain[0] else None)
 
 
 def _accesses(op: object) -> tuple[Access, ...]:

@@ -30,12 +30,12 @@ def detail(op: GraphOp) -> str:
     elif isinstance(op.op, CopyOp):
         words.append(f"{op.op.dst.array} <- {op.op.src.array}")
     elif op.staged is not None:
-        words.append(op.staged.text)
+        words.append(op.staged.region.text)
     elif isinstance(op.op, ExchangeOp) and op.message is not None:
         message = op.op.messages[op.message]
         words.append((message.send if op.action is Action.POST_SEND else message.recv).array)
-    words += [f"then {region.text} to the host" for region in op.copy_out]
-    words += [f"first {region.text} to the device" for region in op.copy_in]
+    words += [f"then {staged.region.text} to the host" for staged in op.copy_out]
+    words += [f"first {staged.region.text} to the device" for staged in op.copy_in]
     return ", ".join(words)
 
 

@@ -100,3 +100,14 @@ def test_a_receive_buffer_is_written_until_the_wait() -> None:
 def test_sending_and_receiving_in_one_buffer() -> None:
     said = spmv(("recv x_r    from", "recv x_send from"), transport="mpi_cuda")
     assert "`x_send` is received into while another message of the exchange uses it" in said
+
+
+def test_one_finding_for_a_line_in_a_loop() -> None:
+    text = "for t in 0..5 { u[t] : gpu fill(a) }\nfor t in 0..3 { v[t] : gpu add(b, a) }\nedges explicit"
+    found = findings(text, "array a, b : f32[8] inout")
+    assert {d.code for d in found} == {"unordered-hazard"}
+    assert [d.message for d in found] == [
+        "`u[0]` and `u[1]` both write `a`, and no edge orders them (10 instances)",
+        "`u[0]` and `v[0]` write and read `a`, and no edge orders them (15 instances)",
+        "`v[0]` and `v[1]` both write `b`, and no edge orders them (3 instances)",
+    ]

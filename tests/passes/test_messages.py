@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from dagc import api
-from dagc.graph import Action, Graph
+from dagc.graph import Action, Graph, Staged
 from dagc.lang.lower import lower
 from dagc.lang.parse import parse
 from dagc.passes import build_graph
 from dagc.source import Source
 from dagc.space import Space
+from dagc.verify import Prover
 from tests.passes.text import edges
+from tests.passes.text import graph as small_graph
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO, CG = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag", SAMPLES / "cg/cg.dag"
@@ -29,9 +32,12 @@ def spmv(changes: dict[str, str], **choices: str) -> Graph:
     return build_graph(lower(parse(source), source, choices))
 
 
+def texts(staged: Iterable[Staged]) -> tuple[str, ...]:
+    return tuple(s.region.text for s in staged)
+
+
 def copies(graph: Graph) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    texts = {op.name: tuple(tuple(r.text for r in regions) for regions in (op.copy_in, op.copy_out)) for op in graph.ops}
-    return {name: (found[0], found[1]) for name, found in texts.items() if any(found)}
+    return {op.name: (texts(op.copy_in), texts(op.copy_out)) for op in graph.ops if op.copy_in or op.copy_out}
 
 
 def test_fused_copies_are_in_the_producer_and_the_consumer() -> None:
@@ -45,7 +51,10 @@ def test_fused_copies_are_in_the_producer_and_the_consumer() -> None:
 def test_copies_as_ops() -> None:
     graph = spmv({}, staging="ops")
     assert copies(graph) == {}
-    assert {op.name: op.staged.text for op in graph.ops if op.staged} == {"stage_out": "x_send", "stage_in": "x_r"}
+    assert {op.name: op.staged.region.text for op in graph.ops if op.staged} == {
+        "stage_out": "x_send",
+        "stage_in": "x_r",
+    }
     assert {"pack -> stage_out", "stage_out -> post_send", "wait_recv -> stage_in", "stage_in -> yr"} <= edges(graph)
     assert "pack -> post_send" not in edges(graph)
     assert Space(graph).count() == 23450
@@ -77,6 +86,46 @@ def test_what_is_sent_but_not_computed_here_is_copied_by_an_op() -> None:
     graph = spmv({"send x_send to": "send x_l to"})
     assert [op.name for op in graph.ops if op.staged] == ["stage_out"]
     assert "stage_out -> post_send" in edges(graph)
+
+
+JACOBI = SAMPLES / "jacobi/jacobi.dag"
+SMALL = {"transport": "mpi_host", "rows": "16", "nx": "64", "steps": "2"}
+
+
+def test_slices_are_staged_in_place() -> None:
+    """Border rows go to the host in the op that computes them, ghost rows come back in the op that reads them."""
+    graph = api.load_graph(JACOBI, SMALL)
+    assert copies(graph) == {
+        "first[0]": ((), ("u[1][1 .. 2]",)),
+        "last[0]": ((), ("u[1][16 .. 17]",)),
+        "first[1]": (("u[1][0 .. 1]",), ("u[0][1 .. 2]",)),
+        "last[1]": (("u[1][17 .. 18]",), ("u[0][16 .. 17]",)),
+    }
+    assert {op.name for op in graph.ops if op.staged} == {"halo[1].stage_in.north", "halo[1].stage_in.south"}
+    found = edges(graph)
+    assert "first[0] -> halo[0].post_send.north" in found
+    assert not any(e.startswith("inner[0] -> halo[0]") or e.endswith("-> inner[0]") for e in found)
+    Prover(graph).prove(Space(graph).first())
+
+
+def test_slices_are_staged_by_ops() -> None:
+    graph = api.load_graph(JACOBI, {**SMALL, "staging": "ops"})
+    assert copies(graph) == {}
+    assert sum(op.staged is not None for op in graph.ops) == 8
+    assert {"last[0] -> halo[0].stage_out.south", "halo[0].stage_in.south -> first[1]"} <= edges(graph)
+
+
+def test_a_slice_is_copied_from_where_it_was_last_written() -> None:
+    """Half of what is sent was written later than the rest: no op has all of it."""
+    text = """
+    l : gpu fill(a)  m : gpu half(a[4 .. 8])
+    x : mpi exchange { send a[2 .. 6] to rank recv b[0 .. 4] from rank }
+    """
+    kernel = 'kernel half(y: inout f32[4]) { gpu { launch grid(1) block(4) cuda """y[threadIdx.x] /= 2;""" } }'
+    found = small_graph(text, f"array a, b : f32[8] inout\n{kernel}", transport="mpi_host")
+    assert [op.name for op in found.ops if op.staged] == ["stage_out", "stage_in"]
+    whole = small_graph(text.replace("a[2 .. 6]", "a[0 .. 4]"), f"array a, b : f32[8] inout\n{kernel}")
+    assert copies(whole) == {"l": ((), ("a[0 .. 4]",))}
 
 
 def test_host_arrays_are_not_staged() -> None:

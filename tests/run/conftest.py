@@ -25,10 +25,12 @@ from dagc.verify import Prover
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag"
 GROUPS = Path(__file__).parent / "data/groups.dag"
+SLABS = Path(__file__).parent / "data/slabs.dag"
 SMALL = {
     SPMV: {"rows": "2000"},
     HALO: {"nx": "12", "ny": "10", "nz": "8", "nq": "2", "g": "2"},
     GROUPS: {},
+    SLABS: {},
 }
 LOWERINGS = {
     "mpi_host": {"transport": "mpi_host"},

@@ -51,7 +51,7 @@ def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], config
                 ready = now + cost["node" if captured else "latency"]
                 kind = "group" if op.action is Action.GROUP else "kernel"
                 duration = cost[f"{kind} {op.name}  {transport if kind == 'group' else ''}".strip()]
-                duration += sum(cost[f"stage {region.text}"] for region in (*op.copy_in, *op.copy_out))
+                duration += sum(cost[f"stage {staged.region.text}"] for staged in (*op.copy_in, *op.copy_out))
                 streams[entry.stream] = max(streams.get(entry.stream, now), ready) + duration
             elif op.action in POSTS:
                 now = posted = now + cost[f"post {transport}"]

@@ -93,7 +93,7 @@ class Simulator:
                     kind.get(op.action, "kernel"), f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
                 )
             ]
-            return (*out, *(number("stage", region.text) for region in (*op.copy_in, *op.copy_out)))
+            return (*out, *(number("stage", staged.region.text) for staged in (*op.copy_in, *op.copy_out)))
         if op.action in _POSTS:
             return (number("post", transport),)
         if op.action in _WAITS:
