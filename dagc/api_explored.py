@@ -76,11 +76,15 @@ class Explored:
     def _how_sure(self) -> list[str]:
         """That the best is not confirmed, or what became of the lowest time that the progress display showed."""
         s = self.summary
-        if not s.confirmed:
-            return unconfirmed(s.measurements_of_best, s.repeats)
-        if s.lowest >= s.seconds * (1 - TOLD_APART):
-            return []
-        return [f"           lowest single measurement {_us(s.lowest)}; {_us(s.seconds)} after confirmation"]
+        out = [] if s.confirmed else unconfirmed(s.measurements_of_best, s.repeats)
+        if s.confirmed and s.lowest < s.seconds * (1 - TOLD_APART):
+            out.append(f"           lowest single measurement {_us(s.lowest)}; {_us(s.seconds)} after confirmation")
+        if abs(s.displayed / s.lowest - 1) > TOLD_APART:
+            out.append(
+                f"           displayed while searching as {_us(s.displayed)}: times are now scaled to the median speed of"
+                " the machine, not to that at the start"
+            )
+        return out
 
 
 def unconfirmed(measurements: int, repeats: int) -> list[str]:

@@ -272,6 +272,11 @@ def test_a_lower_single_time_is_explained() -> None:
     assert "lowest single" not in _ended(lowest=21.19e-6)
 
 
+def test_a_time_that_was_displayed_differently_is_explained() -> None:
+    assert "displayed while searching as 19.00 us" in _ended(displayed=19e-6)
+    assert "displayed" not in _ended(displayed=20.51e-6)
+
+
 def test_a_best_that_is_not_confirmed_says_so() -> None:
     assert "unconfirmed: 1 of 5 measurements" in _ended(measurements_of_best=1)
     assert "after confirmation" not in _ended(measurements_of_best=1)

@@ -117,6 +117,7 @@ class Summary:
     ties         how many others cannot be told from the best: the 95% intervals of their medians overlap
     reasons      (why, how many implementations), of those that could not be measured, most first
     lowest       the lowest single measurement, of whichever implementation: less than `seconds` where that was chance
+    displayed    the same as the display has shown it, scaled to the drift reference as it was when the search began
     repeats      measurements that confirm a choice, see `confirmed`
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
@@ -137,6 +138,7 @@ class Summary:
     interrupted: bool
     reasons: tuple[tuple[str, int], ...] = ()
     lowest: float = math.nan
+    displayed: float = math.nan
     repeats: int = CONFIRMED
 
     @property
@@ -363,6 +365,7 @@ class _Loop:
 
     def summary(self) -> Summary:
         timed = self._timed()
+        lowest = min((min(t.seconds) for t in timed), default=math.nan)
         ranked = rank(timed, lambda t: t.seconds)
         best = ranked[0] if ranked else None
         low, high = interval(best.seconds) if best else (math.nan, math.nan)
@@ -382,6 +385,7 @@ class _Loop:
             overhead=self._elapsed() - self.measuring,
             interrupted=self.interrupted,
             reasons=tuple(Counter(t.failure for t in self.tallies.values() if t.failure).most_common()),
-            lowest=min((min(t.seconds) for t in timed), default=math.nan),
+            lowest=lowest,
+            displayed=lowest,
             repeats=min(CONFIRMED, self.options.repeats),
         )
