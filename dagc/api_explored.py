@@ -81,8 +81,8 @@ class Explored:
             out.append(f"           lowest single measurement {_us(s.lowest)}; {_us(s.seconds)} after confirmation")
         if abs(s.displayed / s.lowest - 1) > TOLD_APART:
             out.append(
-                f"           displayed while searching as {_us(s.displayed)}: times are now scaled to the median speed of"
-                " the machine, not to that at the start"
+                f"           displayed while searching as {_us(s.displayed)}: times are now scaled to the median speed"
+                " of the machine, not to that at the start"
             )
         return out
 
