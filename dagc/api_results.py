@@ -223,10 +223,15 @@ def report(path: str | Path, out: str | Path) -> None:
     from dagc import __version__
     from dagc.files import write_text_atomic
     from dagc.report.html import as_html
+    from dagc.results import ranking
+    from dagc.tune.settings import fixed_of, fixed_text
 
     loaded = Loaded(path)
     learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
-    page = as_html(loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__)
+    fixed = fixed_text(
+        f for best in ranking(loaded.results)[:1] for f in fixed_of(loaded.results.runs, best.configuration)
+    )
+    page = as_html(loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed)
     write_text_atomic(out, page)
 
 

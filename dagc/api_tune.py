@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -113,7 +114,9 @@ def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progr
     hardware, notes = hardware_at_hand(made, options.gpu)
     top = options.top if runs else 0
     asked = asked_of(made, options.method, runs)
-    with scratch_directory("dagc-tune-") as temporary:
+    cuda = made.chosen.target.value == "cuda"
+    with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
+        compiled = beside.submit(resources_of, made, temporary) if cuda else None  # beside the program itself
         if top or any(a.method not in MODELS for a in asked.values()):
             say(0, 0, "setting up the arrays of all sizes, compiling")
             ready = prepare(made, temporary)
@@ -122,7 +125,9 @@ def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progr
             ready = unbuilt(made, temporary)
         made = ready.plan
         say(0, 0, "reading what the kernels take of a multiprocessor")
-        resources = resources_of(made, temporary) if made.chosen.target.value == "cuda" else {}
+        resources = compiled.result() if compiled is not None else {}
+        if cuda and ready.failures:
+            resources = resources_of(made, temporary)  # of what does compile
         notes += assumed(made, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = NOT_COUNTED

@@ -11,7 +11,7 @@ from dagc import api
 from dagc.api_tune_choosers import chooser_of
 from dagc.api_tune_fixed import check_compiled
 from dagc.api_tune_found import GUESS
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.kernel_resources import Instructions, Resources
 from dagc.tune.types import settings_text
 
@@ -175,6 +175,7 @@ def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
 TOP = 3  # of the model's ranking, measured beside the default before a search
 CELL_SECONDS = 0.1
 MEASURING_SECONDS = 20.0
+MOST_TUNED = 8  # choices of kernels (variants): each is compiled to be tuned
 NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tunes them here all the same)"
 
 
@@ -198,6 +199,11 @@ class LaunchSource:
     def tunes(self) -> bool:
         """On the host target only where the user asks for it: its times say nothing about a GPU."""
         return self.launch == "auto" or (self.launch is None and self.chosen.target.value == "cuda")
+
+    @property
+    def anew(self) -> bool:
+        """Everything is tuned, and nothing known from earlier."""
+        return self.tunes and self.earlier is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +267,13 @@ def launched(
     out: list[Configured] = []
     settings: list[Fixed] = []
     notes: list[str] = []
-    for kernels, members in groups.items():
+    for number, (kernels, members) in enumerate(groups.items()):
         names = open_settings(members[0].graph.program)
         chosen: Sequence[Fixed] = ()
-        if names and source.launch != "fixed":
+        if names and source.anew and number >= MOST_TUNED:
+            left = counted(len(groups) - MOST_TUNED, "choice")
+            notes.append(f"{left} of kernels not tuned, after {MOST_TUNED}: the defaults stay; open fewer variants")
+        elif names and source.launch != "fixed":
             chosen, more = _chosen(path, source, members[0], names, choosers.get(kernels, ()), data, options, display)
             notes += more
         settings += chosen

@@ -29,12 +29,19 @@ MOST_ROWS = 20  # of the table of the fastest, and of the failures
 
 
 def as_html(
-    results: Results, graphs: Mapping[Configuration, Graph], learned: Learned | None, *, file: str, version: str = ""
+    results: Results,
+    graphs: Mapping[Configuration, Graph],
+    learned: Learned | None,
+    *,
+    file: str,
+    version: str = "",
+    fixed: Sequence[str] = (),
 ) -> str:
     """The page.
 
     `graphs`: of every configuration of `results`; `learned`: the rules (None: too little was measured for rules);
-    `file`: the name of the results file, for the commands that the page shows. What is said is only what was measured:
+    `file`: the name of the results file, for the commands that the page shows; `fixed`: lines about the choices of the
+    best that were not searched. What is said is only what was measured:
     where there are no traces, there is no timeline. Works with no measurement at all, too.
     """
     points = points_of(results)
@@ -51,6 +58,7 @@ def as_html(
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         file=file,
         version=version,
+        fixed=fixed,
         tiles=summary_tiles(results, points, best, groups, graphs),
         ties=ties([p.times for p in choices], results.noise),
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),

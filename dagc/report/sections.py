@@ -190,7 +190,7 @@ def provenance(results: Results) -> list[RunView]:
             ("dagc", run.version),
         ]
         rows += [(key, _fact(value)) for key, value in sorted(machine.facts.items())]
-        rows += [(f"option {key}", _fact(value)) for key, value in sorted(run.options.items())]
+        rows += [(f"option {key}", _fact(value)) for key, value in sorted(run.options.items()) if key != "fixed"]
         out.append(RunView(name, tuple(rows)))
     return out
 
