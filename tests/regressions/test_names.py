@@ -84,8 +84,9 @@ def test_kernels_and_arrays_may_be_named_so(tmp_path: Path) -> None:
     arrays = "cudaStream_t size_t MPI_Comm float4 errno main".split()
     declared = "".join(f"array {array} : f32[10] out\n" for array in arrays)
     kernels = "".join(KERNEL.replace("add", name) for name in names)
-    ops = " ".join(f"o{i} : gpu {name}({arrays[i]}, x, 10)" for i, name in enumerate(names))
+    ops = " ".join(f"o{i} : gpu {name}({arrays[i]}, cudaEvent_t, 10)" for i, name in enumerate(names))
     checks = "".join(f"verify {array} ~ expected() rtol 0\n" for array in arrays)
     setup = SETUP.replace('{"y": data["x"] + 1}', f'{{name: data["x"] + 1 for name in {arrays}}}')
     head = HEAD.replace("array y : f32[10] out\n", "")
-    run(write(tmp_path, head + declared + kernels + f"dag {{ {ops} }}\n{checks}", setup))
+    copied = "array cudaEvent_t : f32[10]\n", "copy : gpu copy(cudaEvent_t, x)"
+    run(write(tmp_path, head + copied[0] + declared + kernels + f"dag {{ {copied[1]} {ops} }}\n{checks}", setup))
