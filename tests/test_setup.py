@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.emit.names import mangle
 from dagc.errors import DagcError, ProgramError, UsageError
 from dagc.ir import Array, CopyOp, ElementType, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
@@ -392,6 +394,27 @@ def test_messages_that_do_not_meet_are_refused(tmp_path: Path, program: Program,
     assert "[setup-messages]" in text
 
 
-def test_many_mismatches_are_cut_short(tmp_path: Path) -> None:
+def test_mismatches_of_a_line_are_one_finding(tmp_path: Path) -> None:
     text = refused(tmp_path, GOOD, neighbours(), ranks=40)
-    assert "8 errors" in text
+    assert "rank 0 sends 2 elements to rank 1 in ring, which expects no message (78 pairs of ranks)" in text
+    assert text.endswith("1 error")
+
+
+SLABS = Path(__file__).parent / "run/data/slabs.dag"
+
+
+@pytest.mark.parametrize(("old", "new"), [(" from down", " from up  "), ("to down  ", "to up    ")])
+def test_the_opposite_neighbour_is_suggested(tmp_path: Path, old: str, new: str) -> None:
+    """At the line of the message, and before anything is compiled."""
+    text = SLABS.read_text()
+    assert text.count(old) == 1
+    (tmp_path / "slabs.dag").write_text(text.replace(old, new))
+    (tmp_path / "slabs.py").write_text(SLABS.with_suffix(".py").read_text())
+    with pytest.raises(ProgramError) as caught:
+        api.run_setup(tmp_path / "slabs.dag", 4, tmp_path / "data")
+    (found,) = caught.value.diagnostics
+    source = caught.value.sources[found.span.file]
+    assert source.text[found.span.start : found.span.end].split(":")[0].strip() in ("north", "south")
+    assert found.message.endswith(" instances)")
+    assert re.match(r"rank \d sends 40 elements to rank \d in halo\[0\]\.\w+, which expects no message", found.message)
+    assert found.mend == "what is sent `to up` comes `from down`: write `from down` or `to down`"
