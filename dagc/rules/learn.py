@@ -108,25 +108,19 @@ def learn(
     classes = classify_times([s.seconds for s in measured], floor, percentile, repeats)
     if not all_classes:
         classes = cut_again(classes, [s.configuration for s in measured], percentile, repeats)
-    times = [s.seconds for s in chosen]
-    if len(measured) < len(chosen):
-        classes = with_estimates(classes, times)
-        labels = np.array([classes.of(t) for t in times])
-    else:
-        labels = np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
+    classes, labels = _labelled(chosen, measured, classes)
     table = Samples.of(chosen)
     features, answers = table.features()
-    count = len(classes.classes)
     known = not math.isnan(classes.noise)
-    wrong = _wrong(labels, times, classes) if known else others(labels, count)
-    timed = np.array([s.measurements > 0 for s in chosen])
+    wrong = _wrong(labels, chosen, classes) if known else others(labels, len(classes.classes))
     costs = COSTS if cost is None and not all_classes else (cost or 0.0,)
+    timed = np.array([s.measurements > 0 for s in chosen])
     out = held_out(answers, labels, wrong, timed, costs) if judge else None
-    growth, tried = grow(answers, labels, count)
+    growth, tried = grow(answers, labels, len(classes.classes))
     if known:
         growth.prune(wrong, 0.0)
     leaves = growth.leaves
-    least = cost or 0.0 if out is None else out.cost
+    least = costs[0] if out is None else out.cost
     if out is not None and len(costs) > 1 and not out.helps:
         least = math.inf
     if least:
@@ -136,12 +130,22 @@ def learn(
     return Learned(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, out, leaves)
 
 
-def _wrong(labels: Ints, seconds: Sequence[float], classes: Classes) -> Bools:
+def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Classes) -> tuple[Classes, Ints]:
+    """(the classes of all samples, the class of each); `measured` are those that have drawn the boundaries."""
+    import numpy as np
+
+    if len(measured) == len(chosen):
+        return classes, np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
+    times = [s.seconds for s in chosen]
+    return with_estimates(classes, times), np.array([classes.of(t) for t in times])
+
+
+def _wrong(labels: Ints, samples: Sequence[Sample], classes: Classes) -> Bools:
     """samples x classes: is it wrong, by more than the noise, to give this class to this sample?"""
     import numpy as np
 
     other: Bools = labels[:, None] != np.arange(len(classes.classes))
-    times = np.array(seconds)[:, None]
+    times = np.array([s.seconds for s in samples])[:, None]
     fastest = np.array([c.fastest for c in classes.classes]) * (1 - classes.noise)
     slowest = np.array([c.slowest for c in classes.classes]) * (1 + classes.noise)
     return other & ((times < fastest) | (times > slowest))

@@ -67,7 +67,7 @@ def held_out(
     folds = min(folds, int(judged.sum()))
     if folds < 2 or classes < 2:
         return None
-    fold = _fold(labels, folds)
+    fold = _fold(labels, judged, folds)
     missed = np.zeros((len(costs), len(labels)), dtype=bool)
     for number in range(folds):
         test = fold == number
@@ -97,12 +97,15 @@ def _choose(missed: Bools, labels: Ints) -> int:
     return int(np.flatnonzero(errors <= errors[least] + deviations[least])[-1])
 
 
-def _fold(labels: Ints, folds: int) -> Ints:
-    """Samples of each class are dealt out in turn; the next class goes on where the last has ended."""
+def _fold(labels: Ints, judged: Bools, folds: int) -> Ints:
+    """Samples of each class are dealt out in turn; the next class goes on where the last has ended.
+
+    Those that are judged come first, so that every fold has some.
+    """
     import numpy as np
 
     fold = np.empty(len(labels), dtype=np.int64)
-    fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % folds
+    fold[np.lexsort((labels, ~judged))] = np.arange(len(labels)) % folds
     return fold
 
 

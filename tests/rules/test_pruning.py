@@ -66,6 +66,16 @@ def test_estimated_samples_are_not_judged() -> None:
     assert found.error == 0.0
 
 
+def test_few_judged_samples_are_in_different_folds() -> None:
+    """Ten of 200, which would all be in one fold if estimated ones were dealt out first."""
+    table = _table(200, 5, 4)
+    labels = table[:, 0].astype(int)
+    judged = np.arange(200) % 20 == 0
+    found = held_out(table, labels, others(labels, 2), judged)
+    assert found is not None
+    assert (found.error, found.folds) == (0.0, 10)
+
+
 def _part() -> tuple[list[Sample], float]:
     """A quarter of the implementations, each with one of its passes."""
     chosen = list(zip(h200_samples(), h200_results().implementations, strict=True))[::4]
