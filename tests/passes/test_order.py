@@ -54,7 +54,7 @@ def written(pairs: list[tuple[int, int]]) -> Edges:
     return edges
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(accesses=st.lists(ACCESSES, min_size=SIZE, max_size=SIZE), pairs=PAIRS)
 def test_the_same_edges_and_every_conflict_is_ordered(
     accesses: list[list[tuple[tuple[int, int] | None, Mode]]], pairs: list[tuple[int, int]]
@@ -75,7 +75,7 @@ def test_the_same_edges_and_every_conflict_is_ordered(
         assert alone.path(touches[u].end, touches[v].begin)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(accesses=st.lists(ACCESSES, min_size=SIZE, max_size=SIZE), pairs=PAIRS)
 def test_explicit_edges_are_refused_exactly_where_a_conflict_has_no_order(
     accesses: list[list[tuple[tuple[int, int] | None, Mode]]], pairs: list[tuple[int, int]]

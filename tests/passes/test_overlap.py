@@ -41,7 +41,7 @@ REQUIRES = st.lists(
 SCALARS = (Scalar("m", ElementType.I64), Scalar("n", ElementType.I32))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(bounds=st.tuples(BOUNDS, BOUNDS, BOUNDS, BOUNDS), requires=REQUIRES)
 def test_what_is_said_holds_for_every_value(bounds: tuple[Sym, Sym, Sym, Sym], requires: list[Sym]) -> None:
     a, b = Region("a", *bounds[:2]), Region("a", *bounds[2:])
