@@ -208,7 +208,8 @@ def _compile(
     from dagc.text import parse_traversal
 
     machine = loaded.results.runs[-1].machine
-    where = choose_target(target or machine.target, machine.arch or None)
+    why = "as asked for" if target else "that of the results file"
+    where = choose_target(target or machine.target, machine.arch or None, why)
     graph = loaded.graph(chosen.configuration)
     traversal = parse_traversal(chosen.traversal, graph, loaded.path)
     folder = Path(out) if out is not None else Path("dagc-out") / f"{loaded.results.program.name}-best"

@@ -107,9 +107,9 @@ def _fmt(args: argparse.Namespace) -> int:
         if args.stdout:
             print(new, end="")
         elif old != new:
-            print(f"{'would format' if args.check else 'formatted'} {path}")
             if not args.check:
                 write_text_atomic(path, new)
+            print(f"{'would format' if args.check else 'formatted'} {path}")
     return 1 if args.check and different else 0
 
 

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dagc.cli_arguments import defines, duration, file, given, natural, positive, quiet, seconds
+from dagc.report import si
 
 if TYPE_CHECKING:
     from dagc.api_tune_found import Tuning
@@ -167,4 +168,4 @@ def _share(value: float) -> str:
 
 
 def _us(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value * 1e6:.4g}"
+    return "-" if math.isnan(value) else si.significant(value * 1e6, 4)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.plan import Plan, Target, program_hash
+from dagc.results import shown
 from dagc.run.bench import BenchResult
 
 
@@ -67,7 +68,7 @@ class Compiled:
         program = f"program    {plan.program.name} {program_hash(plan.program)}"
         if launcher is None:
             number = "without an ID" if self.number is None else f"{self.number}"
-            choices = " ".join(f"{name}={value}" for name, value in plan.decisions if "." not in name)
+            choices = " ".join(f"{name}={shown(value)}" for name, value in plan.decisions if "." not in name)
             return [f"{program}, {choices}", f"traversal  {number}, proved"]
         taken = [f"taken      {launcher.taken}"] if launcher.taken else []
         plans = f"plans      {', '.join(launcher.plans)}; chosen by {launcher.chooses_by}"

@@ -329,3 +329,27 @@ def test_interrupt() -> None:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == "dagc: interrupted\n"
+
+
+def test_fmt_says_that_it_formatted_when_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.dag"
+    path.write_text("program   a\n")
+    full = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from dagc.cli import main; main()"
+    code = full.replace("main()", "sys.exit(main())")
+    command = [sys.executable, "-c", code, "fmt", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{path} cannot be written: File too large" in done.stderr
+    assert done.stdout == ""
+    assert path.read_text() == "program   a\n"
+
+
+def test_a_target_is_as_asked_for_only_where_it_was(tmp_path: Path) -> None:
+    results = Path(__file__).parents[1] / "benchmarks/results/2026-11-21-4xh200-explore/spmv-150000-peer.db"
+    out = str(tmp_path / "out")
+    assert "target     cuda sm_90 (that of the results file)\n" in good("best", results, "--no-build", "-o", out)
+    text = good("best", results, "--no-build", "-o", out, "--target", "host")
+    assert "target     host (as asked for)\n" in text
+    assert "capture=true" in text
+    assert "=True" not in text
+    assert "=False" not in text

@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rational": {"source", "errors", "sym", "lang.ast", "ir", "graph", "launching", "kernel_resources", "cuda"},
     "select": {"errors"},
     "tune": TYPES | {"launching", "results", "statistics", "records", "rational", "kernel_resources", "cuda"},
-    "compiled": TYPES | {"plan", "run"},
+    "compiled": TYPES | {"plan", "results", "run"},
 }
 # The top: api wires everything, cli calls api.
 TOP = {"api", "cli", "__main__"}

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagc.errors import UsageError
+from dagc.errors import UsageError, counted
 from dagc.graph import Graph
 from dagc.report import si, timeline
 from dagc.report.measured import Group, Point
@@ -118,14 +118,22 @@ def _chip(entry: object, graph: Graph) -> Chip:
     return Chip(entry_text(entry, graph), look)
 
 
+_MOST_NAMED = 4  # configurations, above one picture
+
+
+def _all_of(labels: Sequence[str]) -> str:
+    left = len(labels) - _MOST_NAMED
+    return "; ".join(labels[:_MOST_NAMED]) + (f" and {counted(left, 'other')}" if left > 0 else "")
+
+
 def pictures(groups: Sequence[Group], graphs: Mapping[Configuration, Graph]) -> list[tuple[str, str]]:
-    """(configuration, SVG) of every DAG that looks different, that of the best first."""
-    found: dict[str, str] = {}
+    """(configurations, SVG) of every DAG that looks different, that of the best first."""
+    found: dict[str, list[str]] = {}
     for group in groups:
         if group.configuration in graphs:
-            found.setdefault(as_svg(graphs[group.configuration]), group.label)
+            found.setdefault(as_svg(graphs[group.configuration]), []).append(group.label)
     # Each picture names its arrow tips; names are those of the whole page.
     return [
-        (label, svg.replace('id="tip"', f'id="tip{i}"').replace("url(#tip)", f"url(#tip{i})"))
-        for i, (svg, label) in enumerate(list(found.items())[:MOST_DAGS])
+        (_all_of(labels), svg.replace('id="tip"', f'id="tip{i}"').replace("url(#tip)", f"url(#tip{i})"))
+        for i, (svg, labels) in enumerate(list(found.items())[:MOST_DAGS])
     ]

@@ -138,14 +138,15 @@ def _convergence(results: Results) -> Mapping[str, object] | None:
 
 
 def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
-    """Colour and name; where configurations share a colour, the transport."""
+    """Colour and name; where configurations share a colour, the transport. Nothing where that tells no two apart."""
     colours: dict[int, list[Group]] = {}
     for group in groups:
         colours.setdefault(group.colour, []).append(group)
-    return [
+    named = [
         (colour, found[0].label if len(found) == 1 else f"transport={found[0].configuration.get('transport')}")
         for colour, found in sorted(colours.items())
     ]
+    return named if len({name for _, name in named}) == len(named) else []
 
 
 def _data(points: Sequence[Point], groups: Sequence[Group]) -> str:

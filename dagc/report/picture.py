@@ -34,6 +34,8 @@ def detail(op: GraphOp) -> str:
     elif isinstance(op.op, ExchangeOp) and op.message is not None:
         message = op.op.messages[op.message]
         words.append((message.send if op.action is Action.POST_SEND else message.recv).array)
+    elif isinstance(op.op, ExchangeOp) and op.action is Action.GROUP:
+        words += list(dict.fromkeys(f"{m.send.text} to {m.recv.text}" for m in op.op.messages))
     words += [f"then {staged.region.text} to the host" for staged in op.copy_out]
     words += [f"first {staged.region.text} to the device" for staged in op.copy_in]
     return ", ".join(words)

@@ -186,13 +186,25 @@ def provenance(results: Results) -> list[RunView]:
             ("one measurement", f"at least {si.seconds(run.seconds)}"),
             ("noise, measured first", si.percent(run.noise)),
             ("strategy, seed", f"{run.strategy}, {run.seed}"),
-            ("revision of the program", run.revision or "not under git"),
+            ("revision of the program", run.revision or "not known: no git, or not under it"),
             ("dagc", run.version),
         ]
         rows += [(key, _fact(value)) for key, value in sorted(machine.facts.items())]
-        rows += [(f"option {key}", _fact(value)) for key, value in sorted(run.options.items()) if key != "fixed"]
+        rows += [(_option(key), _fact(value)) for key, value in sorted(run.options.items()) if key != "fixed"]
         out.append(RunView(name, tuple(rows)))
     return out
+
+
+# What the command line calls an option that a run keeps, where that is another word.
+_OPTIONS = {
+    "most": "--max", "most_configurations": "--max-configurations", "opened": "--open", "transport": "--transport",
+    "setup": "digest of the set-up", "trace": "traced",
+}  # fmt: skip
+
+
+def _option(key: str) -> str:
+    """As the command line has it: `--mpi-takes-device-pointers`."""
+    return _OPTIONS.get(key, f"--{key.replace('_', '-')}")
 
 
 def _counted(names: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ _ROW, _LEAF, _BOX, _GAP, _LETTER, _SMALL_LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.
 
 
 MOST_LEAVES = 24  # that are read at a glance
+MOST_WIDTH = 1080.0  # of the page: what is wider is cut off at its right edge until one scrolls
 
 
 def tree_chart(tree: Tree, name: str, deepest: int | None = None) -> str:
@@ -29,12 +30,13 @@ def tree_chart(tree: Tree, name: str, deepest: int | None = None) -> str:
 
 
 def readable_depth(tree: Tree) -> int:
-    """The greatest depth down to which the tree has at most MOST_LEAVES ends; at least 1."""
+    """The greatest depth down to which the tree has at most MOST_LEAVES ends and fits on the page; at least 1."""
 
     def ends(depth: int) -> int:
         return sum(node.depth == depth or (node.leaf and node.depth < depth) for node in tree.nodes)
 
-    return max((d for d in range(1, tree.depth + 1) if ends(d) <= MOST_LEAVES), default=1)
+    fits = (d for d in range(1, tree.depth + 1) if ends(d) <= MOST_LEAVES and _Chart(tree, d).width <= MOST_WIDTH)
+    return max(fits, default=1)
 
 
 class _Chart:
@@ -64,10 +66,13 @@ class _Chart:
         self.rows[at] = (self.rows[node.yes] + self.rows[node.no]) / 2
         return ends
 
+    @property
+    def width(self) -> float:
+        return max(left + self._width(at) for at, left in self.lefts.items()) + _MARGIN
+
     def svg(self, name: str) -> str:
         height = max(self.rows.values()) + _BOX / 2 + _MARGIN
-        width = max(left + self._width(at) for at, left in self.lefts.items()) + _MARGIN
-        return picture(width, height, [self._branch(0)], self.title, "plot tree natural", "group", id=name)
+        return picture(self.width, height, [self._branch(0)], self.title, "plot tree natural", "group", id=name)
 
     def _branch(self, at: int) -> str:
         """A box with everything that hangs on it."""

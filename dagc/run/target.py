@@ -29,16 +29,19 @@ def gpu_arch() -> str | None:
     return found[0].arch if found else None
 
 
-def choose_target(target: str | None, arch: str | None) -> Choice:
-    """`target` as asked for, or by what is there. Raises UsageError for an unknown one, or what can be no `arch`."""
+def choose_target(target: str | None, arch: str | None, why: str = "as asked for") -> Choice:
+    """`target` as asked for (`why` says by whom), or by what is there.
+
+    Raises UsageError for an unknown one, or what can be no `arch`.
+    """
     if arch is not None and not _ARCH.fullmatch(arch):
         raise UsageError(f"there is no architecture {arch!r}", f"write for example {DEFAULT_ARCH}")
     if target is not None:
         if target not in ("cuda", "host"):
             raise UsageError(f"there is no target {target}", "use cuda or host")
         if target == "host":
-            return Choice(Target.HOST, arch or DEFAULT_ARCH, "as asked for")
-        return Choice(Target.CUDA, arch or gpu_arch() or DEFAULT_ARCH, "as asked for")
+            return Choice(Target.HOST, arch or DEFAULT_ARCH, why)
+        return Choice(Target.CUDA, arch or gpu_arch() or DEFAULT_ARCH, why)
     found = gpu_arch()
     if found is None:
         return Choice(Target.HOST, arch or DEFAULT_ARCH, "no GPU was found")

@@ -7,12 +7,15 @@ import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from dagc import api_results
 from dagc.configurations import configuration_of
-from dagc.report import si
+from dagc.report import html, si
 from dagc.report.html import as_html
+from dagc.report.measured import groups_of, points_of
 from dagc.results import Program, Results
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.data import h200_learned, h200_traced, learned_of, several_configurations, with_traces
@@ -168,7 +171,7 @@ def test_several_configurations_runs_and_failures() -> None:
     assert "hang: rank 2 in `yl` (entry 3 of 14)" in page.text
     assert "run 2: mcts-min, seed 1" in page.text
     assert "dagc best 'my results.db' -o spmv-best" in page.text
-    assert "option budget 200" in page.text
+    assert "--budget 200" in page.text
     assert shown.count("<svg xmlns") == 3  # three different DAGs: nccl and peer have the same
 
 
@@ -208,3 +211,48 @@ def test_noise_that_is_not_known_is_not_drawn() -> None:
     assert 'class="floor"' not in shown
     assert "unknown" in Page(shown).text
     assert 'class="floor"' in page_of(few(50))
+
+
+# ---- what is hard to read ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of the halo exchange as it was searched on four H200s."""
+    results = Path(__file__).parents[2] / "benchmarks/results/2026-11-21-4xh200-explore/halo-all-mcts-min.db"
+    page = tmp_path_factory.mktemp("page") / "halo.html"
+    api_results.report(results, page)
+    return page.read_text()
+
+
+def test_many_entries_stand_in_numbered_columns(recorded: str) -> None:
+    lists = re.findall(r'<ol class="(chips[^"]*)".*?</ol>', recorded, re.DOTALL)
+    sizes = [body.count("<li") for body in re.findall(r'<ol class="chips.*?</ol>', recorded, re.DOTALL)]
+    assert ["many" in look.split() for look in lists] == [size > 24 for size in sizes]
+    assert max(sizes) > 40
+
+
+def test_options_are_named_as_on_the_command_line(recorded: str) -> None:
+    assert ">--max</th>" in recorded
+    assert ">--max-configurations</th>" in recorded
+    assert "option most" not in recorded
+
+
+def test_pictures_of_the_program_name_every_transport_that_looks_so(recorded: str) -> None:
+    captions = re.findall(r"<summary>(DAG[^<]*|[^<]*transport[^<]*)</summary>", recorded)
+    dag = recorded[recorded.index('id="dag"') :]
+    assert "transport=nccl" in dag
+    assert "transport=peer" in dag, captions
+
+
+def test_a_legend_tells_something_apart() -> None:
+    results, _ = several_configurations()
+    groups = groups_of(points_of(results))
+    assert len(html._legend(groups)) > 1
+    one = [replace(g, colour=n % 2) for n, g in enumerate(4 * groups[:1])]
+    assert html._legend(one) == []
+
+
+def test_a_program_without_git_is_not_said_to_be_outside_of_it(whole: str) -> None:
+    assert "not under git" not in whole.replace("no git, or not under it", "")
+    assert "not known: no git, or not under it" in whole

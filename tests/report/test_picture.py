@@ -95,3 +95,10 @@ def test_kinds() -> None:
 def test_unknown_format() -> None:
     with pytest.raises(UsageError, match="there is no format png"):
         api.show(SAMPLES / "spmv/spmv.dag", format="png")
+
+
+@pytest.mark.parametrize("transport", ["nccl", "peer"])
+def test_a_grouped_exchange_says_what_it_moves(transport: str) -> None:
+    text = as_text(api.load_graph(SAMPLES / "spmv/spmv.dag", {"transport": transport}))
+    assert f"transport={transport}" in text
+    assert "[x_send to x_r]" in text

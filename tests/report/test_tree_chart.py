@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dagc.report.tree_chart import MOST_LEAVES, readable_depth, tree_chart
+from dagc.report.tree_chart import MOST_LEAVES, MOST_WIDTH, readable_depth, tree_chart
 from dagc.rules import Feature, Kind, Node, Tree
 
 
@@ -64,6 +64,7 @@ def test_a_large_tree_is_drawn_as_far_as_it_can_be_read(seed: int) -> None:
     assert len(boxes) == sum(node.depth <= depth for node in tree.nodes)
     ends = [g for g in root.iter("g") if "leaf" in (g.get("class") or "").split()]
     assert len(ends) <= MOST_LEAVES
+    assert depth == 1 or float(root.get("width", "")) <= MOST_WIDTH
     cut = [g for g in ends if "cut" in (g.get("class") or "").split()]
     assert len(cut) == sum(node.depth == depth and not node.leaf for node in tree.nodes)
     hidden = [int("".join(g.itertext()).split(", ")[-1].split()[0]) for g in cut]
@@ -76,3 +77,19 @@ def test_one_leaf_is_a_tree() -> None:
     root, boxes = _boxes(tree_chart(tree, "t", 1))
     assert len(boxes) == 1
     assert "class 1" in "".join(root.itertext())
+
+
+def test_a_deep_tree_ends_at_the_edge_of_the_page() -> None:
+    """Few leaves, but a question below each `no`."""
+    feature = next(node.feature for seed in range(9) for node in random_tree(seed, 6).nodes if node.feature)
+    depth = 15
+    nodes: list[Node] = []
+    for level in range(depth):
+        at = 2 * level
+        nodes.append(Node(feature, at + 1, at + 2, level, 9, (9,), (1.0,), 0, 0))
+        nodes.append(Node(None, -1, -1, level + 1, 5, (5,), (1.0,), 0, 0))
+    nodes.append(Node(None, -1, -1, depth, 5, (5,), (1.0,), 0, 0))
+    tree = Tree(tuple(nodes), 0.0, ())
+    shown = readable_depth(tree)
+    assert 1 < shown < depth
+    assert float(_boxes(tree_chart(tree, "t", shown))[0].get("width", "")) <= MOST_WIDTH

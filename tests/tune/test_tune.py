@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api, api_tune
+from dagc import api, api_tune, cli_tune
 from dagc.api_tune import TuneOptions
 from dagc.cli import main
 from dagc.errors import BuildFailed, UsageError
@@ -227,3 +227,7 @@ def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: P
     assert len(held) == 1
     assert code == -number
     assert not list(temporary.glob("dagc-*"))
+
+
+def test_times_in_the_table_have_no_exponent() -> None:
+    assert [cli_tune._us(seconds) for seconds in (0.0139201, 1.5e-6, math.nan)] == ["13920", "1.500", "-"]
