@@ -88,7 +88,7 @@ FUNCTIONS = frozenset(
     sigwaitinfo sin sincos sincospi sinh sinpi size_t sleep snprintf socklen_t sort sprintf sqrt srand srand48
     srandom sscanf ssignal ssize_t stack_t stat stat64 statx std stderr stdin stdout stpcpy stpncpy strcasecmp
     strcasestr strcat strchr strchrnul strcmp strcoll strcpy strcspn strdup strdupa strerror strerrordesc_np
-    strerrorname_np strfromd strfromf strfroml strfry strftime strlen strncasecmp strncat strncmp strncpy strndup
+    strerrorname_np strfromd strfromf strfroml strfry strftime strlcat strlcpy strlen strncasecmp strncat strncmp strncpy strndup
     strndupa strnlen strpbrk strptime strrchr strsep strsignal strspn strstr strtod strtof strtok strtol strtold
     strtoq strtoul strtouq strverscmp strxfrm suseconds_t swab swprintf swscanf symlink symlinkat sync syncfs
     syncthreads_and syncthreads_count syncthreads_or syscall sysconf system sysv_signal tan tanh tcgetpgrp
@@ -184,7 +184,7 @@ MACROS = frozenset(
 
 # Whole families: of CUDA, MPI, NCCL, POSIX threads and system calls, and dagc's own; what begins with an underscore.
 _FAMILY = re.compile(
-    r"_|P?MPI[XR]?_|MPI(CH|IMPL|U)|M_\w+f\d+x?$|[oO]?mpi_|OMPI_|QMPI|cuda[A-Z_]|CUDA|cu[A-Z]|CU_|CUresult|p?nccl|P?NCCL|nvtx|NVTX|nv[A-Z]|NV_"
+    r"_|I?P?MPI[XR]?_|MPI(CH|IMPL|U)|M_\w+f\d+x?$|[oO]?mpi_|OMPI_|QMPI|cuda[A-Z_]|CUDA|cu[A-Z]|CU_|CUresult|p?nccl|P?NCCL|nvtx|NVTX|nv[A-Z]|NV_"
     r"|pthread_|PTHREAD_|posix_|timer_|clock_|sched_|SCHED_|SYS_|FUTEX_|STATX_|CLONE_|FP_|ATOMIC_|DAGC|dagc"
     r"|tex[123C]|surf[123C]|atomic[A-Z]|ld[gc]|wmma|cooperative_groups"
 )

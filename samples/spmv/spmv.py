@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import lzma
 import os
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
@@ -183,11 +185,12 @@ def _file_matrix(rows: int, seed: int) -> Any:
         raise ValueError(
             f"{rows} rows, bandwidth -1: name a Matrix Market file (.mtx, .mtx.gz, .mtx.xz) by SPMV_MATRIX"
         )
-    if path.endswith(".xz"):
-        with lzma.open(path) as file:
-            matrix = mmread(file).tocsr()
-    else:
-        matrix = mmread(path).tocsr()
+    with ExitStack() as stack:
+        file = stack.enter_context(lzma.open(path)) if path.endswith(".xz") else path
+        stack.enter_context(warnings.catch_warnings())
+        # Newer SciPy announces that it will return a sparse array: what is used here, both kinds have.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        matrix = mmread(file).tocsr()
     if matrix.shape != (rows, rows):
         raise ValueError(f"{path} is {matrix.shape[0]} x {matrix.shape[1]}, not {rows} x {rows}: give -D rows=...")
     matrix.sum_duplicates()
