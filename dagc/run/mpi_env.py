@@ -47,7 +47,8 @@ def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
     """Variables for programs built with ThreadSanitizer.
 
     MPICH's UCX patches mmap, which the sanitizer has already patched; Open MPI's shared-memory store of PMIx reports
-    races of its own, and its transports take locks in different orders. `exitcode` makes a report fail the run with a code that no dagc program uses.
+    races of its own, and its transports take locks in different orders. `exitcode` makes a report fail the run with a
+    code that no dagc program uses.
     """
     variables = {"TSAN_OPTIONS": "exitcode=66 halt_on_error=0 second_deadlock_stack=1"}
     if mpi.kind is MPIKind.OPEN_MPI:
