@@ -88,8 +88,9 @@ FUNCTIONS = frozenset(
     sigwaitinfo sin sincos sincospi sinh sinpi size_t sleep snprintf socklen_t sort sprintf sqrt srand srand48
     srandom sscanf ssignal ssize_t stack_t stat stat64 statx std stderr stdin stdout stpcpy stpncpy strcasecmp
     strcasestr strcat strchr strchrnul strcmp strcoll strcpy strcspn strdup strdupa strerror strerrordesc_np
-    strerrorname_np strfromd strfromf strfroml strfry strftime strlcat strlcpy strlen strncasecmp strncat strncmp strncpy
-    strndup strndupa strnlen strpbrk strptime strrchr strsep strsignal strspn strstr strtod strtof strtok strtol strtold
+    strerrorname_np strfromd strfromf strfroml strfry strftime strlcat strlcpy strlen strncasecmp strncat strncmp
+    strncpy strndup strndupa strnlen strpbrk strptime strrchr strsep strsignal strspn strstr strtod strtof strtok
+    strtol strtold
     strtoq strtoul strtouq strverscmp strxfrm suseconds_t swab swprintf swscanf symlink symlinkat sync syncfs
     syncthreads_and syncthreads_count syncthreads_or syscall sysconf system sysv_signal tan tanh tcgetpgrp
     tcsetpgrp tempnam tgamma tgkill time time_t timegm timelocal times timespec_get timespec_getres timezone
