@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagc.errors import Diagnostic
 from dagc.graph import Action
 from dagc.ir import EdgeEnd, End, OpId, Program
-from dagc.passes.hazards import LIMIT, Hazards, TooManyConflicts, undecided, unordered
+from dagc.passes.hazards import Hazards, TooManyConflicts, undecided, unordered
 from dagc.passes.messages import Ends, Lowered
 from dagc.passes.reach import Edges
 
@@ -38,7 +38,7 @@ def connect(
         found = Hazards(program, lowered, edges)
         found.run(infer=not program.explicit)
     except TooManyConflicts as error:
-        findings.append(_too_many(lowered, error.array))
+        findings.append(_too_many(lowered, error))
     else:
         hazards = tuple(found.ordered)
         unordered(program, lowered, found.unordered, findings)
@@ -52,11 +52,11 @@ def connect(
     return hazards
 
 
-def _too_many(lowered: Lowered, array: str) -> Diagnostic:
-    first = next(t for t in lowered.touches if t.region.array == array)
+def _too_many(lowered: Lowered, error: TooManyConflicts) -> Diagnostic:
+    first = next(t for t in lowered.touches if t.region.array == error.array)
     return Diagnostic(
         "too-many-ops",
-        f"more than {LIMIT} pairs of accesses to `{array}` conflict",
+        f"array `{error.array}` {error.why}",
         lowered.ops[first.begin].span,
         "use several arrays, or fewer and larger ops, and write edges in text order",
     )

@@ -19,11 +19,11 @@ LIMIT = 3_000_000  # conflicts that are looked at
 
 
 class TooManyConflicts(Exception):
-    """More than LIMIT accesses to one array conflict, or it has more regions than can be compared."""
+    """More than LIMIT accesses to one array conflict, or it has more slices than can be compared."""
 
-    def __init__(self, array: str) -> None:
-        super().__init__(array)
-        self.array = array
+    def __init__(self, array: str, why: str) -> None:
+        super().__init__(array, why)
+        self.array, self.why = array, why
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Hazards:
             try:
                 out[array, mirror] = _Array(self.regions.neighbours(found), {r: _Earlier() for r in found})
             except TooManyRegions:
-                raise TooManyConflicts(array) from None
+                raise TooManyConflicts(array, f"has {len(found)} slices, more than can be compared") from None
         return out
 
     def _conflicting(self, array: _Array, touch: Touch) -> Iterator[int]:
@@ -91,7 +91,7 @@ class Hazards:
             for candidates in (earlier.writes, earlier.reads if touch.mode is not Mode.IN else ()):
                 self._looked_at += len(candidates)
                 if self._looked_at > LIMIT:
-                    raise TooManyConflicts(touch.region.array)
+                    raise TooManyConflicts(touch.region.array, f"has more than {LIMIT} pairs of accesses that conflict")
                 for i in candidates:
                     if not self._same(i, touch):
                         yield i

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dagc.ir import Program, Region, facts
 from dagc.sym import Apply, Const, Fn, Sym
 
-LIMIT = 1_000_000  # pairs of regions that are compared, or overlap
+LIMIT = 1_000_000  # pairs of constant slices that are compared
+_SYMBOLIC = 8  # constant pairs that one pair of other slices counts as: it takes as long
 
 
 class TooManyRegions(Exception):
@@ -30,8 +31,10 @@ class Regions:
         Raises TooManyRegions.
         """
         found = {region: [region] for region in regions}
-        for compared, (a, b) in enumerate(_candidates(list(found))):
-            if compared >= LIMIT:
+        cost = 0
+        for a, b in _candidates(list(found)):
+            cost += 1 if isinstance(a.start, Const) and isinstance(b.start, Const) else _SYMBOLIC
+            if cost > LIMIT:
                 raise TooManyRegions
             if self.overlap(a, b):
                 found[a].append(b)

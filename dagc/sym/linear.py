@@ -29,21 +29,40 @@ class Facts:
         """`fractional`: variables that are no integers. What names one of them says nothing here."""
         self._fractional = frozenset(fractional)
         self._rows: dict[_Terms, int] = {}
-        self._known: dict[_Row, bool] = {}
+        self._polynomials: dict[Sym, _Poly | None] = {}
+        self._answers: dict[frozenset[tuple[tuple[Sym, ...], Fraction]], bool | None] = {}
         self._later = list(conditions)
 
     def at_most(self, a: Sym, b: Sym) -> bool | None:
         """Is a <= b, for integers a and b? True or False where it follows for all values, None where it does not."""
         if isinstance(a, Const) and isinstance(b, Const):
             return bool(a.value <= b.value)  # type: ignore[operator]
-        if _terms(a) + _terms(b) > _MOST_TERMS:
+        p, q = self._polynomial(a), self._polynomial(b)
+        if p is None or q is None:
             return True if a == b else None
-        difference = _polynomial(Apply(Fn.SUB, (b, a)))
-        if not set(difference) - {()}:
+        difference = dict(q)
+        for monomial, coefficient in p.items():
+            difference[monomial] = difference.get(monomial, Fraction(0)) - coefficient
+        difference = {m: c for m, c in difference.items() if c}
+        if not difference or (len(difference) == 1 and () in difference):
             return difference.get((), Fraction(0)) >= 0
+        key = frozenset(difference.items())
+        if key not in self._answers:
+            self._answers[key] = self._sign(difference)
+        return self._answers[key]
+
+    def _polynomial(self, expr: Sym) -> _Poly | None:
+        """Each expression is multiplied out once; None where it has too many terms."""
+        if expr not in self._polynomials:
+            self._polynomials[expr] = _polynomial(expr) if _terms(expr) <= _MOST_TERMS else None
+        return self._polynomials[expr]
+
+    def _sign(self, difference: _Poly) -> bool | None:
+        """Is it at least 0?"""
         if self._follows(difference):
             return True
-        beyond = _polynomial(Apply(Fn.SUB, (Apply(Fn.SUB, (a, b)), Const(1))))
+        beyond = {m: -c for m, c in difference.items()}
+        beyond[()] = beyond.get((), Fraction(0)) - 1
         return False if self._follows(beyond) else None
 
     def _follows(self, goal: _Poly) -> bool:
@@ -53,10 +72,8 @@ class Facts:
         row = self._row(negated)
         if row is None:
             return False
-        if row not in self._known:
-            self._settle()
-            self._known[row] = _infeasible(_related(row, [*self._rows.items(), *self._about(row)]))
-        return self._known[row]
+        self._settle()
+        return _infeasible(_related(row, [*self._rows.items(), *self._about(row)]))
 
     def _settle(self) -> None:
         """Conditions become rows when the first question is asked."""

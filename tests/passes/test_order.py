@@ -15,6 +15,7 @@ from dagc.passes.messages import Lowered
 from dagc.passes.reach import Edges
 from dagc.passes.regions import Regions
 from dagc.sym import Const
+from tests.examples import examples
 from tests.passes.text import program
 
 SIZE = 9
@@ -54,7 +55,7 @@ def written(pairs: list[tuple[int, int]]) -> Edges:
     return edges
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(accesses=st.lists(ACCESSES, min_size=SIZE, max_size=SIZE), pairs=PAIRS)
 def test_the_same_edges_and_every_conflict_is_ordered(
     accesses: list[list[tuple[tuple[int, int] | None, Mode]]], pairs: list[tuple[int, int]]
@@ -75,7 +76,7 @@ def test_the_same_edges_and_every_conflict_is_ordered(
         assert alone.path(touches[u].end, touches[v].begin)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(accesses=st.lists(ACCESSES, min_size=SIZE, max_size=SIZE), pairs=PAIRS)
 def test_explicit_edges_are_refused_exactly_where_a_conflict_has_no_order(
     accesses: list[list[tuple[tuple[int, int] | None, Mode]]], pairs: list[tuple[int, int]]

@@ -14,6 +14,7 @@ from dagc.ir import ElementType, Region, Scalar, facts
 from dagc.passes import graph_with_diagnostics
 from dagc.sym import Apply, Const, Fn, Sym, Var, evaluate
 from dagc.sym.linear import Facts
+from tests.examples import examples
 from tests.passes.text import edges, graph, program
 
 VALUES = range(-5, 8)
@@ -41,7 +42,7 @@ REQUIRES = st.lists(
 SCALARS = (Scalar("m", ElementType.I64), Scalar("n", ElementType.I32))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(bounds=st.tuples(BOUNDS, BOUNDS, BOUNDS, BOUNDS), requires=REQUIRES)
 def test_what_is_said_holds_for_every_value(bounds: tuple[Sym, Sym, Sym, Sym], requires: list[Sym]) -> None:
     a, b = Region("a", *bounds[:2]), Region("a", *bounds[2:])
