@@ -355,6 +355,7 @@ class Verify:
     function: str
     args: tuple[tuple[str, Value], ...]
     rtol: float
+    nan_equal: bool = False  # NaN is right where the reference has NaN
     span: Span = _span()
 
 

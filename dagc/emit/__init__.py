@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dagc.emit.declared import promises, received
 from dagc.emit.driver import driver_view, why_no_driver
 from dagc.emit.iteration import iteration_view, table_ops
 from dagc.emit.kernels import Functions
@@ -66,6 +67,8 @@ def emit(plan: Plan) -> dict[str, str]:
                 arrays=program.arrays,
                 tunables=program.tunables,
                 written=_written(plan, layout),
+                received=received(layout),
+                promises=promises(plan.graph),
                 **{**common, **{k: "true" if common[k] else "false" for k in ("carried", "device_messages")}},
             )
         ),

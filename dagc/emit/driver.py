@@ -181,7 +181,8 @@ class _Driver:
             start, count = (t.replace("p.", "self.") for t in self._span(v.region))
             name = v.region.array
             array = f"self.{self.layout.member[name]}"
-            out.append(f"{array}, {name!r}, {f'expected/{mangle(name)}.npy'!r}, {start}, {count}, {float(v.rtol)!r}")
+            file = f"expected/{mangle(name)}.npy"
+            out.append(f"{array}, {name!r}, {file!r}, {start}, {count}, {float(v.rtol)!r}, {v.nan_equal}")
         return out
 
     # ---- entries --------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagc.emit.dag_text import dag_text
+from dagc.emit.declared import WriteView, writes
 from dagc.emit.steps import Call, Step, Steps
 from dagc.emit.stretches import Begin, End, plain, with_stretches
 from dagc.graph import Action, Graph, GraphOp
@@ -56,6 +57,8 @@ class TableOpView:
     steps: tuple[Step, ...]
     uses_stream: bool
     uses_program: bool
+    kernel: bool
+    writes: tuple[WriteView, ...]
 
 
 def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bool = False) -> IterationView:
@@ -104,6 +107,8 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
                 steps=work,
                 uses_stream=op.gpu,
                 uses_program=bool(work),
+                kernel=op.action is Action.KERNEL,
+                writes=writes(steps.layout, op),
             )
         )
     return tuple(out)

@@ -67,7 +67,7 @@ class VerifyView:
     file: str
     start: str
     count: str
-    rtol: str
+    tolerance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,8 @@ def _verifies(layout: Layout) -> Iterator[VerifyView]:
         extent = layout.extent(v.region)
         name = v.region.array
         file = cxx_string(f"expected/{mangle(name)}.npy")
-        yield VerifyView(layout.array(name), cxx_string(name), file, extent.start, extent.count, repr(float(v.rtol)))
+        tolerance = f"{{{float(v.rtol)!r}, {'true' if v.nan_equal else 'false'}}}"
+        yield VerifyView(layout.array(name), cxx_string(name), file, extent.start, extent.count, tolerance)
 
 
 # ---- checks -----------------------------------------------------------------------------

@@ -418,6 +418,7 @@ class Verify:
     target: Ref
     call: Call
     rtol: Expr
+    nan_equal: bool = False
     span: Span = _span()
 
 

@@ -27,7 +27,7 @@ FORMS = {
     "for": "for NAME in RANGE, ... {...}",
     "if": "if CONDITION {...} [else {...}]",
     "setup": 'setup "FILE.py" FUNCTION(ARGUMENT, ...)',
-    "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER",
+    "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [nan equal]",
     "include": 'include "FILE.dag"',
 }
 OPERATION = "NAME : gpu KERNEL(ARGUMENT, ...) (or cpu, any, dag, mpi), or A -> B"

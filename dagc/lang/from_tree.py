@@ -220,7 +220,8 @@ _RULES: dict[str, _Rule] = {
     "block": _tuple,
     # the world outside
     "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
-    "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], span=s),
+    "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[3] is not None, span=s),
+    "nan_equal": lambda b, c, s: True,
     "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
     # expressions
     "range": lambda b, c, s: ast.Range(c[0], c[1], span=s),

@@ -38,7 +38,7 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     if target.region.part is not None:
         report.fail("bad-verify", f"part `{target.label}` has no bounds", item.target.span, "verify the array itself")
     function = _function(ev, item.call)
-    return ir.Verify(target.region, function, _keywords(ev, item.call), float(rtol), span=item.span)
+    return ir.Verify(target.region, function, _keywords(ev, item.call), float(rtol), item.nan_equal, span=item.span)
 
 
 def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:

@@ -215,7 +215,8 @@ def _if(i: ast.If, indent: int) -> str:
 
 
 def _verify(i: ast.Verify, indent: int) -> str:
-    return f"verify {print_expr(i.target)} ~ {print_expr(i.call)} rtol {print_expr(i.rtol)}"
+    nan = " nan equal" if i.nan_equal else ""
+    return f"verify {print_expr(i.target)} ~ {print_expr(i.call)} rtol {print_expr(i.rtol)}{nan}"
 
 
 _ITEMS: dict[type, Callable[[Any, int], str]] = {

@@ -4,21 +4,24 @@
 //   dagc::Store store("data/rank-0000");
 //   store.load(x, "x", "x.npy", {n}, dagc::Place::device, dagc::Role::in);      // checks type and shape
 //   store.make(y, "y", {n}, dagc::Place::device, dagc::Role::out);
-//   store.reset();                                     // carried arrays restored, results and scratch poisoned
-//   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, 1e-5);
+//   store.reset(0);                                    // carried arrays restored, results and scratch poisoned
+//   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, {1e-5, false});
+//   std::vector<std::string> changed = store.changed();    // inputs and constants that are not as they were loaded
 #pragma once
 
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "dagc/check.hpp"
+#include "dagc/compare.hpp"
+#include "dagc/digest.hpp"
 #include "dagc/npy.hpp"
 #include "dagc/target.hpp"
 
@@ -38,6 +41,18 @@ struct Array {
   std::size_t bytes() const { return static_cast<std::size_t>(size) * sizeof(T); }
 };
 
+// Bytes [begin, end) of an array.
+struct Range {
+  const void* data;
+  std::size_t begin, end;
+};
+
+// Elements [start, start + count).
+template <class T>
+Range range(const Array<T>& a, std::int64_t start, std::int64_t count) {
+  return {a.data, static_cast<std::size_t>(start) * sizeof(T), static_cast<std::size_t>(start + count) * sizeof(T)};
+}
+
 namespace detail {
 
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -55,26 +70,6 @@ inline bool same_shape(const std::vector<std::int64_t>& found, const std::vector
 }
 
 }  // namespace detail
-
-// "" where max|got - want| <= rtol * max|want|, else what is wrong. With rtol 0 they must be equal. NaN is wrong.
-template <class T>
-std::string difference(const T* got, const T* want, std::int64_t n, double rtol) {
-  double scale = 0, worst = 0;
-  std::int64_t at = -1;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
-    double off = std::fabs(g - w);
-    if (got[i] == want[i]) off = 0;                                               // also for equal infinities
-    else if (std::isnan(g) || std::isnan(w) || off == 0) off = HUGE_VAL;          // 0: integers that round together
-    if (std::isfinite(w)) scale = std::fmax(scale, std::fabs(w));
-    if (off > worst) worst = off, at = i;
-  }
-  if (at < 0 || (rtol > 0 && worst <= rtol * scale)) return "";
-  char text[200];
-  std::snprintf(text, sizeof text, "element %lld is %.9g, expected %.9g; largest difference %.3g, allowed %.3g",
-                static_cast<long long>(at), static_cast<double>(got[at]), static_cast<double>(want[at]), worst, rtol * scale);
-  return text;
-}
 
 // Owns the memory of all arrays of one rank. `directory` holds the rank's files.
 class Store {
@@ -104,9 +99,12 @@ class Store {
                                 detail::shape_text(shape));
     const T* first = values.as<T>();
     a.size = values.elements();
-    Entry& e = add(a, place, role, mirror);
+    Entry& e = add(a, name, values.shape(), place, role, mirror);
     if (role == Role::inout) e.saved.assign(reinterpret_cast<const char*>(first), reinterpret_cast<const char*>(first) + e.bytes);
     write(e, first);
+    if (!e.read_only()) return;
+    e.reload = [this, file = std::string(file)](Entry& to) { write(to, load_npy(path(file)).as<T>()); };
+    e.digest = digest_of(e);
   }
 
   // An array that the program computes.
@@ -118,22 +116,87 @@ class Store {
       if (d < 0) fail(exit_run_failed, std::string(name) + ": a dimension is negative: " + std::to_string(d));
       a.size *= d;
     }
-    poison(add(a, place, role, mirror));
+    poison(add(a, name, shape, place, role, mirror));
   }
 
-  // Before a run: what is carried gets its first values back; results and scratch become NaN.
-  void reset() {
+  // Before a run: what is carried gets its first values back; results and scratch are filled with poison 0 or 1.
+  void reset(int poison_number = 0) {
+    poison_ = poison_number;
     for (Entry& e : entries_) {
       if (e.role == Role::inout) write(e, e.saved.data());
-      if (e.role == Role::out || e.role == Role::scratch) poison(e);
+      if (e.poisoned()) poison(e);
     }
     DAGC_CUDA(cudaDeviceSynchronize());
   }
 
-  // Elements [start, start + count) against a file; "" where they agree, else what is wrong.
+  // Names of the inputs and constants whose bytes are not those that were loaded.
+  std::vector<std::string> changed() const {
+    std::vector<std::string> out;
+    for (const Entry& e : entries_)
+      if (e.read_only() && digest_of(e) != e.digest) out.push_back(e.name);
+    return out;
+  }
+
+  // Inputs and constants as they were loaded, from their files.
+  void reload() {
+    for (Entry& e : entries_)
+      if (e.read_only()) e.reload(e);
+    DAGC_CUDA(cudaDeviceSynchronize());
+  }
+
+  // Of each array, a digest of all bytes but these. Waits for the device.
+  std::vector<std::uint64_t> digests_without(const std::vector<Range>& ranges) const {
+    std::vector<std::uint64_t> out;
+    for (const Entry& e : entries_) {
+      std::vector<std::pair<std::size_t, std::size_t>> holes;
+      for (const Range& r : ranges)
+        if (r.data == e.data) holes.push_back({r.begin, r.end});
+      std::sort(holes.begin(), holes.end());
+      holes.push_back({e.bytes, e.bytes});
+      std::uint64_t sum = 0;
+      std::size_t at = 0;
+      for (const auto& [begin, end] : holes) {
+        if (begin > at) {
+          sum += digest(e.data, at, begin, e.on_device());
+          if (e.place == Place::any) sum += 3 * digest(e.mirror, at, begin, false);
+        }
+        at = std::max(at, end);
+      }
+      out.push_back(sum);
+    }
+    return out;
+  }
+
+  const std::string& name(std::size_t array) const { return entries_[array].name; }
+  const void* data(std::size_t array) const { return entries_[array].data; }
+
+  // All bytes of an array, by its name.
+  std::vector<char> contents(const std::string& name) const {
+    const Entry& e = named(name);
+    std::vector<char> out(e.bytes);
+    if (e.bytes) DAGC_CUDA(cudaMemcpy(out.data(), e.data, e.bytes, cudaMemcpyDefault));
+    return out;
+  }
+
+  // Which elements are not what `contents` gave.
+  std::vector<bool> differ(const std::string& name, const std::vector<char>& before) const {
+    const std::vector<char> now = contents(name);
+    const std::size_t width = named(name).width;
+    std::vector<bool> out(now.size() / width);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = std::memcmp(&now[i * width], &before[i * width], width) != 0;
+    return out;
+  }
+
+  std::string element(const std::string& name, std::size_t at) const {
+    return element_text(static_cast<std::int64_t>(at), named(name).shape);
+  }
+
+  // Elements [start, start + count) against a file; "" where they agree, else what is wrong. An element that was neither
+  // written after reset(0) nor after reset(1) is wrong, whatever the tolerance.
   template <class T>
   std::string compare(const Array<T>& a, const char* name, const char* file, std::int64_t start, std::int64_t count,
-                      double rtol) const {
+                      const Tolerance& tolerance) {
     const NpyArray want = load_npy(path(file));
     const T* first = want.as<T>();
     if (want.elements() != count)
@@ -141,7 +204,13 @@ class Store {
                                 std::to_string(count) + " elements of " + name);
     std::vector<char> copy(static_cast<std::size_t>(count) * sizeof(T));
     fetch(a, start, count, copy.data());
-    const std::string wrong = difference(reinterpret_cast<const T*>(copy.data()), first, count, rtol);
+    Entry* e = find(a.data);
+    const T* got = reinterpret_cast<const T*>(copy.data());
+    std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start);
+    if (wrong.empty() && e && e->poisoned()) {
+      const std::int64_t at = unwritten(*e, got, start, count);
+      if (at >= 0) wrong = "element " + element_text(start + at, e->shape) + " is never written";
+    }
     return wrong.empty() ? wrong : std::string(name) + " is wrong: " + wrong;
   }
 
@@ -171,16 +240,47 @@ class Store {
 
  private:
   struct Entry {
+    std::string name;
+    std::vector<std::int64_t> shape;
     void* data;
     void* mirror;
-    std::size_t bytes;
+    std::size_t bytes, width;  // of all, of an element
     Place place;
     Role role;
-    std::vector<char> saved;  // first values of an array that is carried
+    Poison poison;
+    std::vector<char> saved = {};               // first values of an array that is carried
+    std::function<void(Entry&)> reload = {};    // of an input or a constant
+    std::uint64_t digest = 0;                   // likewise, as it was loaded
+    std::vector<std::int64_t> unwritten = {};   // elements that held the other poison when they were compared
+
+    bool read_only() const { return role == Role::in || role == Role::constant; }
+    bool poisoned() const { return role == Role::out || role == Role::scratch; }
+    bool on_device() const { return place == Place::device || place == Place::any; }
   };
 
+  // The sides of an input: both of them where it is an `any` array that ops may move.
+  static std::uint64_t digest_of(const Entry& e) {
+    if (e.place == Place::any && e.role != Role::constant) return digest(e.mirror, 0, e.bytes, false);
+    return digest(e.data, 0, e.bytes, e.on_device());
+  }
+
+  // The first element that holds the poison now, and held the other one when it was compared last; -1: none.
   template <class T>
-  Entry& add(Array<T>& a, Place place, Role role, Mirror mirror) {
+  std::int64_t unwritten(Entry& e, const T* got, std::int64_t start, std::int64_t count) const {
+    std::vector<std::int64_t> left;
+    for (std::int64_t i = 0; i < count; ++i)
+      if (holds(got[i], e.poison.bytes[poison_])) left.push_back(start + i);
+    if (poison_ == 0) {
+      e.unwritten = std::move(left);
+      return -1;
+    }
+    for (std::int64_t i : left)
+      if (std::binary_search(e.unwritten.begin(), e.unwritten.end(), i)) return i - start;
+    return -1;
+  }
+
+  template <class T>
+  Entry& add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role, Mirror mirror) {
     static_assert(std::is_arithmetic_v<T>, "elements are plain numbers");
     const std::size_t room = a.bytes() ? a.bytes() : 1;  // empty arrays have an address too
     void* data = nullptr;
@@ -196,8 +296,8 @@ class Store {
     if (place == Place::any || mirror == Mirror::yes) DAGC_CUDA(cudaMallocHost(&other, room));
     a.data = static_cast<T*>(data);
     a.mirror = static_cast<T*>(other);
-    entries_.push_back({data, other, a.bytes(), place, role, {}});
-    if (other) std::memset(other, 0xff, a.bytes());
+    entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>()});
+    if (other) std::memset(other, entries_.back().poison.bytes[0], a.bytes());
     return entries_.back();
   }
 
@@ -206,13 +306,17 @@ class Store {
       if (e.data == data) return &e;
     return nullptr;
   }
+  const Entry& named(const std::string& name) const {
+    return *std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+  }
+  Entry* find(const void* data) { return const_cast<Entry*>(std::as_const(*this).find(data)); }
 
   // `any`: constants are on both sides, other arrays begin on the host.
-  static void write(Entry& e, const void* from) {
+  void write(Entry& e, const void* from) const {
     if (e.bytes == 0) return;
     if (e.place == Place::any) std::memcpy(e.mirror, from, e.bytes);
     if (e.place == Place::any && e.role != Role::constant) {
-      DAGC_CUDA(cudaMemset(e.data, 0xff, e.bytes));
+      DAGC_CUDA(cudaMemset(e.data, e.poison.bytes[poison_], e.bytes));
     } else if (e.place == Place::device || e.place == Place::any) {
       DAGC_CUDA(cudaMemcpy(e.data, from, e.bytes, cudaMemcpyHostToDevice));
     } else {
@@ -220,17 +324,18 @@ class Store {
     }
   }
 
-  // Every byte 0xff: NaN in f32 and f64.
-  static void poison(Entry& e) {
+  void poison(Entry& e) const {
     if (e.bytes == 0) return;
-    if (e.mirror) std::memset(e.mirror, 0xff, e.bytes);
-    if (e.place == Place::device || e.place == Place::any)
-      DAGC_CUDA(cudaMemset(e.data, 0xff, e.bytes));
+    const int byte = e.poison.bytes[poison_];
+    if (e.mirror) std::memset(e.mirror, byte, e.bytes);
+    if (e.on_device())
+      DAGC_CUDA(cudaMemset(e.data, byte, e.bytes));
     else
-      std::memset(e.data, 0xff, e.bytes);
+      std::memset(e.data, byte, e.bytes);
   }
 
   std::string directory_;
+  int poison_ = 0;
   std::vector<Entry> entries_;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "dagc/check.hpp"
 #include "dagc/message.hpp"
@@ -75,6 +76,14 @@ inline std::string first_wrong(const std::string& mine, int rank, MPI_Comm comm)
   text.resize(static_cast<std::size_t>(length));
   DAGC_MPI(MPI_Bcast(&text[0], length, MPI_CHAR, first, comm));
   return "rank " + std::to_string(first) + ": " + text;
+}
+
+// What is wrong where these inputs and constants have changed; "" where none has.
+inline std::string changed_text(const std::vector<std::string>& names) {
+  if (names.empty()) return "";
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "`" : ", `") + name + "`";
+  return list + (names.size() == 1 ? " was" : " were") + " changed, which no op declares to write";
 }
 
 // Says what is wrong, once, and returns the exit code of every rank.

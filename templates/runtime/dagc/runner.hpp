@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "dagc/audit.hpp"
 #include "dagc/capture.hpp"
 #include "dagc/check.hpp"
 #include "dagc/device.hpp"
@@ -60,7 +61,8 @@ class Runner {
  public:
   using Op = TableOp<Program>;
 
-  Runner(const Op* ops, std::int32_t count) : ops_(ops), count_(count) {}
+  Runner(const Op* ops, std::int32_t count, Declared<Program> declared)
+      : ops_(ops), count_(count), declared_(std::move(declared)) {}
 
   Program& program() { return program_; }
 
@@ -121,17 +123,43 @@ class Runner {
   // The row under way, -1 where nothing is executed. May be asked by another thread.
   std::int64_t position() const { return position_.load(std::memory_order_relaxed); }
 
-  // Reset, one run, comparison with the reference: "" where good, the same text on every rank. Collective.
-  std::string check(const Prepared& table) {
-    program_.reset();
-    execute(table);
+  // Reset with poison 0 or 1, `runs` runs, comparison with the reference: "" where good, the same text on every rank.
+  // Collective. Inputs are as they were loaded afterwards, whatever the program does to them.
+  std::string check(const Prepared& table, int poison, std::int64_t runs) {
+    program_.reset(poison);
+    for (std::int64_t i = 0; i < runs; ++i) execute(table);
     return verify();
   }
 
   std::string verify() {
     DAGC_CUDA(cudaGetLastError());
     DAGC_CUDA(cudaDeviceSynchronize());
-    return first_wrong(program_.verify(), rank_, comm_);
+    const std::string changed = first_wrong(changed_text(program_.changed()), rank_, comm_);
+    if (changed.empty()) return first_wrong(program_.verify(), rank_, comm_);
+    program_.reload();
+    return changed;
+  }
+
+  // One run without captures, op by op, each to its end: "" where every op changes only what its header declares and the
+  // results are right, else what is wrong. Collective.
+  std::string audit(const Prepared& table) {
+    program_.reset();
+    Audit<Program> audit(program_, declared_);
+    for (std::size_t i = 0; i < table.rows.size(); ++i) {
+      const Row& r = table.rows[i];
+      position_.store(static_cast<std::int64_t>(i), std::memory_order_relaxed);
+      const bool watched = r.kind == row_issue && declared_.kernel(r.a);
+      if (watched) audit.before(r.a);
+      step(r);
+      if (r.kind != row_issue) continue;
+      DAGC_CUDA(cudaGetLastError());
+      DAGC_CUDA(cudaDeviceSynchronize());
+      if (watched) audit.after(r.a, ops_[r.a].name);
+    }
+    position_.store(-1, std::memory_order_relaxed);
+    const std::string wrong = first_wrong(audit.wrong([&](std::int32_t op) { return ops_[op].name; }), rank_, comm_);
+    const std::string result = verify();
+    return wrong.empty() ? result : wrong;
   }
 
   // One run without captures, op by op: per row the times at which the CPU began and ended it, and at which the GPU
@@ -239,6 +267,7 @@ class Runner {
 
   const Op* ops_;
   std::int32_t count_;
+  Declared<Program> declared_;
   Program program_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -320,7 +349,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   MeasureOptions timing;
   timing.seconds = 0;
   timing.repeats = 0;
-  bool device_pointers = false, comparing = false;
+  bool device_pointers = false, comparing = false, auditing = false;
   Options options("runner", "Executes traversals from tables; checks each, and times it where --seconds is given.");
   options.text("--data", "DIR", &data, "arrays of each rank, as `dagc setup` writes them").required();
   options.text("--tables", "FILE", &tables_file, "one traversal a line: kind,a,b;kind,a,b;... (the program's own)");
@@ -328,6 +357,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   options.integer("--repeats", "N", &timing.repeats, "number of measurements (1; with --compare 20)", 1, 1000000);
   options.text("--json", "FILE", &json, "write the results; - is standard output");
   options.flag("--compare", &comparing, "time the straight-line code against its table");
+  options.flag("--audit", &auditing, "run each traversal op by op, and check what each op changes");
   options.flag("--mpi-takes-device-pointers", &device_pointers, "believe that this MPI takes device pointers");
   options.parse(argc, argv);
   if (timing.repeats == 0) timing.repeats = comparing ? 20 : 1;
@@ -348,7 +378,8 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
     std::string bad;
     const auto table = runner.prepare(tables[i].data(), static_cast<std::int64_t>(tables[i].size()), &bad);
     if (!table) fail(exit_bad_input, "traversal " + std::to_string(i) + ": " + bad);
-    const std::string difference = runner.check(*table);
+    std::string difference = auditing ? runner.audit(*table) : runner.check(*table, 0, 1);
+    if (difference.empty() && !auditing) difference = runner.check(*table, 1, 1);
     JsonObject result;
     result.field("traversal", static_cast<std::int64_t>(i)).field("good", difference.empty());
     std::string said = difference.empty() ? "good" : "wrong: " + difference;
