@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.errors import DagcError, Diagnostic, ProgramError, Severity, UsageError
+from dagc.errors import DagcError, Diagnostic, ProgramError, Severity, UsageError, WrongResult
 from dagc.report.live import SILENT, Display
 from dagc.source import Source
 
@@ -245,12 +245,36 @@ def compile(
     done = compile_here()
     if not run or done.binary is None:
         return done
+    from dagc.emit.declared import promises
     from dagc.run.bench import run_bench
 
     data = done.directory / f"data-{ranks}"
-    with display.phase("checking the results, timing"):
-        result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)
+    if promises(done.plan.graph):
+        _audit(done, data, ranks, mpi_takes_device_pointers, display)
+    try:
+        with display.phase("checking the results, timing"):
+            result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)
+    except WrongResult:
+        _audit(done, data, ranks, mpi_takes_device_pointers, display)  # may know which op it is
+        raise
     return replace(done, result=result)
+
+
+def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, display: Display) -> None:
+    """Raises WrongResult that names the op, where an op changes what its header does not declare as written.
+
+    In the order of the plan and in the one furthest from the text, so that parts that overlap show in either.
+    """
+    from dagc.emit import table_line
+    from dagc.run.bench import run_audit
+    from dagc.space import Space
+
+    if done.plan.open:
+        return  # its launch parameters are chosen when the program runs
+    with display.phase("compiling the runner, checking what each op changes"):
+        runner = _build(done.directory, done.plan, "audit")
+        tables = [table_line(t) for t in (done.plan.traversal, Space(done.plan.graph).last())]
+        run_audit(runner, data, ranks, tables, device_pointers)
 
 
 def _write_arrays(program: Program, data: Path, ranks: int, seed: int, display: Display) -> None:
@@ -378,7 +402,7 @@ def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
 
 
 def _build(directory: Path, plan: Plan, what: str) -> Path:
-    """Build `bench` (a program) or `runner` (a shared library)."""
+    """Build `bench` (a program), `runner` (a shared library), or `audit` (the runner as a program, not optimised)."""
     from dagc.build import build
     from dagc.emit import uses_nccl
     from dagc.plan import Target
@@ -386,11 +410,12 @@ def _build(directory: Path, plan: Plan, what: str) -> Path:
     from dagc.toolchain_nccl import require_nccl
 
     cuda, library = plan.target is Target.CUDA, what == "runner"
+    source = "runner" if what == "audit" else what
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     return build(
-        [directory / f"{what}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
+        [directory / f"{source}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
         target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=library, warnings_as_errors=False,
-        flags=flags,
+        flags=(*flags, *(("-O0",) if what == "audit" else ())), defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,27 @@ def run_bench(
             raise RunFailed(f"{binary} wrote no record: {error}") from None
     said = (line.partition("warning: ") for line in done.stderr.splitlines())
     return replace(_result(found, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
+
+
+def run_audit(
+    runner: Path, data: Path, ranks: int, tables: Sequence[str], mpi_takes_device_pointers: bool = False
+) -> None:
+    """Run each of these traversals (`dagc.emit.table_line`) op by op, and check what each op changes.
+
+    `runner` is the runner as a program. Raises as `run_bench`.
+    """
+    with tempfile.TemporaryDirectory(prefix="dagc-run-") as scratch:
+        file = Path(scratch) / "tables.txt"
+        file.write_text("".join(f"{table}\n" for table in tables))
+        argv = [str(runner.absolute()), "--data", str(data.absolute()), "--tables", str(file), "--audit", "--json", "-"]
+        if mpi_takes_device_pointers:
+            argv.append("--mpi-takes-device-pointers")
+        done = launch(argv, ranks)
+    if done.returncode not in (0, WrongResult.exit_code):
+        raise _failure(done)
+    for found in json.loads(done.stdout)["results"]:
+        if not found["good"]:
+            raise WrongResult(found["wrong"])
 
 
 def _result(record: dict[str, Any], ranks: int) -> BenchResult:

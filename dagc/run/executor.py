@@ -6,7 +6,8 @@ and answers:
     hello                                               -> hosts (of each rank), mpi
     open     key library data device_pointers           -> {}
     close    key                                        -> {}
-    measure  key rows check seconds guess               -> wrong, or seconds and iterations
+    audit    key tables                                 -> wrong, or {}
+    measure  key rows check recheck seconds guess       -> wrong, or seconds and iterations
     trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
 """
 
@@ -48,6 +49,7 @@ class Executor:
             "hello": self._hello,
             "open": self._open_library,
             "close": self._close_library,
+            "audit": self._audit,
             "measure": self._measure,
             "trace": self._trace,
         }
@@ -99,6 +101,17 @@ class Executor:
             opened.runner.close()
         return {}
 
+    def _audit(self, command: Command) -> Answer:
+        opened = self._opened(command)
+        for rows in command["tables"]:
+            with self._watchdog.watch(
+                command["limit"], lambda rows=rows: place(rows, opened.runner.position(), opened.runner.op_name)
+            ):
+                wrong = opened.runner.audit(self._table(opened, rows))
+            if wrong:
+                return {"wrong": wrong}
+        return {}
+
     def _measure(self, command: Command) -> Answer:
         opened = self._opened(command)
         rows, limit = command["rows"], command["limit"]
@@ -108,14 +121,14 @@ class Executor:
 
         with self._watchdog.watch(limit, where):
             table = self._table(opened, rows)
-            if command["check"]:
-                opened.runner.reset()
-                opened.runner.execute(table)
-                wrong = opened.runner.verify()
-                if wrong:
-                    return {"wrong": wrong}
+            wrong = opened.runner.check(table) if command["check"] else ""
+            if wrong:
+                return {"wrong": wrong}
         with self._watchdog.watch(limit, where):
             seconds, iterations = opened.runner.measure(table, command["seconds"], command["guess"])
+            wrong = opened.runner.check(table, poison=1, runs=0) if command["recheck"] else ""
+        if wrong:
+            return {"wrong": wrong}
         return {"seconds": seconds, "iterations": iterations}
 
     def _trace(self, command: Command) -> Answer:

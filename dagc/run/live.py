@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,8 @@ class LiveMachine:
         self._link = link
         self._seconds, self._watchdog = seconds, watchdog
         self._opened: set[str] = set()
-        self._checked: set[Candidate] = set()
+        self._audited: dict[str, str] = {}  # what is wrong with a library's ops, "" nothing
+        self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by arm
         self._deaths: dict[int, int] = {}
         self._broken: dict[int, str] = {}
@@ -143,7 +144,7 @@ class LiveMachine:
         kept = Domain([self.domain.arms[arm] for arm in arms])
         self.domain, self._loadables = kept, tuple(self._loadables[arm] for arm in arms)
         self._last, self._deaths, self._broken = {}, {}, {}
-        self._checked.clear()
+        self._measured.clear()
         self._reference = None
         return kept
 
@@ -173,10 +174,13 @@ class LiveMachine:
         if arm in self._broken:
             return math.nan, 0, self._broken[arm]
         guess = self._last.get(arm, 0.0)
+        times = self._measured[candidate] + 1
         try:
-            answer = self._ask(
+            answer = self._audit(arm) or self._ask(
                 arm, do="measure", rows=self._rows(candidate, self._loadables[arm].capture),
-                check=candidate not in self._checked, seconds=self._seconds, guess=guess, limit=self._limit(arm),
+                # Checked again when a candidate is confirmed, but not each time where it is measured very often.
+                check=times == 1, recheck=times & (times - 1) == 0,
+                seconds=self._seconds, guess=guess, limit=self._limit(arm),
             )  # fmt: skip
         except RanksDied as death:
             return math.nan, 0, self._note_death(arm, str(death))
@@ -184,9 +188,25 @@ class LiveMachine:
             return math.nan, 0, _line(f"run failed: {answer['error']}")
         if "wrong" in answer:
             return math.nan, 0, _line(f"wrong result: {answer['wrong']}")
-        self._checked.add(candidate)
+        self._measured[candidate] = times
         self._last[arm] = answer["seconds"]
         return answer["seconds"], answer["iterations"], ""
+
+    def _audit(self, arm: int) -> dict[str, Any]:
+        """The first time that a library is used: an answer that says which op breaks its header, or empty.
+
+        In the first order and in the one furthest from it, so that parts that overlap show whichever op comes first.
+        """
+        key = _key(self._loadables[arm])
+        if key not in self._audited:
+            space = self.domain.arms[arm].space
+            orders = [Candidate(arm, traversal) for traversal in (space.first(), space.last())]
+            tables = [self._rows(order, False) for order in orders]
+            answer = self._ask(arm, do="audit", tables=tables, limit=self._limit(arm))
+            if "error" in answer:
+                return answer
+            self._audited[key] = answer.get("wrong", "")
+        return {"wrong": self._audited[key]} if self._audited[key] else {}
 
     def _note_death(self, arm: int, failure: str) -> str:
         """An arm in which nothing ever succeeds is not tried again and again: each death costs a start."""

@@ -93,12 +93,26 @@ class Runner:
         self._library.dagc_runner_release(ctypes.c_int64(table.handle))
 
     def reset(self) -> None:
-        """Restore inputs, poison outputs and scratch."""
+        """Restore carried arrays, poison outputs and scratch."""
         self._library.dagc_runner_reset()
 
     def execute(self, table: Table, iterations: int = 1) -> None:
         """Run a prepared table."""
         self._library.dagc_runner_execute(ctypes.c_int64(table.handle), ctypes.c_int64(iterations))
+
+    def check(self, table: Table, poison: int = 0, runs: int = 1) -> str:
+        """Reset with poison 0 or 1, `runs` runs, comparison: "" where good, else what is wrong, on every rank.
+
+        `runs` 0: as many as may follow each other where each gives the same results, 3 at most.
+        """
+        return self._said(
+            self._library.dagc_runner_check, ctypes.c_int64(table.handle), ctypes.c_int(poison), ctypes.c_int64(runs)
+        )
+
+    def audit(self, table: Table) -> str:
+        """One run, each op to its end: "" where every op changes only what its header declares and the results are
+        right, else what is wrong, with the op's name, on every rank."""
+        return self._said(self._library.dagc_runner_audit, ctypes.c_int64(table.handle))
 
     def measure(self, table: Table, seconds: float = 0.01, guess: float = 0.0) -> tuple[float, int]:
         """(seconds per iteration, iterations) of one measurement of at least `seconds`; the maximum over the ranks.

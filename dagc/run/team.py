@@ -48,14 +48,15 @@ class Team:
         """
         with Runner(library, data, self.comm, mpi_takes_device_pointers=device_pointers) as runner:
             table = runner.prepare(rows)
-            runner.reset()
-            runner.execute(table)
-            wrong = runner.verify()
-            if wrong:
-                raise WrongResult(wrong) if self.rank == 0 else Elsewhere(wrong, WrongResult.exit_code)
+            self._require_right(runner.audit(table) or runner.check(table) or runner.check(table, poison=1))
             guess, _ = runner.measure(table, seconds)  # warm-up
             times = [runner.measure(table, seconds, guess)[0] for _ in range(repeats)]
+            self._require_right(runner.check(table, poison=1, runs=0))
         return describe(times, self.size)
+
+    def _require_right(self, wrong: str) -> None:
+        if wrong:
+            raise WrongResult(wrong) if self.rank == 0 else Elsewhere(wrong, WrongResult.exit_code)
 
 
 class Elsewhere(RunFailed):

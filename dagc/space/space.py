@@ -73,6 +73,10 @@ class Space:
         """The traversal with ID 0: ops in file order, everything on the first stream where that is allowed."""
         return self._follow(lambda offers: offers[0], [], self.moves.start())
 
+    def last(self) -> Traversal:
+        """The traversal that takes the last offer each time: ops in the order furthest from that of the file."""
+        return self._follow(lambda offers: offers[-1], [], self.moves.start())
+
     def walk(self, random: Random) -> Traversal:
         """A traversal by a random walk: each offer equally likely. Not uniform, but needs no counts."""
         return self._follow(random.choice, [], self.moves.start())

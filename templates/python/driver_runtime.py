@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import hashlib
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +26,9 @@ import pycuda.driver as cuda
 from mpi4py import MPI
 
 WRONG_RESULT, BAD_INPUT, MISSING, RUN_FAILED = 1, 2, 3, 5
+READ_ONLY = ("in", "constant")
+# What every byte of a result is before a run, by NumPy's kind: two values, as in dagc/compare.hpp.
+POISON = {"b": (1, 0), "i": (0xA5, 0x5A), "u": (0xA5, 0x5A), "f": (0xFF, 0x7E)}
 Grid = tuple[int, int, int]
 
 
@@ -172,6 +177,58 @@ def _compile(source: Path, arch: str) -> bytes:
         return out.read_bytes()
 
 
+# ---- comparison, as in dagc/compare.hpp -----------------------------------------------------------
+
+
+def element(at: int, shape: Sequence[int]) -> str:
+    """`7`, or `[129, 501]` where there are several dimensions."""
+    if len(shape) < 2:
+        return str(at)
+    return "[" + ", ".join(str(int(i)) for i in np.unravel_index(at, shape)) + "]"
+
+
+def difference(got: Any, want: Any, rtol: float, nan_equal: bool, shape: Sequence[int] = (), start: int = 0) -> str:
+    """ "" where max|got - want| <= rtol * max|want|, else what is wrong. Integers are compared as integers; NaN and
+    infinities are right only where the reference has the same, NaN only under `nan_equal`."""
+    found = _floats_differ(got, want, rtol, nan_equal) if want.dtype.kind == "f" else _integers_differ(got, want, rtol)
+    if found is None:
+        return ""
+    at, worst, allowed = found
+    where = f"element {element(start + at, shape)} is {got[at]!r}, expected {want[at]!r}"
+    return f"{where}; largest difference {worst:.3g}, allowed {allowed:.3g}"
+
+
+def _integers_differ(got: Any, want: Any, rtol: float) -> tuple[int, int, int] | None:
+    low, high = np.minimum(got, want), np.maximum(got, want)
+    off = high.astype(np.uint64) - low.astype(np.uint64)  # modulo 2**64: also of i64
+    if not off.any():
+        return None
+    scale = max(abs(int(want.min())), abs(int(want.max())))
+    at = int(np.argmax(off))
+    allowed = math.floor(Fraction(rtol) * scale)
+    return None if off[at] <= allowed else (at, int(off[at]), allowed)
+
+
+def _floats_differ(got: Any, want: Any, rtol: float, nan_equal: bool) -> tuple[int, float, float] | None:
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    equal = (g == w) | (nan_equal & np.isnan(g) & np.isnan(w))
+    finite = np.isfinite(g) & np.isfinite(w)
+    scale = float(np.max(np.abs(w[np.isfinite(w)]), initial=0))
+    allowed = rtol * scale
+    if (wrong := np.flatnonzero(~equal & ~finite)).size:
+        return int(wrong[0]), math.inf, allowed
+    both = finite & ~equal
+    if not both.any():
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        off = np.where(both, np.abs(g - w), 0.0)
+        half = np.where(both, np.abs(0.5 * g - 0.5 * w), 0.0)  # does not overflow
+    over = np.isinf(off)
+    at = int(np.argmax(np.where(over, half, 0.0) if over.any() else off))
+    within = half[at] <= rtol * (0.5 * scale) if over.any() else off[at] <= allowed
+    return None if within else (at, float(off[at]), allowed)
+
+
 # ---- arrays -----------------------------------------------------------------------------------
 
 
@@ -193,9 +250,12 @@ class Buffer:
 class Array:
     """`host` holds the elements of arrays on the host, `mirror` is the page-locked copy of one on the device."""
 
-    def __init__(self, dtype: str, size: int, place: str, mirrored: bool) -> None:
+    def __init__(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str, mirrored: bool) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.size, self.nbytes = size, size * self.dtype.itemsize
+        self.name, self.shape, self.poisoned = name, tuple(shape), role in ("out", "scratch")
+        self.left: Any = np.empty(0, np.int64)  # elements that held the first poison after a run
+        self.size = size = math.prod(shape)
+        self.nbytes = size * self.dtype.itemsize
         self.place = place
         room = max(size, 1)  # empty arrays have an address too
         self.address = 0
@@ -233,13 +293,24 @@ class Array:
             cuda.memcpy_dtoh(out, self.address)
         return out
 
-    def poison(self) -> None:
-        """Every byte 0xff: NaN in f4 and f8."""
+    def poison(self, number: int) -> None:
+        """Every byte as POISON says."""
+        byte = POISON[self.dtype.kind][number]
         for memory in (self.mirror, self.host):
             if memory is not None:
-                memory.view(np.uint8)[:] = 0xFF
+                memory.view(np.uint8)[:] = byte
         if self.place == "device" and self.nbytes:
-            cuda.memset_d8(self.address, 0xFF, self.nbytes)
+            cuda.memset_d8(self.address, byte, self.nbytes)
+
+    def unwritten(self, values: Any, number: int) -> Any:
+        """Indices of the values that are the poison."""
+        byte = POISON[self.dtype.kind][number]
+        held = (np.ascontiguousarray(values).view(np.uint8).reshape(-1, self.dtype.itemsize) == byte).all(axis=1)
+        return np.flatnonzero(held)
+
+    def digest(self) -> bytes:
+        """Of all elements."""
+        return hashlib.blake2b(self.read().view(np.uint8), digest_size=16).digest()
 
 
 class Rank:
@@ -248,7 +319,8 @@ class Rank:
     def __init__(self, data: Path, comm: MPI.Comm) -> None:
         self.comm, self.rank, self.ranks = comm, comm.rank, comm.size
         self.folder = data / f"rank-{comm.rank:04d}"
-        self._roles: list[tuple[Array, str, Any]] = []
+        self._roles: list[tuple[Array, str, Any]] = []  # and the first values, or their digest
+        self._poison = 0
         # Messages of device memory to this rank itself: copied on a stream, as an MPI may move them with memcpy.
         self._self_stream: Any = None
         self._self_halves: dict[int, tuple[bool, Buffer]] = {}
@@ -277,45 +349,52 @@ class Rank:
                 f"declared as {np.dtype(dtype)}{tuple(shape)}",
             )
         flat = np.ascontiguousarray(values).reshape(-1)
-        array = Array(dtype, flat.size, place, mirror)
+        array = Array(name, dtype, values.shape, place, role, mirror)
         array.write(flat)
-        self._roles.append((array, role, flat if role == "inout" else None))
+        self._roles.append((array, role, flat if role == "inout" else array.digest()))
         return array
 
     def make(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str, mirror: bool = False) -> Array:
         """An array that the program computes."""
         if min(shape, default=0) < 0:
             fail(RUN_FAILED, f"{name}: a dimension is negative: {min(shape)}")
-        array = Array(dtype, math.prod(shape), place, mirror)
-        array.poison()
+        array = Array(name, dtype, shape, place, role, mirror)
+        array.poison(0)
         self._roles.append((array, role, None))
         return array
 
-    def reset(self) -> None:
-        """Carried arrays as they were loaded, results and scratch poisoned."""
+    def reset(self, poison: int = 0) -> None:
+        """Carried arrays as they were loaded, results and scratch filled with one of two poisons."""
+        self._poison = poison
         for array, role, saved in self._roles:
             if role == "inout":
                 array.write(saved)
             elif role in ("out", "scratch"):
-                array.poison()
+                array.poison(poison)
         cuda.Context.synchronize()
 
-    def compare(self, array: Array, name: str, file: str, start: int, count: int, rtol: float) -> str:
-        """ "" where max|got - want| <= rtol * max|want| (equal for rtol 0), else what is wrong. NaN is wrong."""
+    def changed(self) -> str:
+        """Names of the inputs and constants that are not as they were loaded, "" where there is none."""
+        return ", ".join(
+            f"`{array.name}`" for array, role, digest in self._roles if role in READ_ONLY and array.digest() != digest
+        )
+
+    def compare(
+        self, array: Array, name: str, file: str, start: int, count: int, rtol: float, nan_equal: bool = False
+    ) -> str:
+        """ "" where the results agree with a reference, else what is wrong; the rule of dagc/compare.hpp."""
         want = self._file(file).reshape(-1)
         got = array.read()[start : start + count]
         if want.size != got.size:
             fail(RUN_FAILED, f"{self.folder / file}: has {want.size} elements, expected {got.size} of {name}")
-        if np.array_equal(got, want):
-            return ""
-        off = np.abs(got.astype(np.float64) - want.astype(np.float64))
-        off = np.where(got == want, 0.0, np.where(np.isnan(off) | (off == 0), np.inf, off))
-        allowed = rtol * float(np.max(np.abs(want[np.isfinite(want)]), initial=0))
-        at = int(np.argmax(off))
-        if rtol > 0 and off[at] <= allowed:
-            return ""
-        where = f"{name} is wrong: element {at} is {got[at]!r}, expected {want[at]!r}"
-        return f"{where}; largest difference {off[at]:.3g}, allowed {allowed:.3g}"
+        wrong = difference(got, want, rtol, nan_equal, array.shape, start)
+        if not wrong and array.poisoned:
+            left = array.unwritten(got, self._poison) + start
+            if self._poison == 0:
+                array.left = left
+            elif (both := np.intersect1d(left, array.left)).size:
+                wrong = f"element {element(int(both[0]), array.shape)} is never written"
+        return f"{name} is wrong: {wrong}" if wrong else ""
 
     # ---- messages ---------------------------------------------------------------------------
 
@@ -396,13 +475,7 @@ def run(
     facts: dict[str, Any],
 ) -> int:
     """Check, then time; returns the exit code."""
-    rank.reset()
-    iteration()
-    cuda.Context.synchronize()
-    wrong = [f"rank {r}: {text}" for r, text in enumerate(rank.comm.allgather(verify())) if text]
-    if wrong:
-        if rank.rank == 0:
-            print(f"dagc: {wrong[0]}", file=sys.stderr)
+    if _wrong(rank, iteration, verify, 0, 1) or _wrong(rank, iteration, verify, 1, 1):
         return WRONG_RESULT
     speak = rank.rank == 0 and options.json != "-"
     if speak:
@@ -411,6 +484,8 @@ def run(
         return 0
     reset = rank.reset if carried else _nothing
     times, iterations = measure(iteration, reset, rank.comm, options.seconds, options.repeats)
+    if _wrong(rank, iteration, verify, 1, 1 if carried else 3):  # a race may show late
+        return WRONG_RESULT
     if speak:
         middle, low, high = (f"{1e6 * f(times):.4g} us" for f in (np.median, np.min, np.max))
         print(f"time per iteration, max over ranks: median {middle}, min {low}, max {high}")
@@ -421,6 +496,20 @@ def run(
             {"program": program, **facts, "environment": environment(rank), "time": _record(times, iterations)},
         )
     return 0
+
+
+def _wrong(rank: Rank, iteration: Callable[[], None], verify: Callable[[], str], poison: int, runs: int) -> bool:
+    """Whether the results of any rank are wrong after so many runs from a poison. Says what is wrong."""
+    rank.reset(poison)
+    for _ in range(runs):
+        iteration()
+    cuda.Context.synchronize()
+    changed = rank.changed()
+    mine = f"{changed} changed, which no op declares to write" if changed else verify()
+    wrong = [f"rank {r}: {text}" for r, text in enumerate(rank.comm.allgather(mine)) if text]
+    if wrong and rank.rank == 0:
+        print(f"dagc: {wrong[0]}", file=sys.stderr)
+    return bool(wrong)
 
 
 def _nothing() -> None:

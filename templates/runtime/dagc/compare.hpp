@@ -81,6 +81,7 @@ std::uint64_t distance(T a, T b) {
 }
 
 inline std::string number_text(double value, int digits) {
+  if (std::isnan(value)) return "nan";  // whatever its sign
   char text[40];
   std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
