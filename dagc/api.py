@@ -415,7 +415,7 @@ def _build(directory: Path, plan: Plan, what: str) -> Path:
     return build(
         [directory / f"{source}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
         target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=library, warnings_as_errors=False,
-        flags=(*flags, *(("-O0",) if what == "audit" else ())), defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
+        flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip
 
 

@@ -75,8 +75,8 @@ def promises(graph: Graph) -> tuple[PromiseView, ...]:
 def _below(graph: Graph) -> list[int]:
     """For each op, the ops that it reaches by completion edges, as bits."""
     after: list[list[int]] = [[] for _ in graph.ops]
-    for u, v in graph.completion:
-        after[u].append(v)
+    for before, then in graph.completion:
+        after[before].append(then)
     below = [-1] * len(graph.ops)
     for root in range(len(graph.ops)):
         stack = [root]

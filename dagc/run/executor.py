@@ -18,6 +18,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,9 +105,8 @@ class Executor:
     def _audit(self, command: Command) -> Answer:
         opened = self._opened(command)
         for rows in command["tables"]:
-            with self._watchdog.watch(
-                command["limit"], lambda rows=rows: place(rows, opened.runner.position(), opened.runner.op_name)
-            ):
+            where = partial(self._where, opened, rows)
+            with self._watchdog.watch(command["limit"], where):
                 wrong = opened.runner.audit(self._table(opened, rows))
             if wrong:
                 return {"wrong": wrong}
@@ -116,9 +116,7 @@ class Executor:
         opened = self._opened(command)
         rows, limit = command["rows"], command["limit"]
 
-        def where() -> str:
-            return place(rows, opened.runner.position(), opened.runner.op_name)
-
+        where = partial(self._where, opened, rows)
         with self._watchdog.watch(limit, where):
             table = self._table(opened, rows)
             wrong = opened.runner.check(table) if command["check"] else ""
@@ -134,9 +132,7 @@ class Executor:
     def _trace(self, command: Command) -> Answer:
         opened = self._opened(command)
         rows = command["rows"]
-        with self._watchdog.watch(
-            command["limit"], lambda: place(rows, opened.runner.position(), opened.runner.op_name)
-        ):
+        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
             mine = opened.runner.trace(self._table(opened, rows))
             spans = [
                 [rank, position, *map(float, times)]
@@ -144,6 +140,10 @@ class Executor:
                 for position, times in enumerate(of_rank)
             ]
         return {"spans": spans}
+
+    @staticmethod
+    def _where(opened: _Opened, rows: list[list[int]]) -> str:
+        return place(rows, opened.runner.position(), opened.runner.op_name)
 
     # ---- within -------------------------------------------------------------------------------
 

@@ -1,0 +1,115 @@
+"""Wrong results that went unseen: broken headers and parts, kernels that write nothing, races that show late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.api_explore import ExploreOptions, explore
+from dagc.errors import ProgramError, WrongResult
+from tests.regressions.programs import run, write
+from tests.run.conftest import needs_mpi
+
+pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
+
+SETUP = """
+import numpy as np
+
+def made(rank, size, seed):
+    return {"x": np.arange(6.0).reshape(2, 3)}
+
+def doubled(data, *, rank, size, seed):
+    return {"y": 2 * data["x"], "z": data["x"]}
+
+def all_ones(data, *, rank, size, seed):
+    return {"y": np.full((2, 3), -1, np.int32)}
+
+def small(data, *, rank, size, seed):
+    return {"y": np.arange(6, dtype=np.int8).reshape(2, 3)}
+
+def with_nan(data, *, rank, size, seed):
+    with np.errstate(invalid="ignore"):
+        return {"y": data["x"] / (data["x"] != 1) * 2}
+"""
+QUICK = ExploreOptions(
+    ranks=1, target="host", seconds=5e-4, confirm=1, repeats=1, transport="mpi_host", quiet=True, budget=4, trace=False
+)  # fmt: skip
+
+
+def program(folder: Path, body: str, type: str = "f64", role: str = "in") -> Path:
+    text = f'program small\nsetup "small.py" made()\narray x : f64[2, 3] {role}\narray y, z : {type}[2, 3] out\n{body}'
+    return write(folder, text, SETUP)
+
+
+def kernel(name: str, header: str, code: str, count: int = 6) -> str:
+    loop = f"long i = blockIdx.x * 8 + threadIdx.x; if (i < {count}) {{ {code} }}"
+    return f'kernel {name}({header}) {{\n  gpu {{ launch grid(1) block(8) cuda """ {loop} """ }}\n}}\n'
+
+
+LIAR = kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", "y[i] = 2 * x[i]; const_cast<double*>(x)[i] = 7;")
+MOVE = kernel("move", "z: out f64[2, 3], x: in f64[2, 3]", "z[i] = x[i];")
+
+
+def test_an_op_that_writes_what_its_header_declares_as_read_is_named(tmp_path: Path) -> None:
+    # Whichever of the two is first: `moved` reads what `liar` must not change.
+    dag = "dag {\n  liar : gpu twice(y, x)\n  moved : gpu move(z, x)\n}\nverify y ~ doubled() rtol 0\n"
+    path = program(tmp_path, LIAR + MOVE + dag)
+    wrong = "op `liar` changes `x`, which the header of its kernel does not declare as written"
+    with pytest.raises(WrongResult, match=wrong):
+        run(path, ranks=1)
+    with pytest.raises(WrongResult, match=wrong):
+        explore(path, tmp_path / "r.db", QUICK)
+
+
+def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None:
+    body = (
+        "part left of x\npart right of x\n"
+        + kernel("times", "a: inout f64[*], m: f64, b: f64", "a[i] = m * a[i] + b;")
+        + MOVE
+        + "dag {\n  one : gpu times(left, 2.0, 1.0)\n  two : gpu times(right, 3.0, 0.0)\n  end_ : gpu move(z, x)\n}\n"
+    )
+    path = program(tmp_path, body, role="inout")
+    wrong = r"ops `one` and `two` both change element \[0, 0\] of `x`.* parts `left` and `right` overlap"
+    with pytest.raises(WrongResult, match=wrong):
+        run(path, ranks=1)
+    with pytest.raises(WrongResult, match=wrong):
+        explore(path, tmp_path / "r.db", QUICK)
+
+
+@pytest.mark.parametrize(
+    ("type", "verify", "wrong"),
+    [
+        ("i32", "all_ones() rtol 0", r"y is wrong: element \[0, 0\] is -1515870811, expected -1"),
+        ("i8", "small() rtol 1e10", r"y is wrong: element \[1, 2\] is never written"),
+        ("f64", "doubled() rtol 1e300", r"y is wrong: element \[1, 2\] is nan"),
+    ],
+)
+def test_what_is_never_written_is_wrong_whatever_the_reference_and_the_tolerance(
+    tmp_path: Path, type: str, verify: str, wrong: str
+) -> None:
+    nothing = kernel("nothing", f"y: out {type}[2, 3]", f"if (i != 5 && {int(type != 'i32')}) y[i] = {type != 'x':d};")
+    path = program(tmp_path, f"{nothing}dag {{ a : gpu nothing(y) }}\nverify y ~ {verify}\n", type)
+    with pytest.raises(WrongResult, match=wrong):
+        run(path, ranks=1)
+
+
+def test_results_that_go_wrong_while_they_are_timed_are_seen(tmp_path: Path) -> None:
+    late = kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", "y[i] = 2 * x[i] + (++calls > 300 && i == 4);")
+    dag = "dag { a : gpu twice(y, x) }\nverify y ~ doubled() rtol 0\n"
+    path = program(tmp_path, f'cpp """ inline int calls = 0; """\n{late}{dag}')
+    with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
+        run(path, ranks=1)
+    with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
+        explore(path, tmp_path / "r.db", QUICK)
+
+
+def test_nan_is_right_only_where_the_program_says_so(tmp_path: Path) -> None:
+    twice = kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", "y[i] = 2 * (x[i] / (x[i] != 1));")
+    text = f"{twice}dag {{ a : gpu twice(y, x) }}\nverify y ~ with_nan() rtol 1e-12"
+    with pytest.raises(ProgramError, match="nan equal"):
+        run(program(tmp_path, text + "\n"), ranks=1)
+    path = program(tmp_path, f"{text}   nan  equal\n")
+    assert api.format_source(path)[1].endswith("verify y ~ with_nan() rtol 1e-12 nan equal\n")
+    assert run(path, ranks=1).result is not None
