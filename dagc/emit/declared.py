@@ -36,7 +36,7 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
     if not isinstance(op.op, KernelOp) or op.action is not Action.KERNEL:
         return ()
     found = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
-    found += [_whole(layout.array(name)) for name in op.copy_in]
+    found += [_write(layout, staged.region) for staged in op.copy_in]
     found += [_whole(f"p.{s.member}") for s in layout.scratch.get(op.op.name, ())]
     return tuple(dict.fromkeys(found))
 
