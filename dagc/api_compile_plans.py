@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagc.select.selector import Selector
     from dagc.tune.extent import Extent
     from dagc.tune.records import Tuned
-    from dagc.tune.types import Settings
+    from dagc.tune.schema import ProgramChooser
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def has_plans(launch: str | Path) -> bool:
     from dagc.tune.records import load_tuned
 
     tuned = load_tuned(launch)
-    return PROGRAM in tuned.choosers or (not tuned.choosers and PROGRAM in tuned.facts)
+    return tuned.program_chooser is not None or (not tuned.choosers and tuned.facts.program is not None)
 
 
 def compile_plans(
@@ -96,9 +96,9 @@ def compile_plans(
     tuned = load_tuned(launch)
     program = api.load(path, defines)
     check_tuned(tuned, launch, program, chosen.arch if chosen.target is Target.CUDA else None)
-    kept = tuned.choosers[PROGRAM]
-    selector, settings, extent = _parts(tuned, launch)
-    _check_request(tuned, launch, kept["names"], defines, traversal)
+    kept = _program_chooser(tuned, program, launch)
+    selector, settings, extent = kept.selector, kept.settings, _extent(tuned, kept, launch)
+    _check_request(tuned, launch, kept.names, defines, traversal)
     _check_fixed(tuned, launch, program, kept)
     labels = tuple(plan_label(s) for s in settings)
     plans = {
@@ -107,8 +107,8 @@ def compile_plans(
     }
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
-    why = f"{kept['why']}, from {', '.join(selector.data)}"
-    files = _write(plans, selector, tuple(kept["names"]), why, extent, directory, force)
+    why = f"{selector.text}, from {', '.join(selector.data)}"
+    files = _write(plans, selector, kept.names, why, extent, directory, force)
     if arrays is not None:
         arrays(first.program, directory)
     binary = _build(plans, directory, display) if build else None
@@ -119,24 +119,30 @@ def compile_plans(
     return Chosen(made, selector, labels)
 
 
-def _parts(tuned: Tuned, launch: str) -> tuple[Selector, list[Settings], Extent]:
-    """The selector, what it chooses among, and the measured sizes. Raises UsageError where what was kept is damaged."""
-    from dagc.select.methods import from_json
+def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChooser:
+    """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
+    from dagc.tune.plans import plan_label, whole_scalars
+
+    kept = tuned.program_chooser
+    if kept is None:
+        raise UsageError(f"{launch}: no chooser in it: tuning did not end", "tune again with --resume")
+    known = whole_scalars(program)
+    for name in kept.data:
+        if name not in known:
+            raise UsageError(f"{launch}: chooses by `{name}`, which is no scalar of {program.name}", "tune again")
+    if len({plan_label(setting) for setting in kept.settings}) != len(kept.settings):
+        raise UsageError(f"{launch}: two settings are the same", "tune again into another file")
+    return kept
+
+
+def _extent(tuned: Tuned, kept: ProgramChooser, launch: str) -> Extent:
+    """The sizes that were measured."""
     from dagc.tune.plans import measured_data
 
-    kept = tuned.choosers[PROGRAM]
     try:
-        settings: list[Settings] = [tuple(s.items()) for s in kept["settings"]]
-        if not settings or any([n for n, _ in s] != list(kept["names"]) for s in settings):
-            raise ValueError("settings of other names")
-        _ = (str(kept["why"]), tuple(kept["data"]), str(kept["method"]))
-        selector = from_json(kept["selector"])
-        return selector, settings, measured_data(tuned, selector.data)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UsageError(
-            f"{launch}: what chooses the plan is damaged ({type(error).__name__}: {error})",
-            "tune again into another file",
-        ) from None
+        return measured_data(tuned, kept.data)
+    except ValueError as error:
+        raise UsageError(f"{launch}: the sizes are damaged ({error})", "tune again into another file") from None
 
 
 def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, Any], traversal: str) -> None:
@@ -147,11 +153,13 @@ def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, 
         raise UsageError(f"--traversal {traversal}: every plan of {launch} has orders of its own", "drop --traversal")
 
 
-def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: Mapping[str, Any]) -> None:
+def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: ProgramChooser) -> None:
     from dagc.api_tune_programs import check_fixed, fixed_choices
 
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
-    check_fixed(launch, tuned.facts[PROGRAM], fixed_choices(program, kept["names"], sizes))
+    if tuned.facts.program is None:
+        raise UsageError(f"{launch}: what was fixed is missing", "tune again into another file")
+    check_fixed(launch, tuned.facts.program, fixed_choices(program, kept.names, sizes))
 
 
 def _plan(

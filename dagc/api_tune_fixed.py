@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,11 @@ def fixed_of(program: Program) -> dict[str, Any]:
 def check_resumed(path: str | Path, before: Tuned, program: Program, points: Iterable[Point]) -> None:
     """Raises UsageError where cells of the file were measured with a parameter that is no size of all of them, or a
     decision, other than now."""
-    if FACT not in before.facts:
+    if before.facts.kernels is None:
         return
     every = [*points, *(cell.point for cell in before.cells if cell.op in before_units(before))]
     sizes = set.intersection(*({n for n, _ in p.params} for p in every)) if every else set()
-    kept, now = before.facts[FACT], fixed_of(program)
+    kept, now = before.facts.kernels, fixed_of(program)
     check_fixed(path, *({**f, "params": {n: v for n, v in f["params"].items() if n not in sizes}} for f in (kept, now)))
 
 
@@ -44,15 +44,15 @@ def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:
     """Raises UsageError where an element type, a decision at program level, or the implementation of an op that the
     file chooses for, is another than when it was tuned. Decisions that the file itself chooses may differ."""
     from dagc.ir import ElementType
-    from dagc.tune.plans import PROGRAM
 
-    if FACT not in tuned.facts:
+    if tuned.facts.kernels is None:
         return
     types = {p.name for p in program.params if isinstance(p.value, ElementType)}
-    chosen = {*SEARCHED, *tuned.choosers.get(PROGRAM, {}).get("names", ())}
+    whole = tuned.program_chooser
+    chosen = {*SEARCHED, *(whole.names if whole is not None else ())}
     variants = {f"{op}.variant" for op in tuned.choosers}
 
-    def seen(fixed: dict[str, Any]) -> dict[str, Any]:
+    def seen(fixed: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "params": {n: v for n, v in fixed["params"].items() if n in types},
             "decisions": {
@@ -60,4 +60,4 @@ def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:
             },
         }
 
-    check_fixed(path, seen(tuned.facts[FACT]), seen(fixed_of(program)))
+    check_fixed(path, seen(tuned.facts.kernels), seen(fixed_of(program)))

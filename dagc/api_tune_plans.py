@@ -111,10 +111,10 @@ def _before(
         return cells, data
     if options.resume:
         before = records.read()
-        fixed = before.facts.get(PROGRAM)
+        fixed = before.facts.program
         if fixed is not None:
             check_fixed(records.path, fixed, now)
-        data = {Point.of(dict(p)): tuple(v) for p, v in before.facts.get("program data", [])}
+        data = {Point.of(dict(p)): tuple(v) for p, v in before.facts.program_data}
         cells = {(c.point, c.settings): c for c in before.cells if c.op == PROGRAM and c.point in data}
     records.set_fact(PROGRAM, now)
     records.set_fact("arch", made.chosen.arch)

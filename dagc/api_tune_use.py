@@ -12,7 +12,6 @@ from dagc.api_tune_choosers import chooser_of
 from dagc.api_tune_fixed import check_compiled
 from dagc.api_tune_found import GUESS
 from dagc.errors import UsageError, counted
-from dagc.kernel_resources import Instructions, Resources
 from dagc.tune.types import settings_text
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from dagc.results import Results
     from dagc.run.target import Choice
     from dagc.tune.records import Tuned
+    from dagc.tune.schema import KernelChooser
     from dagc.tune.settings import Fixed, Kernels
     from dagc.tune.types import Unit
 
@@ -35,20 +35,20 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
     from dagc.tune.legal import units
-    from dagc.tune.plans import PROGRAM
     from dagc.tune.records import load_tuned
 
     tuned = load_tuned(tuned_path)
     check_tuned(tuned, tuned_path, graph.program, arch)
     check_compiled(tuned_path, tuned, graph.program)
-    ops = tuple(op for op in tuned.choosers if op != PROGRAM)
+    kept = tuned.kernel_choosers
+    ops = tuple(kept)
     if not ops:
         raise UsageError(
             f"{tuned_path}: chooses among whole programs, not launch settings of kernels",
             "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
         )
     _check_open(graph, ops, tuned_path)
-    return tuple(_chooser_of(graph, unit, tuned.choosers[unit.op], tuned_path) for unit in units(graph, ops))
+    return tuple(_chooser_of(graph, unit, kept[unit.op], tuned_path) for unit in units(graph, ops))
 
 
 def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
@@ -63,53 +63,42 @@ def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
             )
 
 
-def _chooser_of(graph: Graph, unit: Unit, kept: dict[str, Any], path: str | Path) -> Any:
-    """Raises UsageError where what was kept is damaged, of a newer dagc, or no longer among the program's choices."""
+def _chooser_of(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> Any:
+    """Raises UsageError where what was kept is of a newer dagc, or no longer of the program's choices and sizes."""
     from dagc.api_tune import METHODS
-    from dagc.select.methods import from_json
 
-    try:
-        settings = [tuple((str(n), int(v)) for n, v in s.items()) for s in kept["settings"]]
-        anchors = [(dict(zip(kept["data"], a["data"], strict=True)), settings[a["chosen"]]) for a in kept["anchors"]]
-        selector = from_json(kept["selector"]) if kept.get("selector") else None
-        method, counted = str(kept["method"]), kept.get("instructions")
-        taken = Resources(
-            int(kept["registers"]), int(kept.get("shared", 0)), Instructions.from_json(counted) if counted else None
-        )
-        hardware = _hardware_of(kept, path)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UsageError(
-            f"{path}: the chooser of `{unit.op}` is damaged ({type(error).__name__}: {error})",
-            "tune again into another file",
-        ) from None
-    if method not in METHODS:
-        raise UsageError(f"{path}: made by a newer dagc (method {method})", "update dagc, or tune again")
+    if kept.method not in METHODS:
+        raise UsageError(f"{path}: made by a newer dagc (method {kept.method})", "update dagc, or tune again")
+    _check_names(graph, unit, kept, path)
     values = {t.name: t.values for t in unit.tunables}
-    for setting in settings:
+    for setting in kept.settings:
         if [n for n, _ in setting] != list(values) or any(v not in values[n] for n, v in setting):
             raise UsageError(
                 f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
             )
+    anchors = [(dict(zip(kept.data, a.data, strict=True)), kept.settings[a.chosen]) for a in kept.anchors]
     return chooser_of(
-        graph, unit, settings, hardware, taken=taken, anchors=anchors, method=method,
-        fits=_fits_of(kept, path), selector=selector,
+        graph, unit, kept.settings, kept.hardware, taken=kept.resources, anchors=anchors, method=kept.method,
+        fits=kept.fits, selector=kept.selector,
     )  # fmt: skip
 
 
-def _hardware_of(kept: dict[str, Any], path: str | Path) -> Any:
-    from dagc.rational.hardware import hardware_of, load_hardware
+def _check_names(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> None:
+    """Names of the file that come into code are those of the program."""
+    from dagc.rational.counted import BLOCK, COUNTS
+    from dagc.tune.plans import whole_scalars
 
-    return hardware_of(kept["hardware"], f"{path}: GPU") if "hardware" in kept else load_hardware(kept["gpu"])
-
-
-def _fits_of(kept: dict[str, Any], path: str | Path) -> dict[str, Any]:
-    from dagc.rational.fit import Fitted
-
-    try:
-        return {name: Fitted.from_json(found) for name, found in (kept.get("fits") or {}).items()}
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: a fitted count is damaged ({error})", "tune again into another file") from None
+    sizes = {*whole_scalars(graph.program), "rank", "ranks"}
+    asked = {*kept.data, *(kept.selector.data if kept.selector is not None else ())} - sizes
+    asked |= {name for fit in kept.fits.values() for name in fit.names} - sizes - set(BLOCK)
+    if asked:
+        raise UsageError(
+            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, no size of the program",
+            "tune again into another file",
+        )
+    if kept.fits and set(kept.fits) != set(COUNTS):
+        raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
 
 
 def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
@@ -120,15 +109,15 @@ def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | No
     now = program_record(program)
     if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
         raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
-    if arch is not None and tuned.facts.get("target") == "host" and any(cell.times for cell in tuned.cells):
+    if arch is not None and tuned.facts.target == "host" and any(cell.times for cell in tuned.cells):
         raise UsageError(
             f"{path}: measured on the host target, which says nothing about a GPU",
             "tune with --target cuda, or compile with --launch fixed",
         )
-    if arch is not None and tuned.facts.get("target") == "cuda" and tuned.facts.get("arch") != arch:
+    if arch is not None and tuned.facts.target == "cuda" and tuned.facts.arch != arch:
         raise UsageError(
-            f"{path}: tuned for {tuned.facts.get('arch')}, this is compiled for {arch}",
-            "tune on this GPU, or compile with --arch " + str(tuned.facts.get("arch")),
+            f"{path}: tuned for {tuned.facts.arch}, this is compiled for {arch}",
+            "tune on this GPU, or compile with --arch " + str(tuned.facts.arch),
         )
     _check_gpu(tuned, path, arch)
     if not tuned.choosers:
@@ -139,10 +128,8 @@ def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
     """Another GPU of the same architecture has other limits and another speed. Where no GPU is, nothing is said."""
     from dagc.devices import gpus
 
-    wanted = tuned.facts.get("gpu")
-    here = (
-        [g.name for g in gpus() if g.arch == arch] if arch is not None and tuned.facts.get("target") == "cuda" else []
-    )
+    wanted = tuned.facts.gpu
+    here = [g.name for g in gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []
     if here and wanted and wanted not in here:
         raise UsageError(
             f"{path}: tuned for {wanted}, this machine has {here[0]}",

@@ -31,6 +31,7 @@ from dagc.records_schema import (
     read_configuration,
     read_program,
     read_runs,
+    reading,
     real,
 )
 from dagc.results import Configuration, Implementation, ImplementationId, Program, Results, Run, TraceSpan
@@ -222,7 +223,7 @@ class Records:
     def _take_under_way(self) -> Implementation | None:
         """What was being measured when the last run died. The second death is told as its failure."""
         row = self._connection.execute("SELECT implementation FROM under_way").fetchone()
-        if row is None:
+        if row is None or row[0] is None:
             return None
 
         def write() -> None:
@@ -248,6 +249,8 @@ def _connection(path: Path, program: Program, run: Run, fresh: bool, other_machi
     try:
         if not fresh:
             check(connection, path)
+            with reading(path):
+                read(connection)  # all of it can be read
             _check_same(connection, path, program, run, other_machine)
         # Not on every file system (a network's, for one): SQLite then keeps its rollback journal, which is slower.
         connection.execute("PRAGMA journal_mode = WAL")
@@ -266,7 +269,8 @@ def check_resumable(path: Path, program: Program, ranks: int) -> None:
     """Raises UsageError where `Records.open` with `resume` would, as far as can be said before any rank is started."""
     if path.is_file() and path.stat().st_size == 0:
         return
-    with closing(connect(path, write=False)) as connection:
+    load(path)  # all of it can be read
+    with closing(connect(path, write=False)) as connection, reading(path):
         _check_program(connection, path, program, ranks)
     WriterLock(path).release()
 

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from dagc.errors import UsageError
+from dagc.records_read import load
 from dagc.records_schema import (
     connect,
     connect_as,
@@ -35,6 +36,8 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
         raise UsageError(f"{out} exists", "choose another name with -o")
+    for path in files:
+        load(path)  # all of it can be read
     _check_equal(files, other_machine)
     scratch = out.with_name(f".{out.name}.{os.getpid()}")
     try:

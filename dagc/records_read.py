@@ -10,7 +10,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
-from dagc.records_schema import connect, damaged, number, read_configuration, read_program, read_runs
+from dagc.records_schema import (
+    Line,
+    Moment,
+    Natural,
+    Seconds,
+    Whole,
+    connect,
+    number,
+    read_configuration,
+    read_program,
+    read_runs,
+    reading,
+    row_as,
+)
 from dagc.results import Implementation, ImplementationId, Measurement, Results, Run, TraceSpan
 from dagc.statistics import noise_floor
 
@@ -27,10 +40,9 @@ def load(path: str | Path) -> Results:
     path = Path(path)
     connection = connect(path, write=False)
     try:
-        connection.execute("BEGIN")  # one moment of the file
-        return read(connection)
-    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-        raise damaged(path, error) from None
+        with reading(path):
+            connection.execute("BEGIN")  # one moment of the file
+            return read(connection)
     finally:
         connection.close()
 
@@ -42,14 +54,15 @@ def read(connection: sqlite3.Connection) -> Results:
     medians = [d.median for d in drifts.values()]
     reference = median(medians) if medians else math.nan
     measured = _measurements(connection, drifts, reference, {key: place for place, (key, _) in enumerate(runs)})
+    rows = connection.execute(
+        "SELECT i.id, c.decisions, i.traversal, i.failure FROM implementation i"
+        " JOIN configuration c ON c.id = i.configuration ORDER BY i.id"
+    )
     implementations = tuple(
         Implementation(
             ImplementationId(key), read_configuration(decisions), traversal, tuple(measured.get(key, ())), failure
         )
-        for key, decisions, traversal, failure in connection.execute(
-            "SELECT i.id, c.decisions, i.traversal, i.failure FROM implementation i"
-            " JOIN configuration c ON c.id = i.configuration ORDER BY i.id"
-        )
+        for key, decisions, traversal, failure in (row_as(row, tuple[Whole, str, Line, Line]) for row in rows)
     )
     program, only_runs = read_program(connection), tuple(run for _, run in runs)
     noise = _noise(only_runs, implementations, reference)
@@ -80,13 +93,14 @@ class Drift:
 def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]:
     """By run. Of a run that kept no timings, the references that were noted with its measurements."""
     found: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for run, after, seconds in connection.execute("SELECT run, after, seconds FROM drift ORDER BY id"):
+    for row in connection.execute("SELECT run, after, seconds FROM drift ORDER BY id"):
+        run, after, seconds = row_as(row, tuple[Whole, Natural, Seconds])
         found[run].append((after, seconds))
     noted = connection.execute(
         "SELECT run, id - 1, reference FROM measurement WHERE reference IS NOT NULL"
         " AND run NOT IN (SELECT run FROM drift) ORDER BY id"
     )
-    for run, after, seconds in noted:
+    for run, after, seconds in (row_as(row, tuple[Whole, Whole, Seconds]) for row in noted):
         found[run].append((after, seconds))
     return found
 
@@ -104,7 +118,8 @@ def _measurements(
     rows = connection.execute(
         "SELECT id, run, implementation, seconds FROM measurement WHERE purpose != 'explain' ORDER BY id"
     )
-    for order, (key, run, implementation, seconds) in enumerate(rows):
+    for order, row in enumerate(rows):
+        key, run, implementation, seconds = row_as(row, tuple[Whole, Whole, Whole, Seconds])
         drift = drifts.get(run)
         around = math.nan if drift is None else drift.at(key) * reference / drift.median
         found[implementation].append(Measurement(seconds, around, len(found[implementation]), order, places[run]))
@@ -120,12 +135,17 @@ def _noise(runs: Iterable[Run], implementations: Iterable[Implementation], refer
     return median(first) if first else math.nan
 
 
+_TRACE = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
+
+
 def _traces(connection: sqlite3.Connection) -> dict[ImplementationId, tuple[TraceSpan, ...]]:
     found: dict[ImplementationId, list[TraceSpan]] = defaultdict(list)
-    for key, rank, position, begin, end, gpu_begin, gpu_end in connection.execute(
+    rows = connection.execute(
         'SELECT implementation, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace'
         " ORDER BY implementation, rank, position"
-    ):
+    )
+    for row in rows:
+        key, rank, position, begin, end, gpu_begin, gpu_end = row_as(row, _TRACE)
         span = TraceSpan(rank, position, begin, end, number(gpu_begin), number(gpu_end))
         found[ImplementationId(key)].append(span)
     return {key: tuple(spans) for key, spans in found.items()}

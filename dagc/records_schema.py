@@ -8,9 +8,15 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from dagc.errors import UsageError
 from dagc.results import Configuration, ImplementationId, Machine, Program, Run
@@ -48,6 +54,19 @@ CREATE TABLE trace (
 CREATE TABLE under_way (one INTEGER PRIMARY KEY CHECK (one = 1), implementation INTEGER REFERENCES implementation);
 """
 
+TUNE_TABLES = """
+CREATE TABLE tune_cell (
+  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, op TEXT NOT NULL, point TEXT NOT NULL,
+  settings TEXT NOT NULL, flush INTEGER NOT NULL, times TEXT NOT NULL, failure TEXT NOT NULL,
+  UNIQUE (op, point, settings, flush)
+);
+CREATE TABLE tune_check (
+  op TEXT NOT NULL, settings TEXT NOT NULL, point TEXT NOT NULL, failure TEXT NOT NULL, PRIMARY KEY (op, settings)
+) WITHOUT ROWID;
+CREATE TABLE tune_fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE tune_chooser (op TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
+"""
+
 
 def create(connection: sqlite3.Connection, program: Program) -> None:
     """Make all tables in an empty database, in one transaction: the file is never half a results file."""
@@ -60,13 +79,18 @@ def create(connection: sqlite3.Connection, program: Program) -> None:
         "params": json.dumps(dict(program.params)),
     }
     connection.execute("BEGIN IMMEDIATE")
-    for statement in TABLES.split(";"):
+    for statement in statements(TABLES):
         connection.execute(statement)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
     connection.executemany("INSERT INTO source VALUES (?, ?)", program.sources)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
+
+
+def statements(tables: str) -> tuple[str, ...]:
+    """One for each table."""
+    return tuple(statement.strip() for statement in tables.split(";") if statement.strip())
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
@@ -79,6 +103,8 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     connection = connect_as(path, ("rw" if write else "ro") + ("&immutable=1" if still else ""))
     try:
         check(connection, path)
+        if not write:
+            limit_time(connection)
     except BaseException:
         connection.close()
         raise
@@ -86,21 +112,45 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
 
 def connect_as(path: Path, mode: str) -> sqlite3.Connection:
-    """Open with SQLite's URI mode, in autocommit: transactions are begun and ended in words."""
+    """Open with SQLite's URI mode, in autocommit: transactions are begun and ended in words.
+
+    The content is not trusted: no code of the file's schema is run, and no value of more than LONGEST bytes is made.
+    """
+    for beside in (Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal")):
+        if beside.is_symlink():  # SQLite would write to what it points to
+            raise UsageError(f"{beside} is a symbolic link", "remove it, or choose another name for the results file")
     name = path.absolute().as_uri()
     try:
-        return sqlite3.connect(f"{name}?mode={mode}", uri=True, timeout=10.0, isolation_level=None)
+        connection = sqlite3.connect(f"{name}?mode={mode}", uri=True, timeout=10.0, isolation_level=None)
     except sqlite3.Error as error:
         raise UsageError(f"{path}: {error}", "give the path of a results file of `dagc explore`") from None
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise damaged(path, error) from None
+    return connection
+
+
+LONGEST = 64 << 20  # bytes of a value
+MOST_SECONDS = 60.0  # for reading a file
+
+
+def limit_time(connection: sqlite3.Connection, seconds: float = MOST_SECONDS) -> None:
+    """From now on, `seconds` for all that is asked: then SQLite raises OperationalError. 0: no limit."""
+    end = time.monotonic() + seconds
+    connection.set_progress_handler((lambda: time.monotonic() > end) if seconds else None, 100_000)
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
     """Raises UsageError where the database is damaged, something else, or of another schema."""
+    limit_time(connection)
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # what is wrong may be told in bytes of the file
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise damaged(path, error) from None
     if application != APPLICATION_ID:
         raise UsageError(f"{path}: not a results file of dagc", "give a file that `dagc explore` has written")
@@ -108,8 +158,46 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         raise UsageError(
             f"{path}: made by a newer dagc (schema {version}; this one reads up to {SCHEMA_VERSION})", "update dagc"
         )
-    if sound != "ok":
-        raise damaged(path, sound)
+    with reading(path):
+        _check_tables(connection)  # first: what follows may evaluate what the schema says
+        (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if sound != "ok":
+            raise ValueError(sound)
+        broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+        if broken is not None:
+            raise ValueError(f"a row of {broken[0]} points to one of {broken[2]} that is not there")
+    limit_time(connection, 0)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What the content of a file makes go wrong is a UsageError that names the file."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError, ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise damaged(path, error) from None
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Only the tables of this schema, as dagc makes them: no view, trigger or index. Raises ValueError."""
+    wanted = {" ".join(text.split()) for text in statements(TABLES + TUNE_TABLES)}
+    required = {" ".join(text.split()) for text in statements(TABLES)}
+    found = set()
+    for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_schema"):
+        if kind == "index" and text is None and str(name).startswith("sqlite_autoindex_"):
+            continue
+        # SQLite keeps the text after `CREATE TABLE IF NOT EXISTS` with the first words put right.
+        text = " ".join(str(text).split())
+        if kind != "table" or text not in wanted:
+            raise ValueError(f"{kind} {_shown(name)} is none of a results file")
+        found.add(text)
+    if not required <= found:
+        raise ValueError("a table is missing")
+
+
+def _shown(text: object) -> str:
+    """A name of a file, for a message: short, without control characters."""
+    return repr(str(text)[:60])
 
 
 _ELSEWHERE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_BUSY")
@@ -123,6 +211,7 @@ def elsewhere(error: object) -> bool:
 def damaged(path: Path, why: object) -> UsageError:
     """The error for a file that cannot be used, in one line; `why` is what SQLite raised or said."""
     text = " ".join(str(why).split())
+    text = "".join(c if c.isprintable() else "\ufffd" for c in text[:300])
     if elsewhere(why):
         return UsageError(f"{path} cannot be read or written: {text}", "make room, or choose another place")
     return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
@@ -131,10 +220,77 @@ def damaged(path: Path, why: object) -> UsageError:
 # ---- rows <-> values --------------------------------------------------------------------------
 
 
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_.,\[\]]*\Z", max_length=1000)]
+Word = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z", max_length=200)]
+Hash = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z]{1,64}\Z")]
+Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x08\x0b-\x1f\x7f\x80-\x9f]*\Z", max_length=1_000_000)]
+Text = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
+FilePath = Annotated[str, Meta(pattern=r"\A[^\x00]+\Z", max_length=4096)]
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Ranks = Annotated[int, Meta(ge=1, le=1_000_000)]
+PositiveReal = Annotated[float, Meta(gt=0, le=1e300)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+Moment = Annotated[float, Meta(ge=-1e9, le=1e9)]
+Share = Annotated[float, Meta(ge=0, le=1e9)]
+Whole = int  # of 64 bits, as SQLite and the reader of JSON have them
+Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
+Decisions = dict[Name, bool | Whole | Number | Line]
+
+_T = TypeVar("_T")
+
+
+def decoded(text: str, kind: Any) -> Any:
+    """JSON as a type. Raises ValueError, naming the place in it."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def row_as(row: Sequence[object], kind: Any) -> Any:
+    """A row as a type, each value of exactly that type. Raises ValueError, naming the column by its place."""
+    try:
+        return msgspec.convert(tuple(row), kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: Word
+    path: FilePath
+    hash: Hash
+    params: str
+
+
+class _Machine(msgspec.Struct, frozen=True):
+    hosts: tuple[Line, ...]
+    cpu: Line
+    cores: Natural
+    gpus: tuple[Line, ...]
+    driver: Line
+    mpi: Line
+    target: Annotated[str, Meta(pattern=r"\A(host|cuda)\Z")]
+    arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]*\Z", max_length=40)]
+    facts: dict[Line, Any] = {}
+
+
 def read_program(connection: sqlite3.Connection) -> Program:
-    meta = dict(connection.execute("SELECT key, value FROM meta"))
-    sources = tuple(connection.execute("SELECT path, text FROM source ORDER BY path").fetchall())
-    return Program(meta["name"], meta["path"], meta["hash"], sources, tuple(json.loads(meta["params"]).items()))
+    """Raises ValueError, sqlite3.DatabaseError."""
+    meta = row_as_struct(dict(connection.execute("SELECT key, value FROM meta")), _Meta)
+    rows = connection.execute("SELECT path, text FROM source ORDER BY path").fetchall()
+    sources = tuple(row_as(row, tuple[FilePath, Text]) for row in rows)
+    if meta.path not in dict(sources):
+        raise ValueError("the text of the program is missing")
+    return Program(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
+
+
+def row_as_struct(row: dict[str, object], kind: type[_T]) -> _T:
+    """As `row_as`, by name."""
+    try:
+        return msgspec.convert(row, kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
 
 
 def configuration_text(configuration: Configuration) -> str:
@@ -143,7 +299,8 @@ def configuration_text(configuration: Configuration) -> str:
 
 
 def read_configuration(text: str) -> Configuration:
-    return Configuration(tuple(json.loads(text).items()))
+    """Raises ValueError."""
+    return Configuration(tuple(decoded(text, Decisions).items()))
 
 
 _RUN = "started, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
@@ -162,23 +319,21 @@ def insert_run(connection: sqlite3.Connection, run: Run) -> int:
     return cursor.lastrowid
 
 
+_Run = tuple[
+    Positive, Line, str, Ranks, Whole, Line, Seconds, Line, Line, Share | None, str
+]  # fmt: skip
+
+
 def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
-    """(ID, run) in the order in which they were begun."""
-    return [(row[0], _run(*row[1:])) for row in connection.execute(f"SELECT id, {_RUN} FROM run ORDER BY id")]
-
-
-def _run(
-    started: str, machine: str, ranks: int, seed: int, strategy: str, seconds: float, revision: str, version: str,
-    noise: float | None, options: str,
-) -> Run:  # fmt: skip
-    return Run(
-        started, _machine(json.loads(machine)), ranks, seed, strategy, seconds, revision, version, number(noise),
-        json.loads(options),
-    )  # fmt: skip
-
-
-def _machine(record: dict[str, Any]) -> Machine:
-    return Machine(**{**record, "hosts": tuple(record["hosts"]), "gpus": tuple(record["gpus"])})
+    """(ID, run) in the order in which they were begun. Raises ValueError, sqlite3.DatabaseError."""
+    out = []
+    for row in connection.execute(f"SELECT id, {_RUN} FROM run ORDER BY id"):
+        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, options = row_as(row, _Run)
+        kept = decoded(machine, _Machine)
+        where = Machine(**{name: getattr(kept, name) for name in kept.__struct_fields__})
+        given = decoded(options, dict[Line, Any])
+        out.append((key, Run(started, where, ranks, seed, strategy, seconds, revision, version, number(noise), given)))
+    return out
 
 
 def insert_implementation(connection: sqlite3.Connection, decisions: str, traversal: str) -> None:

@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": TYPES | {"results", "statistics", "space", "plan", "search", "rules"},
     "rational": {"source", "errors", "sym", "lang.ast", "ir", "graph", "launching", "kernel_resources", "cuda"},
     "select": {"errors"},
-    "tune": TYPES | {"launching", "results", "statistics", "records", "rational", "kernel_resources", "cuda"},
+    "tune": TYPES | {"launching", "results", "statistics", "records", "rational", "select", "kernel_resources", "cuda"},
     "compiled": TYPES | {"plan", "results", "run"},
 }
 # The top: api wires everything, cli calls api.

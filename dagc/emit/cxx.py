@@ -34,9 +34,20 @@ def is_float(type_: ElementType) -> bool:
 
 
 def cxx_string(text: str) -> str:
-    """A string literal."""
-    escaped = "".join(_ESCAPES.get(c, c) for c in text)
+    """A string literal. Control characters are octal escapes, which end after three digits whatever follows."""
+    escaped = "".join(_ESCAPES.get(c, c) if c.isprintable() or c in _ESCAPES else _octal(c) for c in text)
     return f'"{escaped}"'
+
+
+def _octal(c: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in c.encode())
+
+
+def comment_text(text: str) -> str:
+    """In a C or C++ comment, or one of CMake: one line that neither ends the comment nor goes on in the next line."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    shown = shown.replace("*/", "* /").replace("/*", "/ *").replace("??/", "? ?/")
+    return f"{shown}." if shown.endswith("\\") else shown
 
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "?": "\\?"}

@@ -7,14 +7,23 @@ from functools import lru_cache
 
 import jinja2
 
-from dagc.emit.cxx import cxx_string
+from dagc.emit.cxx import comment_text, cxx_string
 from dagc.resources import resource
 
 
 def comment(text: str) -> str:
     """`  // text` behind a declaration; "" where there is nothing to say. A line break would end the comment."""
-    words = " ".join(text.split()).rstrip("\\")
+    words = comment_text(" ".join(text.split()))
     return f"  // {words}" if words else ""
+
+
+def py_doc(text: str) -> str:
+    """Inside a docstring in double quotes: what it shows is the text."""
+    return "".join(c if c.isprintable() and c not in '\\"' else _python_escape(c) for c in text)
+
+
+def _python_escape(c: str) -> str:
+    return f"\\{c}" if c in '\\"' else repr(c)[1:-1]
 
 
 def number_lines(text: str) -> str:
@@ -43,7 +52,7 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    env.filters.update(comment=comment, cxx_string=cxx_string, py_string=repr)
+    env.filters.update(comment=comment, comment_text=comment_text, cxx_string=cxx_string, py_string=repr, py_doc=py_doc)
     return env
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dagc.errors import counted
 from dagc.select.selector import check_training, features, head, parameters
-from dagc.select.tree import Node, find_label, from_scikit, node_from_json, node_to_c, node_to_json
+from dagc.select.tree import Node, find_label, from_scikit, node_to_c, node_to_json
 
 TREES = 15
 
@@ -61,11 +61,6 @@ class Forest:
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
         return {"method": self.method, "data": list(self.data), "trees": [node_to_json(root) for root in self.roots]}
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Forest:
-        """The inverse of `to_json`."""
-        return cls(tuple(kept["data"]), tuple(node_from_json(tree) for tree in kept["trees"]))
 
 
 def fit_forest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -50,12 +50,6 @@ class Knn:
             "method": self.method, "data": list(self.data), "sizes": [list(row) for row in self.sizes],
             "labels": list(self.labels), "k": self.k, "weights": self.weights,
         }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Knn:
-        """The inverse of `to_json`."""
-        sizes = tuple(tuple(row) for row in kept["sizes"])
-        return cls(tuple(kept["data"]), sizes, tuple(kept["labels"]), int(kept["k"]), str(kept["weights"]))
 
     def c_text(self, function: str) -> str:
         """C99, as `Selector.c_text`; needs the square root of math.h where weights are by distance."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -44,12 +44,9 @@ def node_to_json(node: Node) -> Any:
     return node
 
 
-def node_from_json(kept: Any) -> Node:
-    """The inverse of `node_to_json`."""
-    if isinstance(kept, int):
-        return kept
-    index, most, low, high = kept
-    return Split(int(index), int(most), node_from_json(low), node_from_json(high))
+def leaf_labels(node: Node) -> set[int]:
+    """Every label of a leaf."""
+    return leaf_labels(node.low) | leaf_labels(node.high) if isinstance(node, Split) else {node}
 
 
 def node_to_c(node: Node, data: Sequence[str], function: str) -> str:
@@ -128,11 +125,6 @@ class Tree:
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
         return {"method": self.method, "data": list(self.data), "tree": node_to_json(self.root)}
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Tree:
-        """The inverse of `to_json`."""
-        return cls(tuple(kept["data"]), node_from_json(kept["tree"]))
 
 
 def fit_tree(

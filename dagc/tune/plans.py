@@ -56,6 +56,11 @@ def program_select(program: Program) -> ProgramSelect | None:
     return ProgramSelect(item.names, item.method, tuple(data))
 
 
+def whole_scalars(program: Program) -> frozenset[str]:
+    """Names of the per-rank scalars that are whole numbers."""
+    return frozenset(s.name for s in program.scalars if s.type in _WHOLE)
+
+
 def plan_label(settings: Settings) -> str:
     """`m8-chunks4-streams4`: the name of a plan's directory."""
     return "-".join(re.sub(r"\W+", "_", f"{name}{value}") for name, value in settings)
@@ -111,13 +116,10 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
 def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
     """The extent of the selector's data, `names`, over the sizes at which plans were timed.
 
-    Raises ValueError or TypeError where what the file keeps of them is damaged.
+    Raises ValueError where the file keeps other data of them.
     """
     timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times}
-    kept = [(Point.of(dict(params)), tuple(values)) for params, values in tuned.facts.get("program data", [])]
-    for _, values in kept:
-        if any(type(v) is not int or abs(v) >= 2**63 for v in values):
-            raise ValueError("a size that is no whole number of 64 bits")
+    kept = [(Point.of(dict(params)), values) for params, values in tuned.facts.program_data]
     return Extent.of(dict(zip(names, values, strict=True)) for point, values in kept if point in timed)
 
 

@@ -16,22 +16,37 @@ from typing import Any
 
 from dagc.errors import UsageError
 from dagc.records_lock import WriterLock
-from dagc.records_schema import check, connect, connect_as, create, damaged, insert_run, read_program, read_runs
+from dagc.records_schema import (
+    TUNE_TABLES,
+    Name,
+    check,
+    connect,
+    connect_as,
+    create,
+    damaged,
+    insert_run,
+    read_program,
+    read_runs,
+    reading,
+    row_as,
+    statements,
+)
 from dagc.results import Machine, Program, Run
+from dagc.tune.plans import PROGRAM
+from dagc.tune.schema import (
+    CellRow,
+    CheckRow,
+    Facts,
+    KernelChooser,
+    ProgramChooser,
+    read_facts,
+    read_kernel_chooser,
+    read_point,
+    read_program_chooser,
+    read_settings,
+    read_times,
+)
 from dagc.tune.types import Cell, Point, Settings
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS tune_cell (
-  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, op TEXT NOT NULL, point TEXT NOT NULL,
-  settings TEXT NOT NULL, flush INTEGER NOT NULL, times TEXT NOT NULL, failure TEXT NOT NULL,
-  UNIQUE (op, point, settings, flush)
-);
-CREATE TABLE IF NOT EXISTS tune_check (
-  op TEXT NOT NULL, settings TEXT NOT NULL, point TEXT NOT NULL, failure TEXT NOT NULL, PRIMARY KEY (op, settings)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS tune_fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS tune_chooser (op TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +58,19 @@ class Tuned:
     cells: tuple[Cell, ...]
     flushes: tuple[int, ...]
     checks: dict[tuple[str, Settings], str]
-    facts: dict[str, Any]
-    choosers: dict[str, dict[str, Any]]
+    facts: Facts
+    choosers: dict[str, KernelChooser | ProgramChooser]
+
+    @property
+    def program_chooser(self) -> ProgramChooser | None:
+        """What chooses among whole programs, None where kernels alone were tuned."""
+        found = self.choosers.get(PROGRAM)
+        return found if isinstance(found, ProgramChooser) else None
+
+    @property
+    def kernel_choosers(self) -> dict[str, KernelChooser]:
+        """By op."""
+        return {op: chooser for op, chooser in self.choosers.items() if isinstance(chooser, KernelChooser)}
 
 
 class TuneRecords:
@@ -52,8 +78,8 @@ class TuneRecords:
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run) -> None:
         self.path, self._connection, self._lock = path, connection, lock
-        for statement in TABLES.split(";"):
-            connection.execute(statement)
+        for statement in statements(TUNE_TABLES):
+            connection.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
         self._run = insert_run(connection, run)
 
     @classmethod
@@ -127,7 +153,7 @@ def load_tuned(path: str | Path) -> Tuned:
         raise UsageError(f"{path}: no such file", "give the path of a file that `dagc tune` has written")
     connection = connect(path, write=False)
     try:
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if "tune_cell" not in tables:
             raise UsageError(f"{path}: nothing was tuned in it", "give a file that `dagc tune` has written")
         return _read(connection, path)
@@ -153,6 +179,9 @@ def _connection(path: Path, program: Program, machine: Machine, resume: bool, ot
             create(connection, program)
         else:
             check(connection, path)
+            with reading(path):
+                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+                _ = _rows(connection) if "tune_cell" in tables else read_runs(connection)  # all of it can be read
             check_same(connection, path, program, machine, other)
     except BaseException:
         connection.close()
@@ -183,29 +212,35 @@ def _for(machine: Machine) -> str:
 
 
 def _read(connection: sqlite3.Connection, path: Path) -> Tuned:
-    try:
+    with reading(path):
         return _rows(connection)
-    except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError, KeyError) as error:
-        raise damaged(path, error) from None
 
 
 def _rows(connection: sqlite3.Connection) -> Tuned:
-    rows = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id").fetchall()
+    found = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id")
+    cells = [row_as(row, CellRow) for row in found]
+    checks = [row_as(row, CheckRow) for row in connection.execute("SELECT op, settings, failure FROM tune_check")]
+    facts = dict(row_as(row, tuple[str, str]) for row in connection.execute("SELECT key, value FROM tune_fact"))
+    choosers = (row_as(row, tuple[Name, str]) for row in connection.execute("SELECT op, chooser FROM tune_chooser"))
     return Tuned(
         program=read_program(connection),
         runs=tuple(run for _, run in read_runs(connection)),
         cells=tuple(
-            Cell(op, _point(point), _settings(settings), tuple(json.loads(times)), failure)
-            for op, point, settings, times, failure, _ in rows
+            Cell(c.op, Point.of(read_point(c.point)), read_settings(c.settings), read_times(c.times), c.failure)
+            for c in cells
         ),
-        flushes=tuple(row[5] for row in rows),
-        checks={
-            (op, _settings(settings)): failure
-            for op, settings, failure in connection.execute("SELECT op, settings, failure FROM tune_check")
-        },
-        facts={key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM tune_fact")},
-        choosers={op: json.loads(text) for op, text in connection.execute("SELECT op, chooser FROM tune_chooser")},
+        flushes=tuple(c.flush for c in cells),
+        checks={(c.op, read_settings(c.settings)): c.failure for c in checks},
+        facts=read_facts(facts),
+        choosers={op: _chooser(op, text) for op, text in choosers},
     )
+
+
+def _chooser(op: str, text: str) -> KernelChooser | ProgramChooser:
+    try:
+        return read_program_chooser(text) if op == PROGRAM else read_kernel_chooser(text)
+    except (ValueError, UsageError) as error:
+        raise ValueError(f"the chooser of `{op}` is damaged ({error})") from None
 
 
 def _pairs(items: Iterable[tuple[str, int]]) -> str:
@@ -218,11 +253,3 @@ def _point_text(point: Point) -> str:
 
 def _settings_text(settings: Settings) -> str:
     return _pairs(settings)
-
-
-def _point(text: str) -> Point:
-    return Point.of(json.loads(text))
-
-
-def _settings(text: str) -> Settings:
-    return tuple(json.loads(text).items())

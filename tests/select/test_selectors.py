@@ -120,7 +120,7 @@ def test_what_cannot_be_trained(method: str, data: list[str], sizes: list[list[i
 def test_an_unknown_method() -> None:
     with pytest.raises(UsageError, match="svm"):
         fit("svm", DATA, SIZES, LABELS)
-    with pytest.raises(UsageError, match="svm"):
+    with pytest.raises(ValueError, match="svm"):
         from_json({"method": "svm"})
 
 

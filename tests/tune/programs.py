@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 FILL = '''program fill
 param N : i64 = 100
@@ -32,6 +36,14 @@ def init(rank, size, seed, N):
 def reference(data, **_):
     return {"y": np.arange(data["n"], dtype=np.float32)}
 """
+
+
+def stored_chooser(tuned: Path, op: str) -> dict[str, Any]:
+    """The JSON of a chooser as a tuned file keeps it."""
+    with closing(sqlite3.connect(tuned)) as connection:
+        (text,) = connection.execute("SELECT chooser FROM tune_chooser WHERE op = ?", (op,)).fetchone()
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def write_fill(folder: Path, tune: str, body: str = "if (i < n) y[i] = i;") -> Path:

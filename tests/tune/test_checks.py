@@ -27,7 +27,7 @@ def tuned(folder: Path, tune: str, body: str, **options: object) -> Tuning:
 
 
 def answers(folder: Path) -> set[int]:
-    return {s["bx"] for s in load_tuned(folder / "t.db").choosers["fill"]["settings"]}
+    return {dict(s)["bx"] for s in load_tuned(folder / "t.db").kernel_choosers["fill"].settings}
 
 
 def test_no_chooser_answers_with_a_setting_that_is_wrong(tmp_path: Path) -> None:

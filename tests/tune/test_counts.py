@@ -17,6 +17,7 @@ from dagc.tune.collect import settings_to_count, sizes_to_count
 from dagc.tune.legal import legal_settings, op_of, units
 from dagc.tune.types import Point
 from tests.tune.oracle import ROOT
+from tests.tune.programs import stored_chooser
 
 SYRK = ROOT / "samples" / "polybench" / "syrk.dag"
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
@@ -82,15 +83,15 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     done = tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
     assert any("counts are read from the kernel's text" in note for note in done.notes)
     kept = load_tuned(tuned)
-    assert kept.choosers["syrk"]["method"] == "rational"
-    assert kept.choosers["syrk"]["fits"] == {}
-    assert kept.choosers["syrk"]["hardware"]["arch"] == "sm_90"
+    assert kept.kernel_choosers["syrk"].method == "rational"
+    assert kept.kernel_choosers["syrk"].fits == {}
+    assert kept.kernel_choosers["syrk"].hardware.arch == "sm_90"
     graph = api.load_graph(SYRK)
     (unit,) = units(graph)
     fits = fit_counts(graph.program, op_of(graph, unit), read_counters(COUNTERS)["syrk", "syrk"])
     with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
         found = {name: f.to_json() for name, f in fits.items()}
-        records.set_chooser("syrk", {**kept.choosers["syrk"], "fits": found})
+        records.set_chooser("syrk", {**stored_chooser(tuned, "syrk"), "fits": found})
     (chooser,) = choosers_of(graph, tuned)
     legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     hardware = load_hardware("h200")
@@ -106,8 +107,8 @@ def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:
     tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
     kept = load_tuned(tuned)
     with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
-        records.set_chooser("syrk", {**kept.choosers["syrk"], "fits": {"requests": {"names": ["ni"]}}})
-    with pytest.raises(UsageError, match="a fitted count is damaged"):
+        records.set_chooser("syrk", {**stored_chooser(tuned, "syrk"), "fits": {"requests": {"names": ["ni"]}}})
+    with pytest.raises(UsageError, match="the chooser of `syrk` is damaged"):
         choosers_of(api.load_graph(SYRK), tuned)
 
 

@@ -27,7 +27,7 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypa
     for gpu in ("a100", str(own)):
         tuned = tmp_path / f"{Path(gpu).stem}.db"
         api_tune.tune(program, tuned, TuneOptions(sizes="N=100", target="cuda", gpu=gpu))
-        assert load_tuned(tuned).facts["arch"] == "sm_80"
+        assert load_tuned(tuned).facts.arch == "sm_80"
         api.compile(program, tmp_path / "o", target="cuda", arch="sm_80", launch=str(tuned), build=False)
 
 

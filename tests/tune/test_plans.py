@@ -17,7 +17,6 @@ from dagc.cli import main
 from dagc.errors import UsageError
 from dagc.run.bench import run_bench
 from dagc.run.launch import launch
-from dagc.select.methods import from_json
 from dagc.tune.plans import PROGRAM, measured, plan_label, program_select
 from dagc.tune.records import load_tuned
 from dagc.tune.types import Cell, Point
@@ -146,15 +145,18 @@ def test_every_cell_is_kept(tuned: Path) -> None:
     found = load_tuned(tuned)
     assert {(c.op, len(c.settings)) for c in found.cells} == {(PROGRAM, 3)}
     assert all(c.times and not c.failure for c in found.cells)
-    assert found.choosers[PROGRAM]["names"] == ["m", "chunks", "streams"]
-    assert found.facts[PROGRAM]["params"] == {"real": "f64"}
+    assert found.program_chooser is not None
+    assert found.program_chooser.names == ("m", "chunks", "streams")
+    assert found.facts.program is not None
+    assert found.facts.program["params"] == {"real": "f64"}
 
 
 @pytest.mark.mpi
 @runs
 def test_the_program_chooses_as_python_does(compiled: Path, tmp_path: Path) -> None:
-    kept = load_tuned(compiled.parent / "t.db").choosers[PROGRAM]
-    selector, labels = from_json(kept["selector"]), [plan_label(tuple(s.items())) for s in kept["settings"]]
+    kept = load_tuned(compiled.parent / "t.db").program_chooser
+    assert kept is not None
+    selector, labels = kept.selector, [plan_label(s) for s in kept.settings]
     sizes = (1, 2, 99, 100, 399, 600, 799, 800, 801, 1600, 10**6, 2**40)
     chosen = {n: taken(compiled, n, tmp_path / f"d{n}") for n in sizes}
     assert chosen == {n: labels[selector.choose((n,))] for n in sizes}

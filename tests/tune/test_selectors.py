@@ -74,9 +74,10 @@ def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_pa
     assert re.search(r"; beside it: best constant [\d.]+ %, default [\d.]+ %(, model [\d.]+ %)?$", note)
     mean = sum(line.left_out for line in done.lines) / 5
     assert f"mean regret {100 * mean:.1f} %" in note, "the table's figures are those of the note"
-    kept = load_tuned(tuned).choosers["fill"]
-    assert kept["selector"]["method"] == kept["method"] == method
-    assert kept["selector"]["data"] == ["n"]
+    kept = load_tuned(tuned).kernel_choosers["fill"]
+    assert kept.selector is not None
+    assert kept.selector.method == kept.method == method
+    assert kept.selector.data == ("n",)
     compiled = api.compile(
         path, tmp_path / "out", target="host", defines={"N": "777"}, launch=str(tuned), run=True, ranks=1, repeats=2
     )
@@ -89,10 +90,12 @@ def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
     assert not [d for d in api.check(path).diagnostics if d.code == "not-used-yet"]
     done = api_tune.tune(path, tuned, TuneOptions(target="host", cell=0.005))
     assert (done.method, done.cells) == ("tree", 15)
-    assert load_tuned(tuned).choosers["fill"]["selector"]["data"] == ["k", "n"]
+    selector = load_tuned(tuned).kernel_choosers["fill"].selector
+    assert selector is not None
+    assert selector.data == ("k", "n")
     (tmp_path / "b").mkdir()
     given = api_tune.tune(path, tmp_path / "b.db", TuneOptions(method="volume", target="host", cell=0.005, top=1))
-    assert (given.method, load_tuned(tmp_path / "b.db").choosers["fill"]["selector"]) == ("volume", None)
+    assert (given.method, load_tuned(tmp_path / "b.db").kernel_choosers["fill"].selector) == ("volume", None)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,7 @@ def test_too_few_sizes_are_a_note(plain: Path, tmp_path: Path) -> None:
     done = api_tune.tune(path, tuned, options)
     assert "fill: no knn: 2 different sizes measured in full, 3 are needed" in "\n".join(done.notes)
     assert all(line.why == "measured" for line in done.lines)
-    assert load_tuned(tuned).choosers["fill"]["selector"] is None
+    assert load_tuned(tuned).kernel_choosers["fill"].selector is None
     api.compile(path, tmp_path / "out", target="host", launch=str(tuned), build=False)
     text = (tmp_path / "out" / "chooser.h").read_text()
     assert "dagc_measured_fill[2][2]" in text
