@@ -2,7 +2,8 @@
 
 Results are kept in a cache by content: the same text, headers, flags and compiler give the same file, at once. The
 cache is `$DAGC_CACHE`, else `$XDG_CACHE_HOME/dagc`, else `~/.cache/dagc`; it may be deleted at any time, and several
-processes may use it. Where it cannot be written, everything is compiled anew.
+processes may use it. Where it cannot be written, or another user could write to it, everything is compiled anew. What
+is kept has its SHA-256 before it: what was cut off or changed is compiled again.
 
 Flags. Both targets are optimised (-O3) with every warning an error. `host` is compiled for any processor of its
 architecture (no -march=native) and without contraction (-ffp-contract=off): a result must not depend on which node of a
@@ -15,10 +16,9 @@ import fcntl
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,7 @@ from dagc import signals
 from dagc.build_failed import place_of_failure
 from dagc.errors import BuildFailed, DagcError, counted
 from dagc.files import claim
+from dagc.source import read_file
 from dagc.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -124,12 +125,14 @@ def run(order: Build, out: Path) -> Path:
     name = key(order, compiler, command)
     entry = cache / name[:2] / name
     with _locked(entry.parent / "lock"):
-        if not entry.is_file():
-            _compile_to(order, command, entry, wanted=out)
+        content = _kept(entry)
+        if content is None:
+            _compile_to(order, command, out, wanted=out)
+            _keep(entry, out.read_bytes())
             _prune(cache, keep=entry)
         else:
             os.utime(entry)
-        _copy(entry, out)
+            _write(out, content)
     return out
 
 
@@ -217,7 +220,11 @@ def cache_directory() -> Path | None:
     try:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         path = Path(chosen) if chosen else Path(home) / "dagc"
-        (path / "build").mkdir(parents=True, exist_ok=True)
+        (path / "build").mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (path, path / "build"):
+            if folder.lstat().st_uid != os.getuid():  # also a link that another user has made
+                return None
+        (path / "build").chmod(0o700)
     except (OSError, RuntimeError):
         return None
     return (path / "build").absolute() if os.access(path / "build", os.W_OK) else None
@@ -269,12 +276,34 @@ def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str
     return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
 
 
-def _copy(entry: Path, out: Path) -> None:
+_DIGEST = hashlib.sha256().digest_size
+
+
+def _kept(entry: Path) -> bytes | None:
+    """The content of an entry, None where there is none or it is not what was kept."""
+    try:
+        content = read_file(entry, largest=CACHE_LIMIT_BYTES, regular=True)
+    except OSError:
+        return None
+    return content[_DIGEST:] if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST] else None
+
+
+def _keep(entry: Path, content: bytes) -> None:
+    """The cache is not what was asked for: where it cannot be written, nothing is kept."""
+    with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
+        made = Path(scratch, "entry")
+        made.write_bytes(hashlib.sha256(content).digest() + content)
+        made.replace(entry)
+
+
+def _write(out: Path, content: bytes) -> None:
+    """An executable file, whole or not at all."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
             made = Path(scratch, "out")
-            shutil.copy2(entry, made)
+            with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777), "wb") as file:
+                file.write(content)
             made.replace(out)
     except OSError as error:
         raise DagcError(f"{out} could not be written: {error.strerror or error}") from error
@@ -285,7 +314,7 @@ def _locked(path: Path) -> Iterator[None]:
     """One process at a time makes an entry; the others wait and find it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("w")
+        lock = path.open("a")
     except OSError as error:
         raise DagcError(f"the build cache {path.parent} cannot be written: {error.strerror or error}") from error
     with lock:

@@ -156,7 +156,7 @@ def test_without_a_cache_everything_is_built(tmp_path: Path, monkeypatch: pytest
 def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
     folder = _project(tmp_path / "p")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DagcError, match=r"file/a could not be written"):
+    with pytest.raises(DagcError, match=r"file/a could not be built"):
         build(["main.cpp"], tmp_path / "file" / "a", directory=folder)
 
 

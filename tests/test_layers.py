@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "emit": TYPES | {"plan", "launching"},
     "toolchain": {"errors"},
     "devices": {"errors"},
-    "build": {"errors", "files", "toolchain", "signals"},
+    "build": {"errors", "source", "files", "toolchain", "signals"},
     "setup": {"source", "errors", "sym", "lang.ast", "ir", "files"},
     "configurations": TYPES | {"results"},
     "records": TYPES | {"results", "statistics"},

@@ -120,7 +120,7 @@ class _KernelRow(msgspec.Struct, frozen=True):
     shared: Small = 0
     instructions: _Instructions | None = None
     fits: dict[Name, _Fit] | None = None
-    selector: msgspec.Raw | None = None
+    selector: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _ProgramRow(msgspec.Struct, frozen=True):
@@ -209,8 +209,8 @@ def read_times(text: str) -> tuple[float, ...]:
     return times
 
 
-def _selector(raw: msgspec.Raw | None, choices: int) -> Selector | None:
-    if raw is None or bytes(raw) == b"null":
+def _selector(raw: msgspec.Raw, choices: int) -> Selector | None:
+    if bytes(raw) == b"null":
         return None
     selector = from_json(msgspec.json.decode(raw))
     if any(not 0 <= label < choices for label in labels_of(selector)):
