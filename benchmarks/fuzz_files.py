@@ -31,9 +31,9 @@ from dagc.results import Machine, Program, Run, TraceSpan
 
 HOSTILE = (
     *map(chr, (0, 1, 7, 8, 9, 10, 11, 12, 13, 26, 27, 127, 0x85, 0x2028, 0x202E)), '"', "'", "\\", "*/", "/*", "//",
-    "??/", "??/\n", '"""', "'''", "\\N{BULLET}", "\\x", "-->", "<!--", "</script>", "{{", "{% raw %}", "%s%n", "${HOME}",
-    "$(touch x)", "`x`", ";", "#", "\n#line 1", "*/ __attribute__((constructor)) void injected() {} /*", "../../x",
-    "/etc/passwd", "a" * 5000, "",
+    "??/", "??/\n", '"""', "'''", "\\N{BULLET}", "\\x", "-->", "<!--", "</script>", "{{", "{% raw %}", "%s%n",
+    "${HOME}", "$(touch x)", "`x`", ";", "#", "\n#line 1", "*/ __attribute__((constructor)) void injected() {} /*",
+    "../../x", "/etc/passwd", "a" * 5000, "",
 )  # fmt: skip
 NUMBERS = (0, -1, 1, 2, 255, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 1e308, -1e308, 5e-324, 0.0, 1e-9)
 VALUES: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": 0}, [1, [2, [3, [4]]]], *NUMBERS)
@@ -180,12 +180,15 @@ def change(path: Path, chance: random.Random) -> str:
         return _change_cell(connection, chance, kind == "json")
 
 
+ENDLESS = (
+    "ALTER TABLE measurement RENAME TO other;;CREATE VIEW measurement AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL"
+    " SELECT x + 1 FROM c) SELECT x AS id, 1 AS run, 1 AS implementation, 'search' AS purpose, 1.0 AS seconds,"
+    " 1.0 AS reference, 1 AS iterations FROM c"
+)
 SCHEMA_CHANGES = (
     "DROP TABLE source", "DROP TABLE implementation", "DROP TABLE trace", "ALTER TABLE run DROP COLUMN noise",
     "ALTER TABLE run RENAME COLUMN seed TO sead", "CREATE INDEX i ON measurement (hex(zeroblob(seconds)))",
-    "ALTER TABLE measurement RENAME TO other;;CREATE VIEW measurement AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL"
-    " SELECT x + 1 FROM c) SELECT x AS id, 1 AS run, 1 AS implementation, 'search' AS purpose, 1.0 AS seconds,"
-    " 1.0 AS reference, 1 AS iterations FROM c",
+    ENDLESS,
     "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM measurement; END",
     "CREATE VIRTUAL TABLE v USING fts5(x)", "PRAGMA user_version = 99", "PRAGMA application_id = 1",
     "DELETE FROM meta WHERE key = 'name'", "DELETE FROM source", "DELETE FROM run", "DELETE FROM configuration",
@@ -232,6 +235,9 @@ def _value(old: object, chance: random.Random) -> object:
         place = chance.randrange(len(old) + 1)
         return old[:place] + chance.choice(HOSTILE) + old[place:]
     return chance.choice((None, b"\x00\xff", *NUMBERS, *HOSTILE))
+
+
+NO_JSON = ("[" * 100_000, '{"a":' * 50_000, "NaN", "[1e999]", "", '"\\ud800"', "[]", "{}")
 
 
 def _changed_json(text: str, chance: random.Random) -> str:

@@ -133,7 +133,7 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
     """Read `plan.json`. Raises UsageError, naming `name`, where it is not a plan of this schema."""
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: not JSON: {error}", "write it anew with `dagc compile`") from None
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:

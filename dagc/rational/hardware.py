@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dagc.errors import UsageError
+from dagc.source import read_file
 
+_LARGEST = 1 << 20  # bytes of a descriptor
+_MOST = 2**53
 DESCRIPTORS = Path(__file__).with_name("gpus.toml")
 
 
@@ -81,10 +84,10 @@ def load_hardware(name: str) -> Hardware:
 
 def _tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: {error}", "look at dagc/rational/gpus.toml for an example") from None
     return {k: v for k, v in found.items() if isinstance(v, dict)}
 
@@ -93,7 +96,10 @@ def hardware_of(table: dict[str, Any], where: str) -> Hardware:
     """From a table. `where` is for the error: UsageError naming the key that is missing or wrong."""
     values = _values(Hardware, {**_unasked(table), **table}, where)
     if "measured" in table:
-        values["measured"] = Measured(**_values(Measured, table["measured"], f"{where}.measured"))
+        measured = table["measured"]
+        if not isinstance(measured, dict):
+            raise UsageError(f"{where} measured is no table", "write [NAME.measured] with a line for each value")
+        values["measured"] = Measured(**_values(Measured, measured, f"{where}.measured"))
     return Hardware(**values)
 
 
@@ -110,6 +116,16 @@ def _unasked(table: dict[str, Any]) -> dict[str, Any]:
     return {"l1_bytes": next(same, {}).get("l1_bytes", table.get("shared_per_multiprocessor"))}
 
 
+def _check_range(name: str, value: str | int | float, where: str) -> None:
+    """Numbers are divided by, and names are shown."""
+    if isinstance(value, str):
+        good = value.isprintable()
+    else:
+        good = 0 < value <= _MOST or (value == 0 and name == "shared_reserved_per_block")
+    if not good:
+        raise UsageError(f"{where} {name} = {value!r} is out of range", "mend the value")
+
+
 def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in fields(made):
@@ -121,5 +137,6 @@ def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
         wanted = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise UsageError(f"{where} {field.name} = {value!r} is no {field.type}", "mend the value")
+        _check_range(field.name, value, where)
         values[field.name] = value
     return values

@@ -1,0 +1,67 @@
+"""Results and tuned files that are damaged end in one message, whatever reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fuzz_files import ENDLESS, failures, fuzz, read_results, write_program, write_results
+from dagc import api_results
+from dagc.cli import main
+from dagc.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    return write_results(folder / "good.db", write_program(folder))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        ENDLESS,
+        "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM measurement; END",
+        "CREATE INDEX i ON measurement (hex(zeroblob(1000000)))",
+        "UPDATE meta SET value = '../../elsewhere' WHERE key = 'name'",
+        "UPDATE meta SET value = '/tmp/elsewhere' WHERE key = 'name'",
+        "UPDATE meta SET value = '{\"N\": [1]}' WHERE key = 'params'",
+        "DELETE FROM source",
+        "UPDATE measurement SET seconds = 0 WHERE id = 1",
+        "UPDATE drift SET seconds = 1e999 WHERE id = 1",
+        "UPDATE measurement SET run = 99 WHERE id = 1",
+        "UPDATE run SET machine = '{' WHERE id = 1",
+        "UPDATE configuration SET decisions = '[]' WHERE id = 1",
+        "UPDATE implementation SET failure = char(27) || '[2J'",
+    ],
+)
+def test_every_command_refuses_it(
+    good: Path, tmp_path: Path, statement: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.db"
+    shutil.copy(good, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for part in statement.split(";;"):
+            connection.execute(part)
+    for name, command in read_results(path, tmp_path, good):
+        with pytest.raises(UsageError, match="truncated, damaged, or not a results file"):
+            command()
+        assert name
+    assert main(["rules", str(path)]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_good_file_is_read_by_every_command(good: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    write_results(other, good.parent / "small.dag")
+    assert list(failures(read_results(good, tmp_path, other))) == []
+    assert "best" in api_results.best(good, only_print=True)
+
+
+def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:
+    """A slice of `benchmarks/fuzz_files.py`, the same each time."""
+    assert list(fuzz(25, 10, 3, tmp_path)) == []
