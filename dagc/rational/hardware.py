@@ -116,7 +116,7 @@ def _unasked(table: dict[str, Any]) -> dict[str, Any]:
     return {"l1_bytes": next(same, {}).get("l1_bytes", table.get("shared_per_multiprocessor"))}
 
 
-def _check_range(name: str, value: str | int | float, where: str) -> None:
+def _check_range(name: str, value: Any, where: str) -> None:
     """Numbers are divided by, and names are shown."""
     if isinstance(value, str):
         good = value.isprintable()
