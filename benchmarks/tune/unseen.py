@@ -40,7 +40,7 @@ def lines(tuned: Path, new: Path) -> list[str]:
     times: dict[Point, dict[Settings, float]] = {}
     for cell in load_tuned(new).cells:
         times.setdefault(cell.point, {})[cell.settings] = cell.seconds
-    method = load_tuned(tuned).choosers[chooser.op]["method"]
+    method = load_tuned(tuned).kernel_choosers[chooser.op].method
     out = []
     for point, here in sorted(times.items()):
         sizes, best = scalars(point), min(here.values())
