@@ -123,3 +123,12 @@ def test_a_text_that_is_too_large(tmp_path: Path) -> None:
     path.write_text("}" * (LARGEST + 1))
     with pytest.raises(UsageError, match="larger than 512 KiB"):
         api.check(path)
+
+
+def test_included_texts_count_too(tmp_path: Path) -> None:
+    (tmp_path / "more.dag").write_text("// " + "x" * (LARGEST - 100) + "\n")
+    (tmp_path / "many.dag").write_text('program many\ninclude "more.dag"\n// ' + "x" * 200 + "\n")
+    found = api.check(tmp_path / "many.dag").diagnostics
+    assert ("too-large", "with `more.dag` the texts of the program are larger than 512 KiB") in [
+        (d.code, d.message) for d in found
+    ]
