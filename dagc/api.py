@@ -169,11 +169,16 @@ def show(path: str | Path, defines: Defines | None = None, format: str = "text")
     return drawings[format](load_graph(path, defines))
 
 
-def run_setup(path: str | Path, ranks: int, out: str | Path, seed: int = 0, defines: Defines | None = None) -> None:
+def run_setup(
+    path: str | Path,
+    ranks: int,
+    out: str | Path,
+    seed: int = 0,
+    defines: Defines | None = None,
+    display: Display = SILENT,
+) -> None:
     """Run the program's set-up and references for each rank and write the arrays. Runs the user's Python code."""
-    from dagc.setup import run_setup as write
-
-    write(load(path, defines), Path(path).parent, ranks, seed, Path(out))
+    _write_arrays(load(path, defines), Path(path).parent, Path(out), ranks, seed, display)
 
 
 # ---- compile --------------------------------------------------------------------------------
@@ -216,7 +221,8 @@ def compile(
     chosen = choose_target(target, arch)
 
     def arrays(program: Program, directory: Path) -> None:
-        _write_arrays(program, directory / f"data-{ranks}", ranks, seed, display)
+        folder = Path(program.path).parent
+        _write_arrays(program, folder, directory / f"data-{ranks}", ranks, seed, display)
 
     if launch != "fixed":
         from dagc.api_compile_plans import compile_plans, has_plans
@@ -277,12 +283,12 @@ def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, displa
         run_audit(runner, data, ranks, tables, device_pointers)
 
 
-def _write_arrays(program: Program, data: Path, ranks: int, seed: int, display: Display) -> None:
-    """The set-up and the references of each rank. Runs the user's Python code."""
+def _write_arrays(program: Program, folder: Path, data: Path, ranks: int, seed: int, display: Display) -> None:
+    """The set-up and the references of each rank. Runs the user's Python code, from `folder`."""
     from dagc.setup import run_setup as write
 
     with display.phase("setting up the arrays, running the references", ranks, "rank") as phase:
-        write(program, Path(program.path).parent, ranks, seed, data, done=phase.advance)
+        write(program, folder, ranks, seed, data, done=phase.advance)
 
 
 def compile_traversal(

@@ -115,10 +115,11 @@ def _fmt(args: argparse.Namespace) -> int:
 
 def _setup(args: argparse.Namespace) -> int:
     from dagc import api
+    from dagc.report.live import Display
     from dagc.run.place import ranks_or_default
 
     ranks = ranks_or_default(args.ranks)
-    api.run_setup(args.file, ranks, args.output, args.seed, given(args))
+    api.run_setup(args.file, ranks, args.output, args.seed, given(args), Display(quiet=args.quiet))
     print(f"arrays of {counted(ranks, 'rank')} in {args.output}")
     return 0
 
@@ -219,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o", dest="output", required=True, metavar="DIR", help="where to write; `bench --data DIR` reads it"
     )
     setup.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+    quiet(setup)
 
     doctor = add("doctor", _doctor, "say what is there (compilers, MPI, GPUs, packages) and what each absence costs")
     doctor.add_argument("--json", action="store_true", help="print JSON")

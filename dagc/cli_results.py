@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from dagc.cli_arguments import defines, duration, file, given, include, natural, positive, prune, quiet, ranks, seconds
@@ -28,6 +29,13 @@ def add_commands(add: Add) -> None:
 
 def _results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", metavar="RESULTS", help="a results file of `dagc explore`")
+
+
+def _phase(args: argparse.Namespace, what: str) -> AbstractContextManager[object]:
+    """What standard error says of work that takes more than a second."""
+    from dagc.report.live import Display
+
+    return Display(quiet=args.quiet).phase(what)
 
 
 # ---- explore --------------------------------------------------------------------------------
@@ -131,15 +139,18 @@ def _add_best(parser: argparse.ArgumentParser) -> None:
     add("--plan", action="store_true", help="print the traversal and its choices, write nothing")
     add("--target", choices=("cuda", "host"), help="(default: that of the results file)")
     add("--force", action="store_true", help="write into a directory that dagc did not make")
+    quiet(parser)
 
 
 def _best(args: argparse.Namespace) -> int:
     from dagc import api_results as api
 
-    print(api.best(
-        args.results, args.output, rank=args.rank, build=not args.no_build, only_print=args.plan, target=args.target,
-        force=args.force,
-    ), end="")  # fmt: skip
+    with _phase(args, f"{args.results}: reading" if args.plan else f"{args.results}: reading, compiling the best"):
+        text = api.best(
+            args.results, args.output, rank=args.rank, build=not args.no_build, only_print=args.plan,
+            target=args.target, force=args.force,
+        )  # fmt: skip
+    print(text, end="")
     return 0
 
 
@@ -159,15 +170,18 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         " --classes all)",
     )  # fmt: skip
     add("--estimate", action="store_true", help="learn from estimated times of what was not measured, too")
+    quiet(parser)
 
 
 def _rules(args: argparse.Namespace) -> int:
     from dagc import api_results as api
 
-    print(api.rules(
-        args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
-        full_tree=args.tree == "full", estimate=args.estimate,
-    ), end="")  # fmt: skip
+    with _phase(args, f"{args.results}: reading, learning rules"):
+        text = api.rules(
+            args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
+            full_tree=args.tree == "full", estimate=args.estimate,
+        )  # fmt: skip
+    print(text, end="")
     return 0
 
 
@@ -207,12 +221,14 @@ def _explain(args: argparse.Namespace) -> int:
 def _add_report(parser: argparse.ArgumentParser) -> None:
     _results(parser)
     parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the page, for example report.html")
+    quiet(parser)
 
 
 def _report(args: argparse.Namespace) -> int:
     from dagc import api_results as api
 
-    api.report(args.results, args.output)
+    with _phase(args, f"{args.results}: reading, learning rules, drawing"):
+        api.report(args.results, args.output)
     print(f"wrote {args.output}")
     return 0
 
@@ -223,12 +239,14 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="comma-separated values")
     form.add_argument("--parquet", action="store_true", help="Parquet; needs dagc[parquet] and -o")
     parser.add_argument("-o", dest="output", metavar="PATH", help="(default: standard output)")
+    quiet(parser)
 
 
 def _export(args: argparse.Namespace) -> int:
     from dagc import api_results as api
 
-    api.export(args.results, "parquet" if args.parquet else "csv", args.output)
+    with _phase(args, f"{args.results}: reading, writing its measurements"):
+        api.export(args.results, "parquet" if args.parquet else "csv", args.output)
     return 0
 
 
@@ -236,10 +254,13 @@ def _add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", nargs="+", metavar="RESULTS", help="results files")
     parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the file to write; must not exist")
     parser.add_argument("--other-machine", action="store_true", help="also where the machines differ")
+    quiet(parser)
 
 
 def _merge(args: argparse.Namespace) -> int:
     from dagc import api_results as api
 
-    print(api.merge(args.results, args.output, args.other_machine), end="")
+    with _phase(args, f"{args.output}: putting files together"):
+        text = api.merge(args.results, args.output, args.other_machine)
+    print(text, end="")
     return 0

@@ -1,0 +1,33 @@
+"""Commands that read or write much say on standard error what they do, and nothing with --quiet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import cli
+from dagc.report import live
+
+ROOT = Path(__file__).parents[1]
+RESULTS = str(ROOT / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db")
+SETUP = ["setup", str(ROOT / "samples/spmv/spmv.dag"), "-D", "rows=2000", "-n", "2", "-o"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["rules", RESULTS], "learning rules"),
+        (["best", RESULTS, "--plan"], "reading"),
+        (["report", RESULTS, "-o", "OUT/page.html"], "drawing"),
+        (["export", RESULTS, "--csv", "-o", "OUT/all.csv"], "writing its measurements"),
+        (["merge", RESULTS, RESULTS.replace("auto", "fixed"), "-o", "OUT/merged.db"], "putting files together"),
+        ([*SETUP, "OUT/data"], "setting up the arrays"),
+    ],
+)
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_takes_long_is_said(command, said, quiet, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(live, "_LOG_FIRST", 0.0)  # at once, instead of after a second
+    words = [word.replace("OUT", str(tmp_path)) for word in command]
+    assert cli.main([*words, *["--quiet"] * quiet]) == 0
+    assert (said in capsys.readouterr().err) == (not quiet)
