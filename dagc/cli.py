@@ -28,7 +28,7 @@ from dagc.cli_arguments import (
 )
 from dagc.cli_results import add_commands
 from dagc.cli_tune import add_tune, run_tune
-from dagc.errors import DagcError, counted
+from dagc.errors import DagcError, counted, notes_to
 
 DESCRIPTION = """\
 Compiles a .dag text (GPU kernels, MPI messages, host code, what must precede which, which choices are open)
@@ -194,6 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     form = list_.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
     form.add_argument("--plain", action="store_true", help="texts alone, without their IDs")
+    quiet(list_)
 
     show = add("show", _show, "draw the DAG")
     file(show)
@@ -201,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     defines(show)
     show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
     show.add_argument("-o", dest="output", metavar="PATH", help="write it there instead of printing it")
+    quiet(show)
 
     check = add("check", _check, "print every diagnostic at once; runs no code of the program")
     file(check)
@@ -292,6 +294,11 @@ def _leaving_all_blocks(argv: Sequence[str] | None) -> AbstractContextManager[No
     return unwinding() if argv is None and joined() is None else nullcontext()
 
 
+def _with_notes(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """The notes of graphs go to standard error, where the command takes a .dag text. `check` prints them itself."""
+    return notes_to(_report) if hasattr(args, "file") and not getattr(args, "quiet", False) else nullcontext()
+
+
 def _speak_utf8() -> None:
     """Start anew in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
 
@@ -360,7 +367,7 @@ def _run(argv: Sequence[str] | None) -> int:
             return 0
         if argv is None:
             _say_what_ends_a_rank()
-        with included(getattr(args, "include", ())), _leaving_all_blocks(argv):
+        with included(getattr(args, "include", ())), _with_notes(args), _leaving_all_blocks(argv):
             code: int = args.run_command(args)
         return code
     except DagcError as error:

@@ -117,4 +117,4 @@ def given(args: argparse.Namespace) -> dict[str, str]:
 
 
 def quiet(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quiet", action="store_true", help="no progress display")
+    parser.add_argument("--quiet", action="store_true", help="no notes, no progress display")

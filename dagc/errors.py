@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,6 +33,11 @@ class Diagnostic:
     severity: Severity = Severity.ERROR
     related: tuple[tuple[Span, str], ...] = ()
 
+    @property
+    def places(self) -> tuple[tuple[str, int, int], ...]:
+        """(file, start, end) of where it points, and of the related places."""
+        return tuple((s.file, s.start, s.end) for s in (self.span, *(span for span, _ in self.related)))
+
     def render(self, sources: dict[str, Source]) -> str:
         """`file:line:column: error: message [code]`, the line, a caret under the words, and the mend."""
         source = sources[self.span.file]
@@ -44,6 +51,39 @@ class Diagnostic:
         if self.mend:
             out.append(f"  mend: {self.mend}")
         return "\n".join(out)
+
+
+_Listener = Callable[[Iterable[Diagnostic], Mapping[str, Source]], None]
+_LISTENER: ContextVar[_Listener | None] = ContextVar("_LISTENER", default=None)
+
+
+@contextmanager
+def notes_to(write: Callable[[str], object]) -> Iterator[None]:
+    """Within it `write` gets the text of each note of a graph as soon as the graph is built.
+
+    A command builds many graphs of one program (transports, variants, sizes): what is noted of a line is written once.
+    """
+    written: set[tuple[object, ...]] = set()
+
+    def listener(notes: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
+        for note in notes:
+            key = (note.code, *note.places)
+            if key not in written:
+                written.add(key)
+                write(note.render(dict(sources)))
+
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def report_notes(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
+    """Hand the notes among them to `notes_to`; outside of it, nothing is done."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener((d for d in diagnostics if d.severity is Severity.NOTE), sources)
 
 
 def counted(number: int | str, thing: str, things: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +50,43 @@ def test_help_names_every_command() -> None:
     for command in commands:
         assert good(command, "--help").startswith(f"usage: dagc {command} ")
     assert good("--version").split()[0] == "dagc"
+
+
+UNDECIDED = ROOT / "tests/lang/broken/undecided-overlap.dag"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "rest"),
+    [
+        (("count",), 0, ""),
+        (("list", "--limit", "1"), 0, ""),
+        (("show",), 0, ""),
+        (("compile", "--target", "host", "--no-build", "-o", "out"), 0, ""),
+        # Of several configurations. What comes after them is not what this is about.
+        (("explore", "--target", "host", "--capture", "both", "-o", "out.db"), 2, "has no set-up"),
+        (("check",), 0, ""),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_notes_of_the_graph_are_printed_once(
+    command: tuple[str, ...], code: int, rest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The text that `check` prints, by whatever command a user runs first; --quiet silences it."""
+    from dagc.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(UNDECIDED, tmp_path)
+    arguments = [command[0], UNDECIDED.name, *command[1:]]
+    assert main(arguments) == code
+    err = capsys.readouterr().err
+    assert err.startswith(UNDECIDED.with_suffix(".txt").read_text())
+    assert err.count("[undecided-overlap]") == 1
+    assert rest in err
+    if command[0] != "check":
+        quiet = [*arguments, "--quiet", *(["--force"] if command[0] == "compile" else [])]
+        assert main(quiet) == code
+        assert "note:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("transport", ["mpi_cuda", "mpi_host"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dagc.errors import Diagnostic, ProgramError, Severity
+from dagc.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.graph import Graph, Staging, Transport
 from dagc.ir import Program
 from dagc.passes.edges import connect, written
@@ -15,12 +15,14 @@ from dagc.passes.messages import lower_messages, too_many_edges
 def build_graph(program: Program) -> Graph:
     """The graph of a program under its chosen transport, staging and number of streams.
 
-    Raises ProgramError with all findings: cycles, unordered hazards, messages that cannot be staged.
+    Its notes go to `errors.notes_to`. Raises ProgramError with all findings: cycles, unordered hazards, messages that
+    a transport does not take.
     """
     graph, findings = graph_with_diagnostics(program)
     errors = [d for d in findings if d.severity is Severity.ERROR]
     if errors or graph is None:
         raise ProgramError(errors, dict(program.sources))
+    report_notes(findings, program.sources)
     return graph
 
 
@@ -28,9 +30,7 @@ def _collapsed(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """One finding for each line and code: a loop repeats its mistake in every turn, and is one line to change."""
     found: dict[tuple[object, ...], list[Diagnostic]] = {}
     for finding in findings:
-        places = (finding.span, *(span for span, _ in finding.related))
-        key = (finding.code, finding.severity, *((p.file, p.start, p.end) for p in places))
-        found.setdefault(key, []).append(finding)
+        found.setdefault((finding.code, finding.severity, *finding.places), []).append(finding)
     return tuple(
         same[0] if len(same) == 1 else replace(same[0], message=f"{same[0].message} ({len(same)} instances)")
         for same in found.values()
