@@ -24,10 +24,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dagc import api, api_explain, api_results, api_tune
+from dagc import api, api_explain, api_explore, api_results, api_tune, api_tune_use
+from dagc.api_runs import builder, configured
+from dagc.api_tune_use import LaunchSource, choosers_for, settings_by_file
 from dagc.errors import DagcError
 from dagc.records import Records
 from dagc.results import Machine, Program, Run, TraceSpan
+from dagc.run.target import choose_target
+from dagc.tune.settings import kernels_of
 
 HOSTILE = (
     *map(chr, (0, 1, 7, 8, 9, 10, 11, 12, 13, 26, 27, 127, 0x85, 0x2028, 0x202E)), '"', "'", "\\", "*/", "/*", "//",
@@ -284,6 +288,15 @@ def read_results(path: Path, folder: Path, good: Path) -> Iterator[tuple[str, Ca
     yield "export", lambda: api_results.export(path, "csv", folder / "r.csv")
     yield "explain --replay", lambda: api_explain.explain(str(path), replay, "text")
     yield "merge", lambda: _merge(path, good, folder / "m.db")
+    dag = good.parent / "small.dag"
+    yield "explore --replay", lambda: api_explore.explore(dag, None, _explored(replay=str(path)))
+    # It ends before anything is compiled: there is no such folder of arrays.
+    resumed = _explored(resume=True, target="host", data=str(folder / "none"))
+    yield "explore --resume", lambda: api_explore.explore(dag, path, resumed)
+
+
+def _explored(**given: Any) -> api_explore.ExploreOptions:
+    return api_explore.ExploreOptions(ranks=2, budget=3, confirm=1, quiet=True, **given)
 
 
 def _merge(path: Path, good: Path, out: Path) -> None:
@@ -293,15 +306,23 @@ def _merge(path: Path, good: Path, out: Path) -> None:
 
 def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every command that reads a tuned file, by name."""
-    from dagc import api_tune_use
-
     compiled = {"target": "cuda", "arch": "sm_90", "launch": str(path), "build": False, "force": True}
     options = api_tune.TuneOptions(
         kernels=("fill",), sizes="N=200", target="cuda", arch="sm_90", top=0, resume=True, other_machine=True
     )
     yield "compile --launch", lambda: api.compile(dag, folder / "out", **compiled)  # type: ignore[arg-type]
+    yield "explore --launch", lambda: _choosers(path, dag)
     yield "tune --show", lambda: api_tune_use.show(dag, "fill", "c", tuned=path)
     yield "tune --resume", lambda: api_tune.tune(dag, path, options)
+
+
+def _choosers(path: Path, dag: Path) -> None:
+    """What `explore --launch` reads, without the GPU that it asks for first."""
+    source = LaunchSource(str(path), choose_target("cuda", "sm_90"))
+    found = configured(dag, _explored(transport="mpi_host"), {}, gpus=True)[1]
+    choosers = choosers_for(source, found, builder(dag, {}))
+    for each in found:
+        settings_by_file(choosers[kernels_of(each.configuration)], each.graph, {"n": 100})
 
 
 def failures(commands: Iterator[tuple[str, Callable[[], object]]]) -> Iterator[str]:

@@ -285,7 +285,7 @@ def _chosen(
     program = first.graph.program
     if source.file is not None:
         scalars = {n: int(v) for n, v in read_scalars(program, data, options.ranks).items() if isinstance(v, int)}
-        return _by_file(choosers, first.graph, scalars), ()
+        return settings_by_file(choosers, first.graph, scalars), ()
     before = settings_before(source.earlier, kernels_of(first.configuration), names) if source.earlier else None
     if before is not None:
         return before, ()
@@ -313,7 +313,7 @@ def _with(configured: Configured, chosen: Sequence[Fixed], build: Build, notes: 
     return Configured(configuration_of(graph), {**settings, **configured.defines}, graph)
 
 
-def _by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str, int]) -> tuple[Fixed, ...]:
+def settings_by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str, int]) -> tuple[Fixed, ...]:
     """What choosers say at the sizes of a program, for the decisions that are open in its graph. Where -D fixes a part
     of what was tuned, the best that agrees with it."""
     from dagc.tune.settings import Fixed, Origin, open_settings

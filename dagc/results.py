@@ -15,14 +15,22 @@ from dagc.statistics import interval
 ImplementationId = NewType("ImplementationId", int)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """Values of all decisions of a program but the order and the streams of its ops, sorted by name.
 
-    One configuration has one graph, one space of traversals and (`capture` aside) one runner library.
+    One configuration has one graph, one space of traversals and (`capture` aside) one runner library. Configurations
+    have an order, also where a decision is a number in one and a text in the other: numbers come first.
     """
 
     decisions: tuple[tuple[str, Value], ...]
+
+    def __lt__(self, other: Configuration) -> bool:
+        return self._key < other._key
+
+    @property
+    def _key(self) -> tuple[tuple[str, bool, Any], ...]:
+        return tuple((name, isinstance(value, str), value) for name, value in self.decisions)
 
     @property
     def text(self) -> str:

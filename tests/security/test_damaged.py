@@ -13,6 +13,7 @@ from benchmarks.fuzz_files import ENDLESS, failures, fuzz, read_results, write_p
 from dagc import api_results
 from dagc.cli import main
 from dagc.errors import UsageError
+from dagc.results import Configuration
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,20 @@ def test_every_command_refuses_it(
         assert name
     assert main(["rules", str(path)]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_decision_that_is_a_number_here_and_a_text_there(good: Path, tmp_path: Path) -> None:
+    """What must have an order has one, so that the program says what is wrong."""
+    path = tmp_path / "r.db"
+    for name, value in (("a.bx", "64"), ("capture", "x"), ("m", "1")):
+        shutil.copy(good, path)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(
+                f"UPDATE configuration SET decisions = json_set(decisions, '$.\"{name}\"', ?) WHERE id = 1", (value,)
+            )
+        assert list(failures(read_results(path, tmp_path, good))) == []
+    order = [Configuration((("a", value),)) for value in ("x", 2.5, True, "", 7)]
+    assert [c.decisions[0][1] for c in sorted(order)] == [True, 2.5, 7, "", "x"]
 
 
 def test_a_good_file_is_read_by_every_command(good: Path, tmp_path: Path) -> None:
