@@ -55,7 +55,12 @@ class Explored:
             out.append(f"           and {counted(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
         out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
         if s.best is None or self.configuration is None:
-            why = "nothing could be measured" if s.failures else "nothing was measured in the time given"
+            early = (
+                "interrupted before the first measurement"
+                if s.interrupted
+                else "nothing was measured in the time given"
+            )
+            why = "nothing could be measured" if s.failures else early
             return "\n".join([*out, f"best       none: {why}", ""])
         noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
         ties = f"; {s.ties} more cannot be told from it" if s.ties else ""

@@ -85,11 +85,13 @@ def _chooser_of(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path)
 
 
 def _check_names(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> None:
-    """Names of the file that come into code are those of the program."""
+    """Names of the file that come into code are those of the program: scalars, and parameters, which are constants."""
     from dagc.rational.counted import BLOCK, COUNTS
+    from dagc.tune.choose import constants_of
     from dagc.tune.plans import whole_scalars
 
-    sizes = {*whole_scalars(graph.program), "rank", "ranks"}
+    params = (n for n, _ in constants_of(graph.program, (p.name for p in graph.program.params)))
+    sizes = {*whole_scalars(graph.program), *params, "rank", "ranks"}
     asked = {*kept.data, *(kept.selector.data if kept.selector is not None else ())} - sizes
     asked |= {name for fit in kept.fits.values() for name in fit.names} - sizes - set(BLOCK)
     if asked:
@@ -290,7 +292,7 @@ def _chosen(
     if before is not None:
         return before, ()
     if not source.tunes:
-        return (), (f"{len(names)} launch settings have their defaults: {NOT_TUNED}",)
+        return (), (f"{counted(len(names), 'launch setting')} left at the default: {NOT_TUNED}",)
     made = plan_as_given(path, first.graph, source.chosen, options.ranks, data, options.mpi_takes_device_pointers)
     with display.phase(f"tuning the launch settings of {', '.join(u.op for u in made.units)}") as phase:
         return chosen_here(made, phase.at)
