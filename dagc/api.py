@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.errors import DagcError, Diagnostic, ProgramError, Severity, UsageError, WrongResult
+from dagc.errors import DagcError, Diagnostic, ProgramError, RunFailed, Severity, UsageError, WrongResult
 from dagc.report.live import SILENT, Display
 from dagc.source import Source
 
@@ -252,7 +252,7 @@ def compile(
     if not run or done.binary is None:
         return done
     from dagc.emit.declared import promises
-    from dagc.run.bench import run_bench
+    from dagc.run.bench import fails_in_a_kernel, run_bench
 
     data = done.directory / f"data-{ranks}"
     if promises(done.plan.graph):
@@ -260,8 +260,9 @@ def compile(
     try:
         with display.phase("checking the results, timing"):
             result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)
-    except WrongResult:
-        _audit(done, data, ranks, mpi_takes_device_pointers, display)  # may know which op it is
+    except (WrongResult, RunFailed) as error:
+        if isinstance(error, WrongResult) or fails_in_a_kernel(error):
+            _audit(done, data, ranks, mpi_takes_device_pointers, display)  # may know which op it is
         raise
     return replace(done, result=result)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dagc.emit.cxx import cxx_string
 from dagc.emit.dag_text import dag_text
 from dagc.emit.declared import WriteView, writes
 from dagc.emit.steps import Call, Step, Steps
@@ -52,6 +53,7 @@ class IterationView:
 @dataclass(frozen=True, slots=True)
 class TableOpView:
     name: str
+    text: str
     gpu: str
     comment: str
     steps: tuple[Step, ...]
@@ -102,6 +104,7 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
         out.append(
             TableOpView(
                 name=op.name,
+                text=titled(op),
                 gpu="true" if op.gpu else "false",
                 comment=describe(op),
                 steps=work,
@@ -131,7 +134,8 @@ def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -
         case Issue(op, stream):
             where = "" if stream is None else f" on stream {stream}"
             work = steps.of(graph.ops[op], f"p.stream[{stream}]")
-            return EntryView(describe(graph.ops[op], where), work)
+            begin = (Call("dagc::begin_op", cxx_string(titled(graph.ops[op]))),) if work else ()
+            return EntryView(describe(graph.ops[op], where), (*begin, *work))
         case Record(event, stream):
             call = CudaCall("cudaEventRecord", f"p.event[{event}], p.stream[{stream}]")
             return EntryView(f"event {event}: after {recorded[event]} on stream {stream}", (call,))
@@ -141,6 +145,16 @@ def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -
         case Sync(event):
             call = CudaCall("cudaEventSynchronize", f"p.event[{event}]")
             return EntryView(f"the CPU waits for event {event}: {recorded.get(event, '')}", (call,))
+
+
+def titled(op: GraphOp) -> str:
+    """What messages of the running program call an op: "op `spmv` (kernel `csr.warp`)"."""
+    kernel = f" (kernel `{_kernel(op.op)}`)" if op.action is Action.KERNEL and isinstance(op.op, KernelOp) else ""
+    return f"op `{op.name}`{kernel}"
+
+
+def _kernel(op: KernelOp) -> str:
+    return op.kernel if op.variant == "default" else f"{op.kernel}.{op.variant}"
 
 
 def describe(op: GraphOp, where: str = "") -> str:
@@ -155,8 +169,7 @@ def describe(op: GraphOp, where: str = "") -> str:
 def _what(op: GraphOp) -> str:
     match op.op:
         case KernelOp() as k:
-            variant = "" if k.variant == "default" else f".{k.variant}"
-            return f"{k.kernel}{variant}({', '.join(_arg(a) for a in k.args)})"
+            return f"{_kernel(k)}({', '.join(_arg(a) for a in k.args)})"
         case CopyOp() as c:
             return f"copy({_arg(c.dst)}, {_arg(c.src)})"
         case ExchangeOp() as x if op.message is not None:

@@ -11,6 +11,14 @@ from typing import Any
 
 from dagc.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.run.launch import Finished, launch
+from dagc.run.watchdog import ended
+
+# What cudaGetErrorString says of errors that kernels cause while they run; none can be recovered from.
+_KERNEL_ERRORS = (
+    "illegal memory access", "misaligned address", "unspecified launch failure", "illegal instruction",
+    "invalid program counter", "not supported on global/shared address space", "hardware stack error",
+    "device-side assert",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,11 @@ def run_bench(
     return replace(_result(found, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
 
 
+def fails_in_a_kernel(error: DagcError) -> bool:
+    """Whether a GPU refused what a kernel did: CUDA reports it at a later call, which says nothing of the op."""
+    return isinstance(error, RunFailed) and any(text in error.message for text in _KERNEL_ERRORS)
+
+
 def run_audit(
     runner: Path, data: Path, ranks: int, tables: Sequence[str], mpi_takes_device_pointers: bool = False
 ) -> None:
@@ -98,6 +111,9 @@ def _result(record: dict[str, Any], ranks: int) -> BenchResult:
 def _failure(done: Finished) -> DagcError:
     """What the program said of its failure; else what it ended by, and the end of what was said."""
     said = (done.stderr or done.stdout).splitlines()
+    signalled = ended(said)
+    if signalled:
+        return RunFailed(signalled)
     lines = [line.removeprefix("dagc: ") for line in said if line.startswith("dagc:")][:4]
     kinds: dict[int, type[DagcError]] = {1: WrongResult, 2: UsageError, 3: MissingTool}
     kind = kinds.get(done.returncode, RunFailed)

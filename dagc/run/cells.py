@@ -21,6 +21,7 @@ import dagc
 from dagc.errors import RunFailed
 from dagc.files import scratch_directory
 from dagc.run.launch import Started, start
+from dagc.run.watchdog import ended
 from dagc.signals import named, of_code
 
 MOST_DEATHS_BEFORE_A_CELL = 2
@@ -74,7 +75,7 @@ def run_cells(
     deaths = 0
     while (text := job_without(done)) is not None:
         begun: int | None = None
-        ended = False
+        finished = False
         with scratch_directory("dagc-tune-") as folder:
             job, errors = folder / "job.json", folder / "errors"
             job.write_text(json.dumps(text))
@@ -89,10 +90,10 @@ def run_cells(
                         event["cell"], tuple(event.get("times", ())), event.get("failure", ""), event.get("took", 0.0)
                     )
                 elif "done" in event:
-                    ended = True  # what runs the process (a profiler) may still have to write
+                    finished = True  # what runs the process (a profiler) may still have to write
                 elif "code" in event:
                     code = event["code"]
-            if ended:
+            if finished:
                 return
             reason = _reason(errors, code)
         if begun is not None:
@@ -154,6 +155,9 @@ def _end_hung(worker: Started, log: IO[str], patience: float) -> None:
 def _reason(errors: Path, code: int) -> str:
     """Why the process ended: what dagc said, the signal, or the last line of what it wrote."""
     lines = [line.strip() for line in errors.read_text(errors="replace").splitlines() if line.strip()]
+    signalled = ended(lines)
+    if signalled:
+        return signalled
     said = [line for line in lines if line.startswith(("dagc:", "hang:"))]
     if said:
         return said[-1]

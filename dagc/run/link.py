@@ -27,7 +27,7 @@ from dagc import signals
 from dagc.errors import MissingTool, RunFailed
 from dagc.run.launch import Started, start
 from dagc.run.place import rank_among
-from dagc.run.watchdog import FAULT, died, told
+from dagc.run.watchdog import FAULT, died, ended, told
 from dagc.toolchain import require_mpi
 
 if TYPE_CHECKING:
@@ -199,6 +199,9 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault
     hang = told(stderr)
     if hang:
         return f"hang: {hang}"
+    signalled = ended(stderr)
+    if signalled:
+        return f"run failed: {signalled}"
     own = [line.removeprefix("dagc: ") for line in stderr if line.startswith("dagc: ")]
     if own:
         kind = "out of memory" if "out of memory" in own[0].lower() else "run failed"

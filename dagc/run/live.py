@@ -25,6 +25,8 @@ EVERY = 8  # measurements, then the drift reference once
 OPEN_SECONDS = 300.0  # loading arrays, and connecting GPUs
 GIVE_UP = 3  # deaths in one configuration without a success
 
+_OP = " op `"  # dagc.emit.iteration.titled
+
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
@@ -72,6 +74,7 @@ class LiveMachine:
         self._seconds, self._watchdog = seconds, watchdog
         self._opened: set[str] = set()
         self._audited: dict[str, str] = {}  # what is wrong with a library's ops, "" nothing
+        self._op_failed: dict[str, str] = {}  # how the ranks ended when a library's ops ran one by one
         self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by arm
         self._deaths: dict[int, int] = {}
@@ -204,8 +207,9 @@ class LiveMachine:
             tables = [self._rows(order, False) for order in orders]
             try:
                 answer = self._ask(arm, do="audit", tables=tables, limit=self._limit(arm))
-            except RanksDied:  # perhaps in one order only: what is measured will show it
+            except RanksDied as death:  # perhaps in one order only: what is measured will show it
                 answer = {}
+                self._op_failed[key] = str(death)
             if "error" in answer:
                 return answer
             self._audited[key] = answer.get("wrong", "")
@@ -214,6 +218,9 @@ class LiveMachine:
     def _note_death(self, arm: int, failure: str) -> str:
         """An arm in which nothing ever succeeds is not tried again and again: each death costs a start."""
         failure = _line(failure)
+        failed = _line(self._op_failed.get(_key(self._loadables[arm]), ""))
+        if _OP in failed and _OP not in failure:  # errors of a GPU come to light in a later call
+            failure = f"{failure}; op by op: {failed.removeprefix('run failed: ')}"
         if arm not in self._last:
             self._deaths[arm] = self._deaths.get(arm, 0) + 1
             if self._deaths[arm] >= GIVE_UP:

@@ -114,12 +114,25 @@ def died(faults: Mapping[int, str]) -> str:
     return "; ".join(f"{_named(ranks[what])}: {_with_name(what)}" for what in first)
 
 
+def ended(stderr: Iterable[str]) -> str:
+    """What signals ended ranks, and in which op, as the ranks say it (templates/runtime/dagc/fault.hpp); "" where none.
+
+    For example "ranks 0, 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)".
+    """
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for line in stderr:
+        for rank, what in _ENDED.findall(line):
+            ranks[what.rstrip()].add(int(rank))
+    return "; ".join(f"{_named(ranks[what])}: {what}" for what in sorted(ranks, key=lambda what: min(ranks[what])))
+
+
 def _with_name(what: str) -> str:
     name = signals.name_of(what)
     return f"{what} ({name})" if name else what
 
 
 _FAULT = re.compile(r"Fatal Python error: (.*)")
+_ENDED = re.compile(r"dagc: rank (\d+): (ended by .*)")
 _LINE = re.compile(r"dagc: hang: rank (\d+) in (.*)")
 _ENTRY = re.compile(r"\(entry (\d+) of \d+\)$")
 

@@ -90,3 +90,16 @@ with dog.watch(0.2, lambda: "`yl` (entry 1 of 1)"):
 def test_a_process_that_hangs_in_c_is_ended() -> None:
     done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, check=False, timeout=50)
     assert (done.returncode, done.stderr) == (5, "dagc: hang: rank 3 in `yl` (entry 1 of 1)\n")
+
+
+def test_ranks_that_end_alike_are_named_together_and_before_what_follows() -> None:
+    lines = [
+        "dagc: rank 2: a.hpp:3: MPI_Wait(...) failed: a peer is gone",
+        "dagc: rank 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)",
+        "dagc: rank 0: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)",
+        "dagc: rank 3: ended by SIGFPE (a division by zero of integers)",
+    ]
+    assert reason(lines, [], 139) == (
+        "run failed: ranks 0, 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`);"
+        " rank 3: ended by SIGFPE (a division by zero of integers)"
+    )

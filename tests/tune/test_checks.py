@@ -67,7 +67,8 @@ def test_what_failed_the_check_is_not_tried_twice(tmp_path: Path) -> None:
     body = f"if (bx == 64) {{ {tried} }} if (i < n) y[i] = i;"
     done = tuned(tmp_path, "tune bx in {32, 64, 128}", body, method="exhaustive")
     (failure,) = done.failures
-    assert failure.startswith("fill 64: run failed: ended by SIGABRT")
+    ended = "run failed: rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
+    assert failure.startswith(f"fill 64: {ended}")
     assert log.read_text() == "x"
     assert answers(tmp_path) == {32, 128}
 

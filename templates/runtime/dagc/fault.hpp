@@ -1,5 +1,9 @@
-// A rank that is ended by a signal says which one first: "dagc: rank R: ended by SIGSEGV (a bad address)". Starters say
-// it of whichever rank they find ended first, which may be one that they have ended themselves, or not at all.
+// A rank that is ended by a signal says first which one, and in which op:
+//
+//   dagc: rank 1: ended by SIGSEGV (a bad address) in op `scale` (kernel `scale`)
+//
+// Starters say it of whichever rank they find ended first, which may be one that they have ended themselves, or not at
+// all. On a GPU a bad address is no signal, but an error that a later call returns.
 #pragma once
 
 #include <csignal>
@@ -7,7 +11,11 @@
 #include <cstdio>
 #include <ctime>
 
+#include <sys/mman.h>
 #include <unistd.h>
+
+// Of each library its own: a process may load several, and chain their handlers.
+#define DAGC_PRIVATE __attribute__((visibility("hidden")))
 
 namespace dagc {
 
@@ -23,37 +31,76 @@ inline constexpr Fault faults[] = {
     {SIGILL, "SIGILL (an instruction that this processor lacks)"},
     {SIGABRT, "SIGABRT (abort was called)"},
 };
+inline constexpr std::size_t fault_count = sizeof faults / sizeof *faults;
 
-inline char fault_head[48] = "";
+DAGC_PRIVATE inline char fault_head[48] = "";
+DAGC_PRIVATE inline struct sigaction fault_before[fault_count] = {};  // who handled each signal before
+DAGC_PRIVATE inline bool faults_named = false;
+
+// The op that this thread issues or runs, as text; null: none. A store of a constant: it costs nothing that can be
+// measured, and a signal handler may read it.
+DAGC_PRIVATE inline thread_local const char* op_under_way = nullptr;
+
+inline void begin_op(const char* text) { op_under_way = text; }
+inline void end_op() { op_under_way = nullptr; }
+
+// A stack for the handlers of this thread, unless it has one: its own may be what overflowed. Kept until the process
+// ends.
+inline void make_signal_stack() {
+  constexpr std::size_t bytes = 64 * 1024;
+  stack_t stack = {};
+  if (sigaltstack(nullptr, &stack) != 0 || (stack.ss_flags & SS_DISABLE) == 0) return;
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return;
+  stack = {};
+  stack.ss_sp = memory;
+  stack.ss_size = bytes;
+  sigaltstack(&stack, nullptr);
+}
 
 // Calls nothing that a signal handler may not call.
-inline void say_fault(int signal) {
-  char line[128];
+DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
+  char line[512];
   std::size_t length = 0;
   const auto add = [&](const char* text) {
-    for (; *text && length < sizeof line; ++text) line[length++] = *text;
+    for (; *text && length < sizeof line - 1; ++text) line[length++] = *text;  // one is left for the line's end
   };
+  const struct sigaction* before = nullptr;
   add(fault_head);
-  for (const Fault& fault : faults)
-    if (fault.signal == signal) add(fault.name);
-  add("\n");
+  for (std::size_t i = 0; i < fault_count; ++i) {
+    if (faults[i].signal != signal) continue;
+    add(faults[i].name);
+    before = &fault_before[i];
+  }
+  if (op_under_way != nullptr) {
+    add(" in ");
+    add(op_under_way);
+  }
+  line[length++] = '\n';
   const ssize_t written = write(STDERR_FILENO, line, length);  // whole: the ranks share what they write to
   // The starter reads what the ranks say and how they end from different places (check.hpp).
   const timespec moment{0, 100 * 1000 * 1000};
   if (written > 0) nanosleep(&moment, nullptr);
-  std::raise(signal);  // SA_RESETHAND: the default, once this returns
+  // Whoever handled it before goes on. What an instruction caused comes again when it is executed again, with its
+  // address; what was sent (abort, raise, kill) has to be sent again.
+  sigaction(signal, before, nullptr);
+  if (info->si_code <= 0) std::raise(signal);
 }
 
-// From now on, in the whole process. A signal that is handled or ignored already stays so.
+// From now on, in the whole process. A signal that is ignored stays so; other handlers come after this one.
 inline void name_faults(int rank) {
+  if (faults_named) return;
+  faults_named = true;
   std::snprintf(fault_head, sizeof fault_head, "dagc: rank %d: ended by ", rank);
-  for (const Fault& fault : faults) {
-    struct sigaction before = {}, mine = {};
-    sigaction(fault.signal, nullptr, &before);
-    if (before.sa_handler != SIG_DFL) continue;
-    mine.sa_handler = say_fault;
-    mine.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(fault.signal, &mine, nullptr);
+  make_signal_stack();
+  end_op();
+  for (std::size_t i = 0; i < fault_count; ++i) {
+    struct sigaction mine = {};
+    sigaction(faults[i].signal, nullptr, &fault_before[i]);
+    if ((fault_before[i].sa_flags & SA_SIGINFO) == 0 && fault_before[i].sa_handler == SIG_IGN) continue;
+    mine.sa_sigaction = say_fault;
+    mine.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(faults[i].signal, &mine, nullptr);
   }
 }
 

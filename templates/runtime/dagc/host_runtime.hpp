@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "fault.hpp"
 #include "host_capture.hpp"
 #include "host_stream.hpp"
 #include "host_types.hpp"
@@ -137,11 +138,16 @@ inline cudaError_t spoil(cudaError_t error) {
   return remember(error);
 }
 
-// Issues `work` on a stream.
+// Issues `work` on a stream; whichever thread runs it, it is part of the op that this thread issues.
 template <class F>
-cudaError_t issue(cudaStream_t handle, F work) {
+cudaError_t issue(cudaStream_t handle, F part) {
   CUstream_st* stream = Runtime::get().resolve(handle);
   if (stream == nullptr) return remember(cudaErrorInvalidResourceHandle);
+  auto work = [op = op_under_way, part = std::move(part)]() mutable {
+    begin_op(op);
+    part();
+    end_op();
+  };
   if (captures(stream))
     capturing->work(stream, std::move(work));
   else

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "fault.hpp"
 #include "host_types.hpp"
 #include "tsan.hpp"
 
@@ -153,6 +154,7 @@ struct CUstream_st {
   static constexpr std::uint32_t kAsleep = 1;  // bell_: this bit, and twice the number of tasks rung for
 
   void serve() {
+    dagc::make_signal_stack();
     for (std::uint64_t count = 1;; ++count) {
       dagc::host::Task* task = next();
       delete head_;

@@ -29,6 +29,7 @@
 #include "dagc/capture.hpp"
 #include "dagc/check.hpp"
 #include "dagc/device.hpp"
+#include "dagc/fault.hpp"
 #include "dagc/measure.hpp"
 #include "dagc/options.hpp"
 #include "dagc/target.hpp"
@@ -42,12 +43,19 @@ struct Row {
 };
 static_assert(sizeof(Row) == 12, "rows are given as plain int32 triples");
 
-// One op of the program: what it does, and its name.
+// One op of the program: what it does, its name, and its name with its kernel's, for messages.
 template <class Program>
 struct TableOp {
-  void (*issue)(Program&, cudaStream_t);
+  void (*work)(Program&, cudaStream_t);
   const char* name;
+  const char* text;
   bool gpu;
+
+  void issue(Program& p, cudaStream_t stream) const {
+    begin_op(text);
+    work(p, stream);
+    end_op();
+  }
 };
 
 // A table that can be executed: its rows, and a graph for each captured stretch, in order.
@@ -141,7 +149,7 @@ class Runner {
   }
 
   // One run without captures, op by op, each to its end: "" where every op changes only what its header declares and the
-  // results are right, else what is wrong. Collective.
+  // results are right, else what is wrong. Ends the process where an op fails, and names it. Collective.
   std::string audit(const Prepared& table) {
     program_.reset();
     Audit<Program> audit(program_, declared_);
@@ -152,8 +160,9 @@ class Runner {
       if (watched) audit.before(r.a);
       step(r);
       if (r.kind != row_issue) continue;
-      DAGC_CUDA(cudaGetLastError());
-      DAGC_CUDA(cudaDeviceSynchronize());
+      cudaError_t status = cudaGetLastError();
+      if (status == cudaSuccess) status = cudaDeviceSynchronize();
+      if (status != cudaSuccess) fail(exit_run_failed, std::string(ops_[r.a].text) + " failed: " + cudaGetErrorString(status));
       if (watched) audit.after(r.a, ops_[r.a].name);
     }
     position_.store(-1, std::memory_order_relaxed);

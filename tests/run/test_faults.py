@@ -1,0 +1,111 @@
+"""A rank that a signal ends says in which op. Real ranks, bad addresses and stacks, on the host target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.api_explore import ExploreOptions, explore
+from dagc.errors import RunFailed
+from tests.run.conftest import needs_mpi
+
+pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
+
+PROGRAM = '''program faulty
+setup "faulty.py" init()
+scalar n : i32
+scalar how : i32
+array y : f32[n] out
+array z : f32[n] out
+array h : f32[n] on host out
+kernel fill(y: out f32[n], n: i32) {
+  gpu {
+    launch grid(ceil(n / 64)) block(64)
+    cuda """
+      int i = blockIdx.x * 64 + threadIdx.x;
+      if (i < n) y[i] = i;
+    """
+  }
+}
+kernel faulty(y: out f32[n], n: i32, how: i32) {
+  gpu simple {
+    launch grid(ceil(n / 64)) block(64)
+    cuda """
+      int i = blockIdx.x * 64 + threadIdx.x;
+      if (how == 1) y[(1LL << 40) + i] = 1;
+      if (how == 2) *static_cast<volatile float*>(nullptr) = 1;
+      if (how == 3) [] {
+        volatile char deep[1 << 30];
+        for (int k = (1 << 30) - 1; k > 0; k -= 1024) deep[k] = 1;
+      }();
+      if (i < n) y[i] = i;
+    """
+  }
+}
+kernel count(y: out f32[n], n: i32, how: i32) {
+  cpu {
+    cpp """
+      if (how == 4) *static_cast<volatile float*>(nullptr) = 1;
+      for (int i = 0; i < n; ++i) y[i] = i;
+    """
+  }
+}
+dag {
+  first : gpu fill(z, n)
+  second : gpu faulty(y, n, how)
+  third : cpu count(h, n, how)
+}
+verify y ~ reference() rtol 0
+'''
+SETUP = """import os
+import numpy as np
+
+def init(rank, size, seed):
+    return {"n": 100, "how": int(os.environ["HOW"]) if rank == 1 else 0}
+
+def reference(data, **_):
+    return {"y": np.arange(100, dtype=np.float32)}
+"""
+SECOND = "rank 1: ended by SIGSEGV (a bad address) in op `second` (kernel `faulty.simple`)"
+THIRD = "rank 1: ended by SIGSEGV (a bad address) in op `third` (kernel `count`)"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("faulty") / "faulty.dag"
+    path.write_text(PROGRAM)
+    path.with_suffix(".py").write_text(SETUP)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "capture", "message"),
+    [
+        ("1", "false", SECOND),
+        ("2", "false", SECOND),
+        ("3", "false", SECOND),
+        ("4", "false", THIRD),
+        ("1", "true", SECOND),
+    ],
+    ids=["far outside", "null", "stack", "cpu", "captured"],
+)
+def test_compile_run_names_the_op(
+    program: Path, monkeypatch: pytest.MonkeyPatch, how: str, capture: str, message: str
+) -> None:
+    monkeypatch.setenv("HOW", how)
+    out = program.parent / f"out-{capture}"
+    with pytest.raises(RunFailed) as failed:
+        api.compile(
+            program, out, target="host", defines={"capture": capture}, run=True, ranks=2, force=True, seconds=1e-3
+        )
+    assert failed.value.message == message
+
+
+def test_explore_names_the_op(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOW", "1")
+    options = ExploreOptions(ranks=2, target="host", seconds=1e-3, quiet=True, budget=4, trace=False, capture="on")
+    with pytest.raises(RunFailed) as failed:
+        explore(program, program.parent / "r.db", options)
+    assert f"run failed: {SECOND}" in failed.value.message
