@@ -384,6 +384,7 @@ def _write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
 
 # The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
 _ID_STATES = 20_000
+_ID_DIGITS = 4300  # that Python reads as one number
 
 
 def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
@@ -395,6 +396,8 @@ def _traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
     space = Space(graph)
     if wanted == "first":
         return space.first(), 0
+    if wanted.isdecimal() and len(wanted) > _ID_DIGITS:
+        raise UsageError(f"an ID of {len(wanted)} digits is that of no traversal", "see `dagc count`")
     if wanted.isdecimal():
         return space.at(int(wanted)), int(wanted)
     source = _read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -50,7 +51,15 @@ class Diagnostic:
             out.append(f"  {other.path}:{at_line}:{at_column}: {label}")
         if self.mend:
             out.append(f"  mend: {self.mend}")
-        return "\n".join(out)
+        return printable("\n".join(out))
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal: a message may quote a file, whose control codes must not get there."""
+    return _CONTROLS.sub("\ufffd", text)
 
 
 _Listener = Callable[[Iterable[Diagnostic], Mapping[str, Source]], None]
@@ -119,7 +128,7 @@ class DagcError(Exception):
         self.mend = mend
 
     def render(self) -> str:
-        return f"dagc: error: {self.message}" + (f"\n  mend: {self.mend}" if self.mend else "")
+        return printable(f"dagc: error: {self.message}" + (f"\n  mend: {self.mend}" if self.mend else ""))
 
 
 class ProgramError(DagcError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory, gettempdir, mkdtemp
 
 from dagc.errors import DagcError, UsageError
+from dagc.source import read_file
 
 MARK = ".dagc-output"
 """In each directory that dagc wrote, a file that lists, a line each, the entries that are dagc's. Written last."""
@@ -101,18 +102,27 @@ def claim(path: str | os.PathLike[str]) -> None:
     Does nothing outside of an output directory.
     """
     entry = Path(os.path.realpath(path))
-    mark = entry.parent / MARK
-    if not mark.is_file():
-        return
-    with _errors_name(mark):
-        names = mark.read_text().splitlines()
-    if entry.name not in names:
-        write_text_atomic(mark, "".join(f"{name}\n" for name in [*names, entry.name]))
+    names = _marked(entry.parent)
+    if names is not None and entry.name not in names:
+        write_text_atomic(entry.parent / MARK, "".join(f"{name}\n" for name in [*names, entry.name]))
+
+
+def _marked(folder: Path) -> list[str] | None:
+    """The names in the mark of an output directory, None where it has none. A link is no mark: it may lead elsewhere.
+
+    Raises DagcError where the mark cannot be read.
+    """
+    if not is_output(folder):
+        return None
+    with _errors_name(folder / MARK):
+        # What is not UTF-8 is the name of no entry that dagc has written.
+        return read_file(folder / MARK, regular=True).decode("utf-8", "replace").splitlines()
 
 
 def is_output(path: str | os.PathLike[str]) -> bool:
     """Whether `path` is a directory that dagc wrote, whole."""
-    return (Path(path) / MARK).is_file()
+    mark = Path(path) / MARK
+    return mark.is_file() and not mark.is_symlink()
 
 
 def _check_replaceable(target: Path, shown: Path, force: bool) -> None:
@@ -136,8 +146,8 @@ def _open_to_umask(directory: Path) -> None:
 
 def _exchange(scratch: Path, target: Path, entries: list[str]) -> None:
     mark = target / MARK
-    old = mark.read_text().splitlines() if mark.is_file() else []
-    mark.unlink(missing_ok=True)
+    old = _marked(target) or []
+    _remove(mark)
     # The list is a file that anyone can edit: only what is an entry here is removed, so no path can lead elsewhere.
     for entry in list(target.iterdir()):
         if entry.name in old or entry.name in entries:

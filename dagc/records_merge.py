@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dagc.errors import UsageError
 from dagc.records_read import load
@@ -39,24 +39,26 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
     for path in files:
         load(path)  # all of it can be read
     _check_equal(files, other_machine)
-    scratch = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with closing(connect_as(scratch, "rwc")) as target:
-            target.execute("PRAGMA synchronous = OFF")  # the file appears under its name only when it is whole
-            for number, path in enumerate(files):
-                with closing(connect(path, write=False)) as source:
-                    if number == 0:
-                        create(target, read_program(source))
-                    _copy(source, target, path)
-        scratch.replace(out)
+        with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as folder:
+            scratch = Path(folder) / out.name  # in a folder of this process: no other can have put a link there
+            _merge(files, scratch)
+            scratch.replace(out)
     except sqlite3.DatabaseError as error:
         raise damaged(out, error) from None
     except OSError as error:
         raise UsageError(f"{out}: {error.strerror}", "choose a place that can be written to") from None
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
+
+
+def _merge(files: Sequence[Path], scratch: Path) -> None:
+    with closing(connect_as(scratch, "rwc")) as target:
+        target.execute("PRAGMA synchronous = OFF")  # the file appears under its name only when it is whole
+        for number, path in enumerate(files):
+            with closing(connect(path, write=False)) as source:
+                if number == 0:
+                    create(target, read_program(source))
+                _copy(source, target, path)
 
 
 def _check_equal(files: Sequence[Path], other_machine: bool) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -116,9 +118,8 @@ def connect_as(path: Path, mode: str) -> sqlite3.Connection:
 
     The content is not trusted: no code of the file's schema is run, and no value of more than LONGEST bytes is made.
     """
-    for beside in (Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal")):
-        if beside.is_symlink():  # SQLite would write to what it points to
-            raise UsageError(f"{beside} is a symbolic link", "remove it, or choose another name for the results file")
+    for end in ("-wal", "-shm", "-journal"):
+        _check_beside(Path(f"{path}{end}"))
     name = path.absolute().as_uri()
     try:
         connection = sqlite3.connect(f"{name}?mode={mode}", uri=True, timeout=10.0, isolation_level=None)
@@ -132,6 +133,33 @@ def connect_as(path: Path, mode: str) -> sqlite3.Connection:
         connection.close()
         raise damaged(path, error) from None
     return connection
+
+
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # https://sqlite.org/fileformat2.html#the_rollback_journal
+
+
+def _check_beside(path: Path) -> None:
+    """Raises UsageError for a log or a journal that SQLite must not open.
+
+    It would write to what a symbolic link points to, and wait for a pipe. A journal that ends with the name of another
+    file belongs to a transaction over several databases, which dagc never makes: SQLite removes the file named there.
+    """
+    hint = "remove it, or choose another name for the results file"
+    try:
+        # Not opened where it need not be: closing a file gives up the locks that SQLite holds on it in this process.
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise UsageError(f"{path} is not a regular file", hint)
+        if not path.name.endswith("-journal"):
+            return
+        with path.open("rb") as journal:
+            journal.seek(max(0, os.fstat(journal.fileno()).st_size - len(_JOURNAL_MAGIC)))
+            named = journal.tell() > 0 and journal.read() == _JOURNAL_MAGIC
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
+    if named:
+        raise UsageError(f"{path} is the journal of several databases, which dagc does not make", hint)
 
 
 LONGEST = 64 << 20  # bytes of a value
@@ -319,20 +347,26 @@ def insert_run(connection: sqlite3.Connection, run: Run) -> int:
     return cursor.lastrowid
 
 
+_Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text
 _Run = tuple[
-    Positive, Line, str, Ranks, Whole, Line, Seconds, Line, Line, Share | None, str
+    Positive, Line, _Json, Ranks, Whole, Line, Seconds, Line, Line, Share | None, _Json
 ]  # fmt: skip
 
 
 def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
     """(ID, run) in the order in which they were begun. Raises ValueError, sqlite3.DatabaseError."""
-    out = []
+    out: list[tuple[int, Run]] = []
+    machines: dict[str, Machine] = {}  # of many runs one text each: decoded once
+    options: dict[str, dict[str, Any]] = {}
     for row in connection.execute(f"SELECT id, {_RUN} FROM run ORDER BY id"):
-        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, options = row_as(row, _Run)
-        kept = decoded(machine, _Machine)
-        where = Machine(**{name: getattr(kept, name) for name in kept.__struct_fields__})
-        given = decoded(options, dict[Line, Any])
-        out.append((key, Run(started, where, ranks, seed, strategy, seconds, revision, version, number(noise), given)))
+        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, given = row_as(row, _Run)
+        if machine not in machines:
+            kept = decoded(machine, _Machine)
+            machines[machine] = Machine(**{name: getattr(kept, name) for name in kept.__struct_fields__})
+        if given not in options:
+            options[given] = decoded(given, dict[Line, Any])
+        of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))
+        out.append((key, Run(*of, options[given])))
     return out
 
 

@@ -30,7 +30,7 @@ def traversal_text(traversal: Traversal, graph: Graph) -> str:
 
 
 _ENTRY = re.compile(
-    r"(?:(?P<what>record|wait|sync)\(e(?P<event>\d+)\)|(?P<op>[A-Za-z_][^\s@()]*))(?:@s(?P<stream>\d+))?"
+    r"(?:(?P<what>record|wait|sync)\(e(?P<event>[0-9]{1,9})\)|(?P<op>[A-Za-z_][^\s@()]*))(?:@s(?P<stream>[0-9]{1,9}))?"
 )
 
 

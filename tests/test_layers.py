@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernel_resources": set(),
     "errors": {"source"},
     "sym": {"source", "errors"},
-    "files": {"errors"},
+    "files": {"errors", "source"},
     "lang.ast": {"source"},
     "ir": {"source", "errors", "sym", "lang.ast"},
     "graph": {"source", "errors", "sym", "lang.ast", "ir"},

@@ -41,13 +41,13 @@ def _array(path: Path, name: str, kind: Any) -> Any:
     import numpy as np
 
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise _refused(path, f"no such file, but the program has `{name}`") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise _refused(path, f"is no array of NumPy ({' '.join(str(error).split())})") from None
-    if not isinstance(found, np.ndarray) or found.dtype != kind:
-        raise _refused(path, f"holds {getattr(found, 'dtype', 'several arrays')}, but `{name}` is {kind}")
+    except Exception as error:  # a damaged header makes NumPy raise TypeError, OverflowError, BadZipFile and others
+        raise _refused(path, f"is no array of NumPy ({' '.join(str(error).split())[:300]})") from None
+    if found.dtype != kind:
+        raise _refused(path, f"holds {found.dtype}, but `{name}` is {kind}")
     return found
 
 
