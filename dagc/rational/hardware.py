@@ -13,7 +13,7 @@ from typing import Any
 from dagc.errors import UsageError
 from dagc.source import read_file
 
-_LARGEST = 1 << 20  # bytes of a descriptor
+_LARGEST = 16 << 10  # bytes of a descriptor: the parser takes memory with the square of a dotted key
 _MOST = 2**53
 DESCRIPTORS = Path(__file__).with_name("gpus.toml")
 
@@ -87,7 +87,7 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
         found = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and what is not UTF-8
         raise UsageError(f"{path}: {error}", "look at dagc/rational/gpus.toml for an example") from None
     return {k: v for k, v in found.items() if isinstance(v, dict)}
 

@@ -17,6 +17,7 @@ from dagc import api, api_results
 from dagc.cli import main
 from dagc.errors import UsageError
 from dagc.files import MARK, claim, is_output, output_directory
+from dagc.rational.hardware import load_hardware
 from dagc.records_schema import connect
 from dagc.setup.read import check_arrays
 from dagc.text import parse_traversal
@@ -67,6 +68,23 @@ def test_numbers_of_streams_and_events_have_a_limit(folder: Path, text: str) -> 
 def test_ids_have_a_limit(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="5000 digits"):
         api.compile(folder / "small.dag", tmp_path / "o", target="host", traversal="9" * 5000, build=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[h]\nmultiprocessors = " + "9" * 5000,
+        "a = " + "[" * 10_000,
+        '[h]\nname = "\xff"',
+        ".".join("a" * 20_000) + " = 1",
+    ],
+    ids=["digits", "brackets", "encoding", "dots"],
+)
+def test_descriptors_that_toml_cannot_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "gpu.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UsageError, match=r"gpu\.toml: (?!\[)"):
+        load_hardware(str(path))
 
 
 def test_messages_have_no_control_codes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
