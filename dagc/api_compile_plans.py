@@ -34,8 +34,8 @@ class Chosen:
 
     def run(self, ranks: int, seconds: float, repeats: int, device_pointers: bool, display: Display) -> Compiled:
         """Check and time it, with the arrays that were written before it was compiled."""
-        from dagc.api_tune_cells import read_scalars
         from dagc.run.bench import run_bench
+        from dagc.setup import read_scalars
 
         done = self.compiled
         assert done.binary is not None

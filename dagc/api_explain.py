@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import shlex
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -237,23 +238,22 @@ def _machine(
     display: Display,
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
-    from dagc.api_runs import build_runners
+    from dagc.api_runs import build_runners, require_device_pointers
     from dagc.configurations import Configured
     from dagc.emit import rows
     from dagc.run.live import LiveMachine, Loadable
 
-    earlier = _exploration(loaded)
     found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
+    require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = _data(loaded, options, domain, folder)
     libraries, failed = build_runners(found, chosen, folder / "explain", display=display)
     if failed:
         raise next(iter(failed.values()))
-    vouched = options.mpi_takes_device_pointers or bool(earlier.options.get("mpi_takes_device_pointers"))
     loadables = [
         Loadable(
             libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
-            device_pointers=vouched,
+            device_pointers=options.mpi_takes_device_pointers,
         )
         for c in found
     ]  # fmt: skip
@@ -270,22 +270,28 @@ def _exploration(loaded: Loaded) -> Run:
 
 
 def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path) -> Path:
-    """The arrays: those given, else those of the exploration, which are made again where they are gone.
+    """The arrays: those given, else those of the exploration beside the results file, which are made again where they
+    are gone. A folder that only the file names is not read: the user has to name it.
 
     Raises UsageError where that cannot be.
     """
     from dagc.api_runs import clear_half_made
     from dagc.files import is_output
-    from dagc.setup import run_setup
+    from dagc.setup import check_arrays, run_setup
 
     earlier = _exploration(loaded)
-    given = options.data or earlier.options.get("data")
-    data = Path(given) if given is not None else folder / f"data-{earlier.ranks}"
-    if data.is_dir() and (given is not None or is_output(data)):
-        return data
-    if given is not None:
-        raise UsageError(f"{data}: no such folder", "give the arrays with --data DIR; `dagc setup` makes them")
     program = domain.arms[0].space.graph.program
+    recorded = earlier.options.get("data")
+    if options.data is None and recorded is not None:
+        shown = shlex.quote("".join(c if c.isprintable() else "\ufffd" for c in recorded))
+        raise UsageError(
+            f"{loaded.path} was measured with arrays that were given, which a results file may not choose for you",
+            f"give them again, if you know this folder: --data {shown}",
+        )
+    data = Path(options.data) if options.data is not None else folder / f"data-{earlier.ranks}"
+    if options.data is not None or (data.is_dir() and is_output(data)):
+        check_arrays(program, data, earlier.ranks)
+        return data
     if not Path(program.path).is_file():
         raise UsageError(
             f"{program.path}, whose set-up makes the arrays, is not there",
@@ -301,10 +307,9 @@ def _run(loaded: Loaded, options: ExplainOptions, machine: LiveMachine, chosen: 
     from dagc.results import Run
 
     earlier = _exploration(loaded)
-    kept = replace(options, data=options.data or earlier.options.get("data"))
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine.facts(chosen.target.value, chosen.arch), ranks=earlier.ranks, seed=options.seed,
         strategy="explain", seconds=options.seconds,
-        revision=revision(Path(loaded.results.program.path).parent), version=__version__, options=asdict(kept),
+        revision=revision(Path(loaded.results.program.path).parent), version=__version__, options=asdict(options),
     )  # fmt: skip

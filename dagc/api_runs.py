@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -260,25 +260,33 @@ def that_can_run(
     found: Sequence[Configured], chosen: Choice, options: ExploreOptions, notes: list[str]
 ) -> list[Configured]:
     """Without the transports that this machine lacks. Raises MissingTool where none is left."""
-    from dagc.plan import Target
-    from dagc.run.mpi_query import takes_device_pointers
-    from dagc.toolchain import require_mpi
-
-    out = []
-    for configured in found:
-        device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
-        if device and not options.mpi_takes_device_pointers and not takes_device_pointers(require_mpi()):
-            note = "without transport=mpi_cuda: this MPI does not say that it takes device pointers"
-            if note not in notes:
-                notes.append(note)
-        else:
-            out.append(configured)
+    out = [c for c in found if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]
     if not out:
+        require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
+    if len(out) < len(found):
+        notes.append("without transport=mpi_cuda: this MPI does not say that it takes device pointers")
+    return out
+
+
+def require_device_pointers(found: Iterable[Configured], chosen: Choice, vouched: bool) -> None:
+    """Raises MissingTool where one of them gives device pointers to an MPI that does not say that it takes them.
+
+    `vouched`: the user says so, on this command line.
+    """
+    if any(_lacks_device_pointers(c, chosen, vouched) for c in found):
         raise MissingTool(
             "this MPI does not say that it takes device pointers, which transport mpi_cuda needs",
             "choose another --transport, or give --mpi-takes-device-pointers if you know that it does",
         )
-    return out
+
+
+def _lacks_device_pointers(configured: Configured, chosen: Choice, vouched: bool) -> bool:
+    from dagc.plan import Target
+    from dagc.run.mpi_query import takes_device_pointers
+    from dagc.toolchain import require_mpi
+
+    device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
+    return device and not vouched and not takes_device_pointers(require_mpi())
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +314,6 @@ def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: 
 
     if options.data is not None:
         data = Path(options.data)
-        _check_data(data, options.ranks)
         check_arrays(program, data, options.ranks)
         return data
     data = folder / f"data-{options.ranks}"
@@ -372,16 +379,6 @@ def clear_half_made(data: Path) -> None:
     half = data.is_dir() and not is_output(data)
     if half and all(_ARRAYS.fullmatch(entry.name) for entry in data.iterdir()):
         shutil.rmtree(data)
-
-
-def _check_data(data: Path, ranks: int) -> None:
-    """Raises UsageError unless `dagc setup` has made the folder for so many ranks."""
-    if not data.is_dir():
-        raise UsageError(f"{data}: no such folder", f"make it with `dagc setup FILE -n {ranks} -o {data}`")
-    made = sum(1 for _ in data.glob("rank-[0-9]*"))
-    if made != ranks:
-        what = f"made for {counted(made, 'rank')}, not {ranks}" if made else "holds no arrays of `dagc setup`"
-        raise UsageError(f"{data}: {what}", f"make it with `dagc setup FILE -n {ranks} -o {data}`")
 
 
 def _first_error(failure: BuildFailed) -> str:

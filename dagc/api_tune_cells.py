@@ -297,7 +297,7 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
 
 def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
     """Write the data of one size (the references only where results are checked), and read its scalars."""
-    from dagc.setup import run_setup
+    from dagc.setup import read_scalars, run_setup
     from dagc.tune.legal import fits, unit_in
 
     graph, data = made.graph_at(point), made.data
@@ -315,18 +315,6 @@ def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
         },
         {name: value for name, value in point.params if name in made.constants},
     )  # fmt: skip
-
-
-def read_scalars(program: Program, data: Path, ranks: int = 1) -> dict[str, Number]:
-    """Values of rank 0's scalars, `rank` and `ranks` included."""
-    import numpy as np
-
-    from dagc.setup import file_name
-
-    found: dict[str, Number] = {"rank": 0, "ranks": ranks}
-    for scalar in program.scalars:
-        found[scalar.name] = np.load(data / "rank-0000" / f"{file_name(scalar.name)}.npy").item()
-    return found
 
 
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:

@@ -204,8 +204,7 @@ def _cells(
 
 def _write_data(made: ProgramPlan, point: Point, place: Path) -> tuple[int, ...]:
     """The arrays and references of one size, and the selector's data there."""
-    from dagc.api_tune_cells import read_scalars
-    from dagc.setup import run_setup
+    from dagc.setup import read_scalars, run_setup
 
     program = api.load(made.path, {**made.defines, **dict(point.params), **dict(made.default)})
     run_setup(program, made.path.parent, 1, made.seed, place)

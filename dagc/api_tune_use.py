@@ -281,7 +281,8 @@ def _chosen(
     display: Display,
 ) -> tuple[Sequence[Fixed], Sequence[str]]:
     """The settings of the kernels of one configuration, and notes."""
-    from dagc.api_tune_cells import plan_as_given, read_scalars
+    from dagc.api_tune_cells import plan_as_given
+    from dagc.setup import read_scalars
     from dagc.tune.settings import kernels_of, settings_before
 
     program = first.graph.program

@@ -303,6 +303,23 @@ class _Machine(msgspec.Struct, frozen=True):
     facts: dict[Line, Any] = {}
 
 
+class _Options(msgspec.Struct, frozen=True):
+    """The options of a run that dagc acts on. Others are only shown; those of a newer dagc may be among them."""
+
+    data: FilePath | None = None
+    mpi_takes_device_pointers: bool = False
+    repeats: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    setup: Annotated[str, Meta(pattern=r"\A[0-9a-f]{0,64}\Z")] = ""
+    fixed: list[tuple[Name, bool | Whole | Number | Line, Line]] = []
+
+
+def _read_options(text: str) -> dict[str, Any]:
+    """Raises ValueError."""
+    options: dict[str, Any] = decoded(text, dict[Line, Any])
+    row_as_struct(options, _Options)
+    return options
+
+
 def read_program(connection: sqlite3.Connection) -> Program:
     """Raises ValueError, sqlite3.DatabaseError."""
     meta = row_as_struct(dict(connection.execute("SELECT key, value FROM meta")), _Meta)
@@ -364,7 +381,7 @@ def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
             kept = decoded(machine, _Machine)
             machines[machine] = Machine(**{name: getattr(kept, name) for name in kept.__struct_fields__})
         if given not in options:
-            options[given] = decoded(given, dict[Line, Any])
+            options[given] = _read_options(given)
         of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))
         out.append((key, Run(*of, options[given])))
     return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagc.setup.read import check_arrays
+from dagc.setup.read import check_arrays, read_scalars
 from dagc.setup.write import file_name, run_setup
 
-__all__ = ["check_arrays", "file_name", "run_setup"]
+__all__ = ["check_arrays", "file_name", "read_scalars", "run_setup"]

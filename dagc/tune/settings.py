@@ -104,11 +104,9 @@ def fixed_in(runs: Iterable[Run]) -> tuple[Fixed, ...]:
     origins = {origin.value: origin for origin in Origin}
     found: dict[Fixed, None] = {}
     for run in runs:
-        entries = run.options.get(OPTION)
-        for entry in entries if isinstance(entries, list) else ():
-            match entry:
-                case [str(name), bool() | int() | float() | str() as value, str(origin)] if origin in origins:
-                    found[Fixed(name, value, origins[origin])] = None
+        for name, value, origin in run.options.get(OPTION, ()):  # of these types: the reader has checked it
+            if origin in origins:
+                found[Fixed(name, value, origins[origin])] = None
     return tuple(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def test_broken_files_are_refused(program: Path, tmp_path: Path, content: bytes,
 
 def test_a_missing_file_and_a_folder_are_refused(program: Path, tmp_path: Path) -> None:
     refused(program, tmp_path / "no.npy", "cannot open: No such file")
-    refused(program, tmp_path, "file ends inside the header")
+    refused(program, tmp_path, "not a regular file")
 
 
 def test_type_size_and_rank_are_checked(program: Path, tmp_path: Path) -> None:
@@ -136,3 +137,8 @@ def test_a_scalar_is_read(program: Path, tmp_path: Path) -> None:
     path = tmp_path / "n.npy"
     np.save(path, np.int32(-7))
     assert run(program, "scalar", path).stdout == "-7\n"
+
+
+def test_a_pipe_is_not_waited_for(program: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npy")
+    refused(program, tmp_path / "a.npy", "not a regular file")

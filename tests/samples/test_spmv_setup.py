@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +169,49 @@ def test_a_matrix_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     assert sum(whole) == pattern.nnz
     with pytest.raises(ValueError, match="57 x 57, not 58 x 58"):
         spmv.banded(0, size, 1, 58, 0, spmv.FROM_FILE)
+
+
+HEADER = b"%%MatrixMarket matrix coordinate pattern general\n"
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "message"),
+    [
+        (".mtx", b"", "is no Matrix Market file"),
+        (".mtx", b"x" * 5_000_000, "is no Matrix Market file"),
+        (".mtx", HEADER.replace(b"coordinate", b"array") + b"57 57\n", "is no Matrix Market file of a sparse"),
+        (".mtx", HEADER + b"% comment\n" * 2000, "no line of rows, columns and entries"),
+        (".mtx", HEADER + b"57 57 -3\n", "no line of rows, columns and entries"),
+        (".mtx", HEADER + b"57 57 3000000000\n", "too many for 57 rows"),
+        (".mtx", HEADER + b"57 57 3000\n1 1\n", "4 bytes for 3000 entries"),
+        (".mtx", HEADER + b"57 57 1\n58 1\n", "out of bounds|[Ii]ndex"),
+        (".mtx.xz", lzma.compress(HEADER + b"57 57 1\n1 1\n" + b"\n" * 20_000_000), "over 1025024 bytes for 1 entries"),
+        (".mtx.gz", gzip.compress(HEADER + b"57 57 1\n1 1\n" + b"\n" * 20_000_000), "over 1025024 bytes for 1 entries"),
+        (".mtx.gz", gzip.compress(HEADER + b"57 57 3249\n1 1\n"), "4 bytes for 3249 entries"),
+        (".mtx.gz", gzip.compress(HEADER + b"57 57 1\n1 1\n")[:-9], "cannot be read"),
+        (".mtx.xz", b"no archive", "cannot be read"),
+        (".mtx.gz", b"no archive", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_such_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, content: bytes, message: str
+) -> None:
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(content)
+    monkeypatch.setenv("SPMV_MATRIX", str(path))
+    spmv._file_matrix.cache_clear()
+    with pytest.raises(ValueError, match=message):
+        spmv.banded(0, 1, 1, 57, 0, spmv.FROM_FILE)
+
+
+def test_a_pipe_is_no_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "a.mtx")
+    for path, message in (
+        (tmp_path / "a.mtx", "regular file"),
+        (Path("/dev/zero"), "regular"),
+        (tmp_path, "directory"),
+    ):
+        monkeypatch.setenv("SPMV_MATRIX", str(path))
+        spmv._file_matrix.cache_clear()
+        with pytest.raises(ValueError, match=message):
+            spmv.banded(0, 1, 1, 57, 0, spmv.FROM_FILE)

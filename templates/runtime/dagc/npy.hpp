@@ -9,6 +9,8 @@
 // "PATH: what is wrong".
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -58,7 +60,10 @@ namespace detail {
 // A FILE that closes itself.
 class File {
  public:
-  File(const std::string& path, const char* mode) : path_(path), file_(std::fopen(path.c_str(), mode)) {
+  File(const std::string& path, const char* mode) : path_(path), file_(nullptr) {
+    struct stat found;  // a pipe that nobody writes to would be waited for
+    if (mode[0] == 'r' && ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) npy_error(path, "not a regular file");
+    file_ = std::fopen(path.c_str(), mode);
     if (!file_) npy_error(path, std::string("cannot open: ") + std::strerror(errno));
   }
   ~File() {
