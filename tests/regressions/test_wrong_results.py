@@ -29,6 +29,9 @@ def all_ones(data, *, rank, size, seed):
 def small(data, *, rank, size, seed):
     return {"y": np.arange(6, dtype=np.int8).reshape(2, 3)}
 
+def grown(data, *, rank, size, seed):
+    return {"x": data["x"] + 1}
+
 def with_nan(data, *, rank, size, seed):
     return {"y": np.where(data["x"] == 1, np.nan, 2 * data["x"])}
 """
@@ -101,6 +104,17 @@ def test_results_that_go_wrong_while_they_are_timed_are_seen(tmp_path: Path) -> 
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
         run(path, ranks=1)
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
+        explore(path, tmp_path / "r.db", QUICK)
+
+
+def test_a_program_that_reads_what_it_wrote_is_checked_over_several_runs(tmp_path: Path) -> None:
+    """Right in each first run, whenever that is; wrong from the second on, once it is timed."""
+    late = kernel("grow", "x: inout f64[2, 3]", "x[i] += 1 + (++calls > 60 && i == 4 && x[i] > 4.5);")
+    text = f'cpp """ inline int calls = 0; """\n{late}dag {{ a : gpu grow(x) }}\nverify x ~ grown() rtol 0\n'
+    path = program(tmp_path, text, role="inout")
+    with pytest.raises(
+        WrongResult, match=r"x is wrong: element \[1, 1\] is 9, expected 7;.* after 3 runs without a pause"
+    ):
         explore(path, tmp_path / "r.db", QUICK)
 
 

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -192,6 +193,10 @@ class Store {
     return element_text(static_cast<std::int64_t>(at), named(name).shape);
   }
 
+  // From now on `compare` keeps the elements instead of comparing them, or compares with those that it kept.
+  enum class Want { file, keep, kept };
+  void want(Want want) { want_ = want; }
+
   // Elements [start, start + count) against a file; "" where they agree, else what is wrong. An element that was neither
   // written after reset(0) nor after reset(1) is wrong, whatever the tolerance.
   template <class T>
@@ -204,6 +209,9 @@ class Store {
                                 std::to_string(count) + " elements of " + name);
     std::vector<char> copy(static_cast<std::size_t>(count) * sizeof(T));
     fetch(a, start, count, copy.data());
+    if (want_ == Want::keep) return kept_[file] = std::move(copy), "";
+    if (want_ == Want::kept && kept_.at(file) == copy) return "";  // also where both have a NaN
+    if (want_ == Want::kept) first = reinterpret_cast<const T*>(kept_.at(file).data());
     Entry* e = find(a.data);
     const T* got = reinterpret_cast<const T*>(copy.data());
     std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start);
@@ -336,6 +344,8 @@ class Store {
 
   std::string directory_;
   int poison_ = 0;
+  Want want_ = Want::file;
+  std::map<std::string, std::vector<char>> kept_;  // results of several runs, by the file of those of one
   std::vector<Entry> entries_;
 };
 

@@ -139,6 +139,35 @@ class Runner {
     return verify();
   }
 
+  // For programs that change what the next run reads: keeps the results of `runs` runs in which each op ends before the
+  // next one begins, so that they do not depend on timing. Once. Collective.
+  void keep(const Prepared& table, std::int64_t runs) {
+    if (kept_) return;
+    kept_ = true;
+    program_.reset(0);
+    for (std::int64_t i = 0; i < runs; ++i) {
+      for (const Row& r : table.rows) {
+        step(r);
+        DAGC_CUDA(cudaDeviceSynchronize());
+      }
+      DAGC_MPI(MPI_Barrier(comm_));
+    }
+    program_.store.want(Store::Want::keep);
+    program_.verify();
+    program_.store.want(Store::Want::file);
+  }
+
+  // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` kept of as many: "" where good. Collective.
+  std::string check_kept(const Prepared& table, int poison, std::int64_t runs) {
+    keep(table, runs);
+    program_.reset(poison);
+    for (std::int64_t i = 0; i < runs; ++i) execute(table);
+    program_.store.want(Store::Want::kept);
+    const std::string wrong = verify();
+    program_.store.want(Store::Want::file);
+    return wrong.empty() ? wrong : wrong + ", after " + std::to_string(runs) + " runs without a pause";
+  }
+
   std::string verify() {
     DAGC_CUDA(cudaGetLastError());
     DAGC_CUDA(cudaDeviceSynchronize());
@@ -281,6 +310,7 @@ class Runner {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   bool warm_ = false;
+  bool kept_ = false;
   std::atomic<std::int64_t> position_{-1};
 };
 
