@@ -125,6 +125,8 @@ def _parsed(file: BinaryIO) -> _Header:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of headers that Python 2 wrote
         shape, fortran, kind = readers[version](file)
+    if math.prod(shape) >= 2**63:
+        raise ValueError("the header's shape is too large")
     if any(type(size) is not int or size < 0 for size in shape):
         raise ValueError(f"the header's shape {_text(shape)} is broken")
     if fortran and len(shape) > 1:

@@ -76,7 +76,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "archive": (lambda p: p.write_bytes(archive()), "is no array of NumPy"),
     "empty": (lambda p: p.write_bytes(b""), "is no array of NumPy"),
     "text": (lambda p: p.write_text("1 2 3\n"), "is no array of NumPy"),
-    "endless shape": (replaced(b"(100,)", b"(%d, %d)" % (2**62, 2**62)), "its shape .* needs"),
+    "endless shape": (replaced(b"(100,)", b"(%d, %d)" % (2**62, 2**62)), "shape is too large"),
     "larger shape": (replaced(b"(100,)", b"(%d,)" % 10**9), "400 bytes of data, but its shape .1000000000. needs"),
     "negative shape": (replaced(b"(100,)", b"(-100,)"), "shape .-100. is broken"),
     "no shape": (replaced(b"(100,)", b"[100]"), "is no array of NumPy"),
