@@ -365,6 +365,7 @@ def insert_run(connection: sqlite3.Connection, run: Run) -> int:
 
 
 _Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text
+MOST_RUNS = 10_000  # a report has a row for each
 _Run = tuple[
     Positive, Line, _Json, Ranks, Whole, Line, Seconds, Line, Line, Share | None, _Json
 ]  # fmt: skip
@@ -384,6 +385,8 @@ def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
             options[given] = _read_options(given)
         of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))
         out.append((key, Run(*of, options[given])))
+        if len(out) > MOST_RUNS:
+            raise ValueError(f"more than {MOST_RUNS} runs")
     return out
 
 

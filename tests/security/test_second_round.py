@@ -168,3 +168,16 @@ def test_values_of_a_run_take_little_memory(folder: Path, tmp_path: Path) -> Non
         connection.execute("UPDATE run SET options = ?", ('{"a": [' + "[]," * 600_000 + "0]}",))
     with pytest.raises(UsageError, match="damaged"):
         api_results.best(path, only_print=True)
+
+
+def test_runs_have_a_limit(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    shutil.copy(folder / "good.db", path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(
+            "WITH RECURSIVE k(x) AS (SELECT 1000 UNION ALL SELECT x + 1 FROM k WHERE x < 11000) INSERT INTO run"
+            " SELECT x, started, machine_key, machine, ranks, seed, strategy, seconds, revision, version, noise,"
+            " options FROM k, run"
+        )
+    with pytest.raises(UsageError, match="more than 10000 runs"):
+        api_results.best(path, only_print=True)
