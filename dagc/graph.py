@@ -36,8 +36,8 @@ class Staging(Enum):
 class Action(Enum):
     KERNEL = "kernel"  # gpu or cpu
     COPY = "copy"  # gpu; written in the .dag or inserted for an `any` array
-    STAGE_OUT = "stage_out"  # gpu: device array -> pinned mirror, for mpi_host with staging=ops
-    STAGE_IN = "stage_in"  # gpu: pinned mirror -> device array
+    STAGE_OUT = "stage_out"  # gpu: device array -> staging buffer, for mpi_host with staging=ops
+    STAGE_IN = "stage_in"  # gpu: staging buffer -> device array
     POST_SEND = "post_send"
     POST_RECV = "post_recv"
     WAIT_SEND = "wait_send"  # one for all messages of an exchange
@@ -50,7 +50,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A region that is copied between the device and its pinned mirror.
+    """A region that is copied between the device and its staging buffer.
 
     `source`: the rank that its message comes from, where it is one. Negative, nothing came, and nothing is copied: what
     is on the device stays, as under every other transport.
@@ -67,8 +67,8 @@ class GraphOp:
     op       what it came from in the Program (None for `end`)
     message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None
     staged   what a STAGE_* copies
-    copy_in  what is copied from its pinned mirror before the op's own work (fused staging)
-    copy_out what is copied to its pinned mirror after it (fused staging)
+    copy_in  what is copied from its staging buffer before the op's own work (fused staging)
+    copy_out what is copied to its staging buffer after it (fused staging)
     stream   pinned stream, or None
     """
 
@@ -90,14 +90,14 @@ class Touch:
     """One access and how long it lasts: from the start of op `begin` to the completion of op `end`.
 
     They differ only for messages: a send buffer is read from its post to its wait.
-    `mirror`: the pinned mirror of the array, not the array itself.
+    `staged`: the staging buffer of the region, not the region of the array itself.
     """
 
     begin: OpId
     end: OpId
     region: Region
     mode: Mode
-    mirror: bool = False
+    staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Graph:
     """`completion` and `order` are pairs (u, v) with u != v; `order` is issue order only.
 
     streams    how many streams a traversal may use
-    mirrors    device arrays that have a pinned mirror on the host (mpi_host)
+    staged     regions of device arrays that messages use, each with a staging buffer of its own (mpi_host)
     touches    every access of every op, for hazards
     hazards    pairs of indices into `touches` that conflict, first before second
     matches    (wait, post) pairs: the wait may only be issued after the post (every rank issues the same traversal)
@@ -118,7 +118,7 @@ class Graph:
     ops: tuple[GraphOp, ...]
     completion: tuple[tuple[OpId, OpId], ...]
     order: tuple[tuple[OpId, OpId], ...]
-    mirrors: tuple[str, ...]
+    staged: tuple[Region, ...]
     touches: tuple[Touch, ...]
     hazards: tuple[tuple[int, int], ...]
     matches: tuple[tuple[OpId, OpId], ...]

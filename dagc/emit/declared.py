@@ -32,18 +32,22 @@ class PromiseView:
 
 
 def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
-    """What a kernel may change: what its header says, its scratch, and what is copied for it. Else empty."""
+    """What a kernel may change: what its header says, its scratch, and what is copied for it or for messages. Else
+    empty."""
     if not isinstance(op.op, KernelOp) or op.action is not Action.KERNEL:
         return ()
     found = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
     found += [_write(layout, staged.region) for staged in op.copy_in]
+    found += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
     found += [_whole(f"p.{s.member}") for s in layout.scratch.get(op.op.name, ())]
     return tuple(dict.fromkeys(found))
 
 
 def received(layout: Layout) -> tuple[WriteView, ...]:
     """What messages may change while other ops run."""
-    return tuple(dict.fromkeys(_write(layout, region) for region in _received(layout.graph)))
+    regions = tuple(_received(layout.graph))
+    buffers = (_whole(f"p.{layout.staging[r].member}") for r in regions if r in layout.staging)
+    return tuple(dict.fromkeys((*(_write(layout, region) for region in regions), *buffers)))
 
 
 def _received(graph: Graph) -> Iterator[Region]:

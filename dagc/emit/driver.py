@@ -113,7 +113,7 @@ class _Driver:
         entries = tuple(self._entry(e, v) for e, v in zip(self.plan.traversal.entries, shape.entries, strict=True))
         return DriverView(
             values=tuple(PyValue(layout.member[s.name], repr(f"{mangle(s.name)}.npy")) for s in program.scalars),
-            arrays=tuple(self._array(a) for a in program.arrays) + tuple(self._scratch()),
+            arrays=(*(self._array(a) for a in program.arrays), *self._scratch(), *self._staging()),
             verifies=tuple(self._verify()),
             streams=_unpack("s", "streams", shape.streams),
             events=_unpack("e", "events", shape.events),
@@ -159,8 +159,6 @@ class _Driver:
         shape = f"({dims.removesuffix(' ')})" if len(a.dims) == 1 else f"({dims.removesuffix(', ')})"
         args = [repr(a.name), *([repr(f"{mangle(a.name)}.npy")] if loaded else []), repr(_numpy(a.type)), shape]
         args += [repr(a.place.value), repr(ROLES[a.role])]
-        if a.name in self.plan.graph.mirrors:
-            args.append("mirror=True")
         return PyArray(member, "load" if loaded else "make", ", ".join(args))
 
     def _scratch(self) -> list[PyArray]:
@@ -174,6 +172,14 @@ class _Driver:
                     )
                 )
         return out
+
+    def _staging(self) -> Iterator[PyArray]:
+        for s in self.layout.staging.values():
+            extent = self.layout.extent_sym(s.region)
+            count = (
+                f"self.{self.layout.member[s.region.array]}.size" if extent is None else self._text(extent[1], "self")
+            )
+            yield PyArray(s.member, "make", f"{s.label!r}, {_numpy(s.type)!r}, ({count},), 'pinned', 'scratch'")
 
     def _verify(self) -> list[str]:
         out = []
@@ -264,16 +270,17 @@ class _Driver:
 
     def _stage(self, staged: Staged, outwards: bool, stream: str) -> list[str]:
         region, name = staged.region, self._name(staged.region.array)
-        device, mirror, size = f"{name}.address", f"{name}.mirror", f"{name}.size"
+        buffer = f"p.{self.layout.staging[region].member}.host"
+        device, size = f"{name}.address", f"{name}.size"
         if region.start is not None:
             start, size = self._span(region)
-            device, mirror = f"{name}.at({start})", f"{name}.mirror[{start} : {start} + {size}]"
+            device = f"{name}.at({start})"
         test = size
         if staged.source is not None:
             test = f"{size} and {self._text(Apply(Fn.GE, (staged.source, Const(0))))}"
         if outwards:
-            return [f"if {test}:", f"    cuda.memcpy_dtoh_async({mirror}, {device}, {stream})"]
-        return [f"if {test}:", f"    cuda.memcpy_htod_async({device}, {mirror}, {stream})"]
+            return [f"if {test}:", f"    cuda.memcpy_dtoh_async({buffer}, {device}, {stream})"]
+        return [f"if {test}:", f"    cuda.memcpy_htod_async({device}, {buffer}, {stream})"]
 
     # ---- messages -------------------------------------------------------------------------
 
@@ -282,10 +289,12 @@ class _Driver:
         self.setup[f"{name}: list[MPI.Request] = []"] = None
         return name
 
-    def _part(self, region: Region, start: str, count: str) -> str:
-        name = self._name(region.array)
-        if self.layout.message_side(region) == "mirror":
-            return f"{name}.mirror[{start} : {start} + {count}]"
+    def _part(self, region: Region, count: str, at: str = "") -> str:
+        """`count` elements of what a message uses, from element `at` of its region."""
+        staging = self.layout.staging.get(region)
+        name = f"p.{staging.member}" if staging is not None else self._name(region.array)
+        begin = "0" if staging is not None else self._span(region)[0]
+        start = " + ".join(text for text in (begin, at) if text not in ("", "0")) or "0"
         return f"{name}.buffer({start}, {count})"
 
     def _post(self, op: GraphOp, exchange: ExchangeOp) -> list[str]:
@@ -296,14 +305,13 @@ class _Driver:
             if send
             else (message.recv, message.source, message.recv_counts)
         )
-        start, count = self._span(region)
         ends = f"{mangle(op.name)}_{'to' if send else 'from'}"
         if isinstance(peer, str):
             assert counts is not None
-            part = self._part(region, f"{start} + at" if start != "0" else "at", "count")
+            part = self._part(region, "count", "at")
             self.setup[f"{ends} = p.peers({self._name(peer)}, {self._name(counts)}, lambda at, count: {part})"] = None
         else:
-            self.setup[f"{ends} = p.peer({self._text(peer)}, {self._part(region, start, count)})"] = None
+            self.setup[f"{ends} = p.peer({self._text(peer)}, {self._part(region, self._span(region)[1])})"] = None
         tag = self.steps.tag(exchange.name, op.message)
         return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag})"]
 
@@ -311,7 +319,7 @@ class _Driver:
         regions = [a for a in collective.args if isinstance(a, Region)]
         buffers = [f"{mangle(op.name)}_{k}" for k in range(len(regions))]
         for name, region in zip(buffers, regions, strict=True):
-            self.setup[f"{name} = {self._part(region, *self._span(region))}"] = None
+            self.setup[f"{name} = {self._part(region, self._span(region)[1])}"] = None
         requests = self._requests(op)
         match collective.collective:
             case CollectiveKind.BARRIER:

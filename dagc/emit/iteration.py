@@ -160,8 +160,8 @@ def _kernel(op: KernelOp) -> str:
 def describe(op: GraphOp, where: str = "") -> str:
     """`pack on stream 0: gather(x_send, x_l, send_index, n_send)`."""
     what = _what(op)
-    staged = [f"{s.region.text} from its mirror" for s in op.copy_in]
-    staged += [f"{s.region.text} to its mirror" for s in op.copy_out]
+    staged = [f"{s.region.text} from its staging buffer" for s in op.copy_in]
+    staged += [f"{s.region.text} to its staging buffer" for s in op.copy_out]
     tail = "".join(f"; copies {s}" for s in staged)
     return f"{op.name}{where}{': ' if what else ''}{what}{tail}"
 

@@ -7,6 +7,7 @@ sizes do not overflow.
 from __future__ import annotations
 
 import keyword
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -48,6 +49,16 @@ class OpScratch:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class StagingBuffer:
+    """Page-locked memory on the host for one region of a device array, which messages use instead of it."""
+
+    member: str
+    type: ElementType
+    region: Region
+    label: str
+
+
 class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
@@ -70,6 +81,7 @@ class Layout:
         self.scratch: dict[str, tuple[OpScratch, ...]] = {
             op.name: tuple(self._scratch(op, names)) for op in self.program.ops if isinstance(op, KernelOp)
         }
+        self.staging = {buffer.region: buffer for buffer in self._staging(names)}
 
     # ---- expressions ----------------------------------------------------------------------
 
@@ -117,7 +129,10 @@ class Layout:
         return region.start is None
 
     def pointer(self, region: Region, side: str = "data") -> str:
-        """Start of a region; `side` is `data` or `mirror`. A part without bounds is the whole array to a kernel."""
+        """Start of a region; `side` is `data`, or `mirror` of an `any` array.
+
+        A part without bounds is the whole array to a kernel.
+        """
         base = f"{self.array(region.array)}.{side}"
         if region.start is None:
             return base
@@ -129,9 +144,10 @@ class Layout:
         on_host = self.arrays[region.array].place is Place.ANY and device is Device.CPU
         return "mirror" if on_host else "data"
 
-    def message_side(self, region: Region) -> str:
-        """Which memory a message uses: the mirror where the transport goes through the host."""
-        return "mirror" if region.array in self.graph.mirrors else "data"
+    def message_pointer(self, region: Region) -> str:
+        """What a message uses: the start of the region, or of its staging buffer where it has one."""
+        buffer = self.staging.get(region)
+        return f"p.{buffer.member}.data" if buffer is not None else self.pointer(region)
 
     def _product(self, dims: Iterable[Sym | None], array: Array) -> Sym:
         out: Sym = Const(1)
@@ -169,6 +185,17 @@ class Layout:
             ):
                 return other
         raise DagcError(f"op `{op.name}` has no wait")
+
+    def _staging(self, names: Names) -> Iterable[StagingBuffer]:
+        of = Counter(region.array for region in self.graph.staged)
+        numbers: Counter[str] = Counter()
+        for region in self.graph.staged:
+            array, suffix = region.array, ""
+            if of[array] > 1:
+                suffix = f"_{numbers[array]}"
+                numbers[array] += 1
+            member = names.new(f"{mangle(array)}_staging{suffix}")
+            yield StagingBuffer(member, self.arrays[array].type, region, f"{region.text}: staging buffer")
 
     def _scratch(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
         kernel, impl = implementation(self.program, op)

@@ -41,7 +41,6 @@ class ArrayView:
     shape: str
     place: str
     role: str
-    mirror: str
     comment: str
 
 
@@ -86,6 +85,7 @@ class ProgramView:
     values: tuple[ValueView, ...]
     arrays: tuple[ArrayView, ...]
     scratch: tuple[ArrayView, ...]
+    staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
     groups: tuple[GroupView, ...]
     checks: tuple[Call, ...]
@@ -108,6 +108,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         ),
         arrays=tuple(_array(layout, a) for a in program.arrays),
         scratch=tuple(_scratch(layout)),
+        staging=tuple(_staging(layout)),
         requests=tuple(RequestView(member, op) for member, op in layout.request_members()),
         groups=tuple(GroupView(member, steps.group_ends(op), op.name) for member, op in layout.group_members()),
         checks=checks,
@@ -147,7 +148,6 @@ def _array(layout: Layout, array: Array) -> ArrayView:
     what = f"{array.name} : {array.type.value}[{', '.join(dag_text(d) for d in array.dims)}]"
     place = "" if array.place is Place.DEVICE else f" on {array.place.value}"
     role = f" {array.role.value}" if array.role is not None else ""
-    mirrored = array.name in layout.graph.mirrors
     return ArrayView(
         member=layout.member[array.name],
         type=cxx_type(array.type),
@@ -156,8 +156,7 @@ def _array(layout: Layout, array: Array) -> ArrayView:
         shape=_shape(layout, array.dims),
         place=array.place.value,
         role=ROLES[array.role],
-        mirror=", Mirror::yes" if mirrored else "",
-        comment=f"{what}{place}{role}{'; messages go through its mirror' if mirrored else ''}",
+        comment=f"{what}{place}{role}",
     )
 
 
@@ -172,9 +171,22 @@ def _scratch(layout: Layout) -> Iterator[ArrayView]:
                 shape=_shape(layout, s.dims),
                 place=s.place.value,
                 role="scratch",
-                mirror="",
                 comment=f"of {s.label}",
             )
+
+
+def _staging(layout: Layout) -> Iterator[ArrayView]:
+    for buffer in layout.staging.values():
+        yield ArrayView(
+            member=buffer.member,
+            type=cxx_type(buffer.type),
+            name=cxx_string(buffer.label),
+            file="",
+            shape=f"{{{layout.extent(buffer.region).count}}}",
+            place=Place.PINNED.value,
+            role="scratch",
+            comment=f"of {buffer.region.text}",
+        )
 
 
 def _verifies(layout: Layout) -> Iterator[VerifyView]:

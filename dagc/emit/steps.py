@@ -167,10 +167,10 @@ class Steps:
         )  # fmt: skip
 
     def _stage(self, staged: Staged, outwards: bool, stream: str) -> Copy:
-        """A slice is of the first dimension, so it is contiguous. It has its own place in the mirror."""
+        """A slice is of the first dimension, so it is contiguous."""
         region = staged.region
-        device, mirror = self.layout.pointer(region), self.layout.pointer(region, "mirror")
-        dst, src = (mirror, device) if outwards else (device, mirror)
+        device, buffer = self.layout.pointer(region), self.layout.message_pointer(region)
+        dst, src = (buffer, device) if outwards else (device, buffer)
         size = self._bytes(region)
         if staged.source is not None:
             size = f"{self.layout.text(Apply(Fn.LT, (staged.source, Const(0))))} ? 0 : {size}"
@@ -212,7 +212,7 @@ class Steps:
         message, send = exchange.messages[op.message], op.action is Action.POST_SEND
         region = message.send if send else message.recv
         what, args = self._ends(message, send)
-        buffer = self.layout.pointer(region, self.layout.message_side(region))
+        buffer = self.layout.message_pointer(region)
         tag = self.tag(exchange.name, op.message)
         return Call(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, p.comm")
 
@@ -267,7 +267,7 @@ class Steps:
     def _collective(self, op: GraphOp, collective: CollectiveOp) -> Call:
         layout, requests = self.layout, self.layout.requests(op)
         regions = [a for a in collective.args if isinstance(a, Region)]
-        buffers = [layout.pointer(r, layout.message_side(r)) for r in regions]
+        buffers = [layout.message_pointer(r) for r in regions]
         match collective.collective:
             case CollectiveKind.BARRIER:
                 return Call("dagc::post_barrier", f"{requests}, p.comm")

@@ -65,7 +65,7 @@ def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
         ops=lowered.ops,
         completion=edges.completion,
         order=edges.order,
-        mirrors=lowered.mirrors,
+        staged=lowered.staged,
         touches=lowered.touches,
         hazards=hazards,
         matches=lowered.matches,

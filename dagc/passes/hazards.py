@@ -36,14 +36,15 @@ class _Earlier:
 
 @dataclass(slots=True)
 class _Array:
-    """One array, or its mirror: its regions with those that they may share elements with."""
+    """One array, or one staging buffer: its regions with those that they may share elements with."""
 
     neighbours: dict[Region, list[Region]]
     earlier: dict[Region, _Earlier]
 
 
 class Hazards:
-    """Finds the pairs of touches that conflict: the same array (or mirror), regions that may overlap, one writes.
+    """Finds the pairs of touches that conflict: the same array, regions that may overlap, one writes; or the same
+    staging buffer.
 
     A pair that follows from two others is left out: where i comes before j, and j writes all that i touches, whatever
     conflicts with i later conflicts with j too. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2.
@@ -68,20 +69,21 @@ class Hazards:
         turned = self.edges.backward() if infer else 0
         for j in sorted(range(len(self.touches)), key=lambda j: (place[self.touches[j].begin], j)):
             touch = self.touches[j]
-            array = self._arrays[touch.region.array, touch.mirror]
+            array = self._arrays[_storage(touch)]
             for i in sorted(self._conflicting(array, touch), reverse=True):
                 self._order(i, j, infer)
             self._enter(array, touch, j, turned)
 
-    def _by_array(self) -> dict[tuple[str, bool], _Array]:
-        regions: dict[tuple[str, bool], dict[Region, None]] = {}
+    def _by_array(self) -> dict[str | Region, _Array]:
+        regions: dict[str | Region, dict[Region, None]] = {}
         for touch in self.touches:
-            regions.setdefault((touch.region.array, touch.mirror), {})[touch.region] = None
-        out: dict[tuple[str, bool], _Array] = {}
-        for (array, mirror), found in regions.items():
+            regions.setdefault(_storage(touch), {})[touch.region] = None
+        out: dict[str | Region, _Array] = {}
+        for storage, found in regions.items():
             try:
-                out[array, mirror] = _Array(self.regions.neighbours(found), {r: _Earlier() for r in found})
+                out[storage] = _Array(self.regions.neighbours(found), {r: _Earlier() for r in found})
             except TooManyRegions:
+                array = next(iter(found)).array
                 raise TooManyConflicts(array, f"has {len(found)} slices, more than can be compared") from None
         return out
 
@@ -130,6 +132,11 @@ class Hazards:
 
     def _same(self, i: int, touch: Touch) -> bool:
         return self.touches[i].begin == touch.begin and self.touches[i].end == touch.end
+
+
+def _storage(touch: Touch) -> str | Region:
+    """What it is in: an array, or the staging buffer of its region, which no other region shares."""
+    return touch.region if touch.staged else touch.region.array
 
 
 def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], findings: list[Diagnostic]) -> None:

@@ -1,6 +1,7 @@
 """Lowers messages by the transport: what is posted, waited for and staged, and in which order inside an exchange.
 
-mpi_host  through pinned memory on the host. Each message whose array is on the device gets a copy on either side:
+mpi_host  through pinned memory on the host. What a message sends from, or receives into, a device array has a staging
+          buffer of its own size, and a copy:
           fused (in the op that produces or consumes the data) or as ops of the DAG.
 mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
@@ -59,7 +60,7 @@ class Lowered:
     touches: tuple[Touch, ...]
     inner: tuple[tuple[OpId, OpId], ...]
     ends: dict[str, Ends]
-    mirrors: tuple[str, ...]
+    staged: tuple[Region, ...]
     matches: tuple[tuple[OpId, OpId], ...]
     findings: tuple[Diagnostic, ...]
 
@@ -94,9 +95,9 @@ class _Lowering:
         self.inner: list[tuple[OpId, OpId]] = []
         self.matches: list[tuple[OpId, OpId]] = []
         self.ends: dict[str, Ends] = {}
-        self.mirrors: dict[str, None] = {}
+        self.staged: dict[Region, None] = {}
         self.findings: list[Diagnostic] = []
-        # Per op name: regions of device arrays that it copies from, or to, their mirrors.
+        # Per op name: regions of device arrays that it copies from, or to, their staging buffers.
         self.copy_in: dict[str, list[Staged]] = {}
         self.copy_out: dict[str, list[Staged]] = {}
 
@@ -119,7 +120,7 @@ class _Lowering:
             tuple(self.touches),
             tuple(dict.fromkeys(self.inner)),
             self.ends,
-            tuple(self.mirrors),
+            tuple(self.staged),
             tuple(self.matches),
             tuple(self.findings),
         )
@@ -138,7 +139,7 @@ class _Lowering:
         for region, mode in _message_accesses(op):
             if self.places[region.array] is not Place.DEVICE:
                 continue
-            self.mirrors.setdefault(region.array)
+            self.staged.setdefault(region)
             for outwards in (True, False):
                 if mode is not (Mode.OUT if outwards else Mode.IN):
                     partner = None
@@ -197,8 +198,8 @@ class _Lowering:
         self.ops.append(GraphOp(number, name, gpu, action, **more))  # type: ignore[arg-type]
         return number
 
-    def _touch(self, begin: OpId, end: OpId, region: Region, mode: Mode, *, mirror: bool = False) -> None:
-        self.touches.append(Touch(begin, end, region, mode, mirror))
+    def _touch(self, begin: OpId, end: OpId, region: Region, mode: Mode, *, staged: bool = False) -> None:
+        self.touches.append(Touch(begin, end, region, mode, staged))
 
     def _work(self, op: KernelOp | CopyOp) -> None:
         copy_in, copy_out = self.copy_in.get(op.name, []), self.copy_out.get(op.name, [])
@@ -209,12 +210,12 @@ class _Lowering:
             copy_in=tuple(copy_in), copy_out=tuple(copy_out),
         )  # fmt: skip
         for staged in copy_in:
-            self._touch(number, number, staged.region, Mode.IN, mirror=True)
+            self._touch(number, number, staged.region, Mode.IN, staged=True)
             self._touch(number, number, staged.region, Mode.OUT)
         for access in _accesses(op):
             self._touch(number, number, access.region, access.mode)
         for staged in copy_out:
-            self._touch(number, number, staged.region, Mode.OUT, mirror=True)
+            self._touch(number, number, staged.region, Mode.OUT, staged=True)
         here = {"": number}
         self.ends[op.name] = Ends(here, here, here, here)
 
@@ -277,10 +278,10 @@ class _Lowering:
         for k, message in enumerate(op.messages):
             wait = self._add(names.of("wait_recv", k), Action.WAIT_RECV, gpu=False, op=op, message=k, span=message.span)
             waits.append(wait)
-            mirrored = message.send.array in self.mirrors
-            self._touch(sends[message.label], all_sent, message.send, Mode.IN, mirror=mirrored)
-            mirrored = message.recv.array in self.mirrors
-            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, mirror=mirrored)
+            staged = message.send in self.staged
+            self._touch(sends[message.label], all_sent, message.send, Mode.IN, staged=staged)
+            staged = message.recv in self.staged
+            self._touch(recvs[message.label], wait, message.recv, Mode.OUT, staged=staged)
             last_recv[message.label] = wait
         # Every post precedes every wait: with one traversal on all ranks this excludes deadlock.
         self.inner += [(post, wait) for post in posts for wait in waits]
@@ -297,8 +298,8 @@ class _Lowering:
     ) -> OpId:
         action = Action.STAGE_OUT if outwards else Action.STAGE_IN
         stage = self._add(name, action, gpu=True, op=op, message=k, staged=_staged(op, region, outwards), span=op.span)
-        self._touch(stage, stage, region, Mode.IN, mirror=not outwards)
-        self._touch(stage, stage, region, Mode.OUT, mirror=outwards)
+        self._touch(stage, stage, region, Mode.IN, staged=not outwards)
+        self._touch(stage, stage, region, Mode.OUT, staged=outwards)
         return stage
 
     def _collective(self, op: CollectiveOp, own: dict[tuple[Region, bool], bool]) -> None:
@@ -314,8 +315,8 @@ class _Lowering:
             last = self._stage(op, None, region, f"{op.name}.stage_in", outwards=False)
             self.inner.append((wait, last))
         for access in op.accesses:
-            mirrored = access.region.array in self.mirrors
-            self._touch(post, wait, access.region, access.mode, mirror=mirrored)
+            staged = access.region in self.staged
+            self._touch(post, wait, access.region, access.mode, staged=staged)
         first = {"": chain[0] if chain else post}
         self.ends[op.name] = Ends(first, {"": last}, first, {"": last})
 

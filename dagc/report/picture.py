@@ -53,7 +53,7 @@ def as_text(graph: Graph) -> str:
     lines = [
         f"{graph.program.name}: {len(graph.ops) + 1} vertices with start and end, "
         f"{counted(len(graph.completion) + _starts(graph), 'edge')}; transport={graph.transport.value}"
-        + (f" staging={graph.staging.value}" if graph.mirrors else "")
+        + (f" staging={graph.staging.value}" if graph.staged else "")
         + f" streams={graph.streams}"
     ]
     for op in graph.ops:

@@ -248,9 +248,9 @@ class Buffer:
 
 
 class Array:
-    """`host` holds the elements of arrays on the host, `mirror` is the page-locked copy of one on the device."""
+    """`address` is where an array on the device is, `host` holds the elements of one on the host."""
 
-    def __init__(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str, mirrored: bool) -> None:
+    def __init__(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.name, self.shape, self.poisoned = name, tuple(shape), role in ("out", "scratch")
         self.left: Any = np.empty(0, np.int64)  # elements that held the first poison after a run
@@ -260,7 +260,6 @@ class Array:
         room = max(size, 1)  # empty arrays have an address too
         self.address = 0
         self.host: Any = None
-        self.mirror: Any = None
         if place == "device":
             self._memory = cuda.mem_alloc(room * self.dtype.itemsize)
             self.address = int(self._memory)
@@ -268,8 +267,6 @@ class Array:
             self.host = cuda.pagelocked_empty(room, self.dtype)[:size]
         else:
             self.host = np.empty(size, self.dtype)
-        if mirrored:
-            self.mirror = cuda.pagelocked_empty(room, self.dtype)[:size]
 
     def at(self, start: int) -> int:
         """Device address of an element."""
@@ -296,9 +293,8 @@ class Array:
     def poison(self, number: int) -> None:
         """Every byte as POISON says."""
         byte = POISON[self.dtype.kind][number]
-        for memory in (self.mirror, self.host):
-            if memory is not None:
-                memory.view(np.uint8)[:] = byte
+        if self.host is not None:
+            self.host.view(np.uint8)[:] = byte
         if self.place == "device" and self.nbytes:
             cuda.memset_d8(self.address, byte, self.nbytes)
 
@@ -334,9 +330,7 @@ class Rank:
     def scalar(self, file: str) -> Any:
         return self._file(file).item()
 
-    def load(
-        self, name: str, file: str, dtype: str, shape: Sequence[int], place: str, role: str, mirror: bool = False
-    ) -> Array:
+    def load(self, name: str, file: str, dtype: str, shape: Sequence[int], place: str, role: str) -> Array:
         """An array of the set-up; a negative entry of `shape` matches every length."""
         values = self._file(file)
         fits = len(values.shape) == len(shape) and all(
@@ -349,16 +343,16 @@ class Rank:
                 f"declared as {np.dtype(dtype)}{tuple(shape)}",
             )
         flat = np.ascontiguousarray(values).reshape(-1)
-        array = Array(name, dtype, values.shape, place, role, mirror)
+        array = Array(name, dtype, values.shape, place, role)
         array.write(flat)
         self._roles.append((array, role, flat if role == "inout" else array.digest()))
         return array
 
-    def make(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str, mirror: bool = False) -> Array:
+    def make(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str) -> Array:
         """An array that the program computes."""
         if min(shape, default=0) < 0:
             fail(RUN_FAILED, f"{name}: a dimension is negative: {min(shape)}")
-        array = Array(name, dtype, shape, place, role, mirror)
+        array = Array(name, dtype, shape, place, role)
         array.poison(0)
         self._roles.append((array, role, None))
         return array

@@ -43,9 +43,9 @@ def copies(graph: Graph) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
 def test_fused_copies_are_in_the_producer_and_the_consumer() -> None:
     graph = spmv({}, transport="mpi_host")
     assert copies(graph) == {"pack": ((), ("x_send",)), "yr": (("x_r",), ())}
-    assert graph.mirrors == ("x_send", "x_r")
-    mirrored = {(t.region.array, graph.ops[t.begin].name) for t in graph.touches if t.mirror}
-    assert mirrored == {("x_send", "pack"), ("x_send", "post_send"), ("x_r", "post_recv"), ("x_r", "yr")}
+    assert [r.text for r in graph.staged] == ["x_send", "x_r"]
+    staged = {(t.region.array, graph.ops[t.begin].name) for t in graph.touches if t.staged}
+    assert staged == {("x_send", "pack"), ("x_send", "post_send"), ("x_r", "post_recv"), ("x_r", "yr")}
 
 
 def test_copies_as_ops() -> None:
@@ -62,7 +62,7 @@ def test_copies_as_ops() -> None:
 
 def test_device_pointers_need_no_copies() -> None:
     graph = spmv({}, transport="mpi_cuda")
-    assert (copies(graph), graph.mirrors) == ({}, ())
+    assert (copies(graph), graph.staged) == ({}, ())
     assert not any(op.staged for op in graph.ops)
 
 
@@ -130,7 +130,7 @@ def test_a_slice_is_copied_from_where_it_was_last_written() -> None:
 
 def test_host_arrays_are_not_staged() -> None:
     graph = spmv({"array x_r : f32[n_recv]": "array x_r : f32[n_recv] on pinned"})
-    assert graph.mirrors == ("x_send",)
+    assert [r.text for r in graph.staged] == ["x_send"]
     assert copies(graph) == {"pack": ((), ("x_send",))}
 
 

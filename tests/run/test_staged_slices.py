@@ -1,11 +1,16 @@
-"""Messages in place through the host: rows of the arrays that are computed on, copied to and from their mirrors."""
+"""Messages in place through the host: rows of the arrays that are computed on, by way of staging buffers."""
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
 
+from dagc.api import load_graph
+from dagc.emit import emit
+from dagc.plan import Plan, Target
+from dagc.space import Space
 from tests.run.conftest import SLABS, Make, needs_mpi, wander
 
 pytestmark = needs_mpi
@@ -21,6 +26,21 @@ def test_every_order_is_right(make: Make, staging: str) -> None:
     done = built.run(traversals, times=1)
     assert done.returncode == 0, done.stderr[-2000:] or done.stdout[-2000:]
     assert done.stdout.count(": good") == 12
+
+
+def test_staging_buffers_have_the_size_of_the_slices() -> None:
+    """Not that of the array; one for each slice, since several are under way at a time."""
+    graph = load_graph(SLABS, {"transport": "mpi_host"})
+    files = emit(Plan(graph, Space(graph).first(), Target.HOST, ""))
+    made = re.findall(
+        r"store.make\(p.(\w+), \"(.*): staging buffer\", (.*), Place::pinned, Role::scratch\);", files["program.hpp"]
+    )
+    assert sorted(made) == [
+        (f"u_{p}_staging_{k}", f"u[{p}][{rows}]", "{40}")
+        for p in (0, 1)
+        for k, rows in enumerate(("1 .. 2", "9 .. 10", "8 .. 9", "0 .. 1"))
+    ]
+    assert "mirror" not in "".join(files.values())
 
 
 @pytest.mark.slow

@@ -31,12 +31,11 @@ namespace dagc {
 // `any` arrays have two sides: `data` on the device, `mirror` on the host.
 enum class Place { device, pinned, host, any };
 enum class Role { constant, in, inout, out, scratch };
-enum class Mirror { no, yes };
 
 template <class T>
 struct Array {
   T* data = nullptr;      // where the ops use it
-  T* mirror = nullptr;    // page-locked copy on the host: messages through the host, and `any` arrays
+  T* mirror = nullptr;    // page-locked, of `any` arrays
   std::int64_t size = 0;  // elements
 
   std::size_t bytes() const { return static_cast<std::size_t>(size) * sizeof(T); }
@@ -93,14 +92,14 @@ class Store {
   // An array that the set-up gave. A negative entry of `shape` matches every length.
   template <class T>
   void load(Array<T>& a, const char* name, const char* file, const std::vector<std::int64_t>& shape, Place place,
-            Role role, Mirror mirror = Mirror::no) {
+            Role role) {
     const NpyArray values = load_npy(path(file));
     if (!detail::same_shape(values.shape(), shape))
       fail(exit_run_failed, path(file) + ": " + name + " has shape " + values.header().shape_text() + ", declared as " +
                                 detail::shape_text(shape));
     const T* first = values.as<T>();
     a.size = values.elements();
-    Entry& e = add(a, name, values.shape(), place, role, mirror);
+    Entry& e = add(a, name, values.shape(), place, role);
     if (role == Role::inout) e.saved.assign(reinterpret_cast<const char*>(first), reinterpret_cast<const char*>(first) + e.bytes);
     write(e, first);
     if (!e.read_only()) return;
@@ -110,14 +109,13 @@ class Store {
 
   // An array that the program computes.
   template <class T>
-  void make(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role,
-            Mirror mirror = Mirror::no) {
+  void make(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
     a.size = 1;
     for (std::int64_t d : shape) {
       if (d < 0) fail(exit_run_failed, std::string(name) + ": a dimension is negative: " + std::to_string(d));
       a.size *= d;
     }
-    poison(add(a, name, shape, place, role, mirror));
+    poison(add(a, name, shape, place, role));
   }
 
   // Before a run: what is carried gets its first values back; results and scratch are filled with poison 0 or 1.
@@ -288,7 +286,7 @@ class Store {
   }
 
   template <class T>
-  Entry& add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role, Mirror mirror) {
+  Entry& add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
     static_assert(std::is_arithmetic_v<T>, "elements are plain numbers");
     const std::size_t room = a.bytes() ? a.bytes() : 1;  // empty arrays have an address too
     void* data = nullptr;
@@ -301,7 +299,7 @@ class Store {
     } else {
       DAGC_CUDA(cudaMalloc(&data, room));
     }
-    if (place == Place::any || mirror == Mirror::yes) DAGC_CUDA(cudaMallocHost(&other, room));
+    if (place == Place::any) DAGC_CUDA(cudaMallocHost(&other, room));
     a.data = static_cast<T*>(data);
     a.mirror = static_cast<T*>(other);
     entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>()});
