@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import pickle
@@ -45,7 +46,7 @@ def parse(source: Source) -> ast.Module:
     tokens: tuple[Token, ...] = ()
     while restart is not None and len(diagnostics) < _MOST_ERRORS:
         try:
-            tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
+            tree = _tree(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
         except UnexpectedInput as error:
             position = _position(error, text)
             tokens = tokens or tuple(scan(text))  # once: a large text takes a second
@@ -56,6 +57,17 @@ def parse(source: Source) -> ast.Module:
             return _build(tree, source)
         break
     raise ProgramError(diagnostics, {source.path: source})
+
+
+def _tree(text: str) -> object:
+    """Lark's tree. Collecting garbage meanwhile would look at all of it again and again, a quarter of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _parser().parse(text)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _build(tree: object, source: Source) -> ast.Module:
@@ -151,7 +163,7 @@ def _parser() -> Lark:
         try:
             data, memo = _PlainData(io.BytesIO(stored)).load()
             # What lark's own generated stand-alone parsers call.
-            return lark.Lark._load_from_dict(data, memo, **hooks)  # type: ignore[no-untyped-call,no-any-return]
+            return _without_chains(lark.Lark._load_from_dict(data, memo, **hooks))  # type: ignore[no-untyped-call]
         except Exception:  # whatever is wrong with a cache, the grammar is at hand
             pass
     return _build_parser(grammar, key, hooks)
@@ -167,4 +179,22 @@ def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
     data, memo = parser.memo_serialize([TerminalDef, Rule])
     data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
     table_cache.store(key, pickle.dumps((data, memo)))
+    return _without_chains(parser)
+
+
+def _without_chains(parser: Lark) -> Lark:
+    """Pass the only child of a rule such as `?sum: product` on as it is.
+
+    Lark does so too, but looks for its position at each of the ten levels of an expression, half of the time.
+    """
+    callbacks = parser.parser.parser.parser.callbacks
+    for rule in callbacks:
+        if rule.options.expand1 and not rule.alias and len(rule.expansion) == 1:
+            symbol = rule.expansion[0]
+            if not symbol.is_term and not symbol.name.startswith("_"):
+                callbacks[rule] = _only
     return parser
+
+
+def _only(children: list[object]) -> object:
+    return children[0]
