@@ -251,7 +251,7 @@ def test_arrays_that_do_not_fit(spmv: Compiled, tmp_path: Path, spoil: str) -> N
 @pytest.mark.skipif(find_cmake() is None, reason="no cmake: the emitted CMakeLists.txt was not tried")
 def test_the_directory_builds_without_dagc(spmv: Compiled, tmp_path: Path) -> None:
     """A copy, elsewhere, with CMake and the MPI that is there."""
-    source = tmp_path / "source"
+    source = tmp_path / "a b 'q' $x ${HOME} ünï"
     shutil.copytree(spmv.directory, source, ignore=shutil.ignore_patterns("bench", "data-*"))
     cmake, mpi = find_cmake(), require_mpi()
     assert cmake is not None
