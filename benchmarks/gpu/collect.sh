@@ -17,6 +17,6 @@ for tag in manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_17 manylinux
   platforms+=(--platform "${tag}_x86_64")
 done
 python3 -m pip download --quiet --no-deps --only-binary=:all: --implementation cp --python-version "$version" \
-  "${platforms[@]}" --dest "$dir" lark tree-sitter tree-sitter-cuda pytools siphash24 platformdirs mpi4py mpich libucx-cu13
+  "${platforms[@]}" --dest "$dir" lark msgspec tree-sitter tree-sitter-cuda pytools siphash24 platformdirs mpi4py mpich libucx-cu13
 ls -l "$dir"
 ls "$dir"/pycuda-*.whl >/dev/null 2>&1 || echo "no PyCUDA wheel in $dir: the Python drivers will not run there" >&2
