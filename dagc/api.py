@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.errors import DagcError, Diagnostic, ProgramError, RunFailed, Severity, UsageError, WrongResult
+from dagc.errors import LOOK, DagcError, Diagnostic, ProgramError, RunFailed, Severity, UsageError, WrongResult
 from dagc.report.live import SILENT, Display
 from dagc.source import Source
 
@@ -261,9 +261,13 @@ def compile(
         with display.phase("checking the results, timing"):
             result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)
     except (WrongResult, RunFailed) as error:
-        if isinstance(error, WrongResult) or fails_in_a_kernel(error):
+        wrong = isinstance(error, WrongResult)
+        if wrong or fails_in_a_kernel(error):
             _audit(done, data, ranks, mpi_takes_device_pointers, display)  # may know which op it is
-        raise
+        if not wrong:
+            raise
+        audited = "" if done.plan.open else "run one by one, all ops change only what their headers declare; "
+        raise WrongResult(error.message, audited + LOOK) from None
     return replace(done, result=result)
 
 

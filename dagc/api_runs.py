@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc import __version__, api
-from dagc.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
+from dagc.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.files import is_output
 from dagc.report.live import SILENT, Display, Phase
 from dagc.source import find_file, read_file
@@ -400,10 +400,7 @@ def working(machine: LiveMachine, domain: Domain, display: Display = SILENT) -> 
     excluded = [Excluded(arm, failure) for arm, failure in zip(domain.arms, wrong, strict=True) if failure]
     if len(excluded) == len(domain.arms):
         if all(failure.startswith("wrong result") for failure in wrong):
-            raise WrongResult(
-                f"no configuration gives right results: {wrong[0]}",
-                "look for a mistake in a kernel or in its reference, or for an edge that is missing",
-            )
+            raise WrongResult(f"no configuration gives right results: {wrong[0]}", LOOK)
         raise RunFailed(f"no configuration runs here: {wrong[0]}")
     kept = [i for i, failure in enumerate(wrong) if not failure]
     return (machine.narrow(kept) if excluded else domain), excluded

@@ -109,6 +109,8 @@ def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | No
     from dagc.api_runs import program_record
 
     now = program_record(program)
+    if tuned.program.name != now.name:
+        raise UsageError(f"{path}: tuned for program {tuned.program.name}, this is {now.name}", "tune this program")
     if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
         raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
     if arch is not None and tuned.facts.target == "host" and any(cell.times for cell in tuned.cells):

@@ -148,6 +148,9 @@ class UsageError(DagcError):
     """A bad argument (exit code 2)."""
 
 
+LOOK = "look for a mistake in a kernel or in its reference, or for an edge that is missing"
+
+
 class WrongResult(DagcError):
     """A program ran and its result does not agree with the reference (exit code 1)."""
 

@@ -300,6 +300,7 @@ def test_failing_code_is_named_by_its_line(tmp_path: Path, old: str, new: str, l
     text = caught.value.render()
     assert f"arrays.py:{line}" in text
     assert message in text
+    assert "correct arrays.py: it failed " in text
     assert "Traceback" not in text
     assert not (tmp_path / "out").exists()
 

@@ -21,6 +21,7 @@ from dagc.sym import Const, Sym
 from dagc.sym.shown import show
 
 COMBINATIONS = 100_000
+BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +193,16 @@ def _first_legal(
     combinations = (dict(zip(names, v, strict=True)) for v in islice(product(*candidates), COMBINATIONS))
     legal = next((e for e in combinations if all(_holds(c, e) for c in conditions) and _block_fits(impl, e)), None)
     if legal is None:
+        combinations = (dict(zip(names, v, strict=True)) for v in islice(product(*candidates), COMBINATIONS))
+        blocks = any(all(_holds(c, e) for c in conditions) for e in combinations)
+        texts = BLOCK_LIMIT if blocks else listing([f"`{show(c)}`" for c in conditions])
         open_names = [n for n, c in zip(names, candidates, strict=True) if len(c) > 1]
-        texts = listing([f"`{show(c)}`" for c in conditions] or ["a block of 1 to 1024 threads"])
         fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in zip(names, candidates, strict=True) if len(c) == 1)
         what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} breaks {texts}"
-        related = ((kernel.span, f"of kernel `{kernel.name}`"),)
-        ctx.report.fail("unsatisfiable-require", what, item.span, "allow more values, or mend the require", related)
+        where = (impl.launch.span, "the block is set here") if blocks and impl.launch else None
+        related = (where or (kernel.span, f"of kernel `{kernel.name}`"),)
+        mend = "allow values with a smaller product" if blocks else "allow more values, or mend the require"
+        ctx.report.fail("unsatisfiable-require", what, item.span, mend, related)
     return legal
 
 

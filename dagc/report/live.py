@@ -57,18 +57,21 @@ class Phase:
         self._done, self._total = 0, total
         self._began = monotonic()
         self._counts = self._began, 0  # when the steps began that are counted now, and how many were done
+        self._last = self._began  # when the last step was done
         self._lock = threading.Lock()
 
     def advance(self, detail: str = "") -> None:
         """One step is done. `detail` is shown until the next one is."""
         with self._lock:
-            self._done, self._detail = self._done + 1, detail
+            self._done, self._detail, self._last = self._done + 1, detail, monotonic()
 
     def at(self, done: int, total: int | None = None, detail: str = "") -> None:
         """So many steps are done, of `total` where that is known by now (0 as None: it is not)."""
         with self._lock:
             if (total or self._total) != self._total or done < self._done:
                 self._counts = monotonic(), done
+            if done != self._done:
+                self._last = monotonic()
             self._done, self._detail = done, detail
             self._total = total or self._total
 
@@ -81,7 +84,7 @@ class Phase:
         """`2 of 4, 20 s, about 20 s left`; `120000 states, 20 s` where the end is not known."""
         with self._lock:
             done, total, detail = self._done, self._total, self._detail
-            began, first = self._counts
+            (began, first), last = self._counts, self._last
         now = monotonic()
         out = []
         if total is not None:
@@ -90,7 +93,10 @@ class Phase:
             out.append(counted(done, self._unit or "step"))
         out.append(duration(now - self._began))
         if total and first < done < total:
-            out.append(f"about {duration((now - began) * (total - done) / (done - first))} left")
+            # Counted down from the last step, so that a long step does not let the rest seem to grow.
+            left = (last - began) * (total - done) / (done - first) - (now - last)
+            if left > 0:
+                out.append(f"about {duration(left)} left")
         return ", ".join(out) + (f" ({detail})" if detail else "")
 
     def line(self) -> str:

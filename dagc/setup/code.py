@@ -83,7 +83,7 @@ class SetupCode:
             ) from None
         self._module = types.ModuleType(f"_dagc_setup_{self._path.stem}_{next(_NUMBERS)}")
         self._module.__file__ = str(self._path)
-        with self._running("loading"):
+        with self._running("while it was loaded"):
             # Compiled here rather than imported: no name in sys.modules to clash with, no __pycache__ beside the file.
             exec(compile(text, str(self._path), "exec"), self._module.__dict__)
 
@@ -114,7 +114,7 @@ class SetupCode:
                 span,
                 f"it is called as {name}({_call_text(args, named)})",
             ) from None
-        with self._running(f"{name}(rank={rank})"):
+        with self._running(f"in {name}(rank={rank})"):
             result = function(*args, **named)
         if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
             raise refuse(
@@ -139,7 +139,7 @@ class SetupCode:
                 yield
         except (Exception, SystemExit) as error:
             raise UsageError(
-                f"{self._place(error)}: {_reason(error)}", f"this is in {self._path.name}, {what}"
+                f"{self._place(error)}: {_reason(error)}", f"correct {self._path.name}: it failed {what}"
             ) from None
         finally:
             sys.modules.pop(self._module.__name__, None)

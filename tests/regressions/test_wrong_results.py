@@ -101,8 +101,9 @@ def test_results_that_go_wrong_while_they_are_timed_are_seen(tmp_path: Path) -> 
     late = kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", "y[i] = 2 * x[i] + (++calls > 300 && i == 4);")
     dag = "dag { a : gpu twice(y, x) }\nverify y ~ doubled() rtol 0\n"
     path = program(tmp_path, f'cpp """ inline int calls = 0; """\n{late}{dag}')
-    with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
+    with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8") as error:
         run(path, ranks=1)
+    assert "all ops change only what their headers declare; look for a mistake in a kernel" in error.value.mend
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
         explore(path, tmp_path / "r.db", QUICK)
 

@@ -213,6 +213,16 @@ def test_noise_that_is_not_known_is_not_drawn() -> None:
     assert 'class="floor"' in page_of(few(50))
 
 
+def test_sentences_are_set_apart() -> None:
+    results = few(20)
+    single = replace(results.implementations[0], measurements=results.implementations[0].measurements[:1])
+    others = results.implementations[1:]
+    fast = replace(single, measurements=tuple(replace(m, seconds=m.seconds / 10) for m in single.measurements))
+    page = page_of(replace(results, implementations=(fast, *others)), learn=False)
+    assert "may be low by chance. " in page
+    assert not re.search(r"\.<strong>", page)
+
+
 # ---- what is hard to read ---------------------------------------------------------------------
 
 

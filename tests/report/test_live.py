@@ -170,8 +170,12 @@ def test_a_phase_says_how_far_it_is_and_how_long_it_will_take(monkeypatch: pytes
     now = 120.0
     phase.advance("transport=nccl")
     assert phase.line() == "compiling: 1 of 4 programs, 20 s, about 60 s left (transport=nccl)"
+    now = 150.0  # one long step does not make the rest longer
+    assert phase.line() == "compiling: 1 of 4 programs, 50 s, about 30 s left (transport=nccl)"
+    now = 190.0
+    assert phase.line() == "compiling: 1 of 4 programs, 90 s (transport=nccl)"
     phase.at(4)
-    assert phase.line() == "compiling: 4 of 4 programs, 20 s"
+    assert phase.line() == "compiling: 4 of 4 programs, 90 s"
     unknown = Phase("counting", unit="state")
     unknown.at(12000)
     assert unknown.line() == "counting: 12000 states, 0 s"
