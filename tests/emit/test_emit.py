@@ -147,7 +147,7 @@ def test_graph_choices_reach_the_plan() -> None:
 
 
 def test_comment() -> None:
-    assert comment("a\n  b \\") == "  // a b "
+    assert comment("a\n  b \\") == "  // a b \\."  # a backslash at its end would take the next line in
     assert comment("") == ""
 
 
