@@ -16,14 +16,10 @@ from dagc.report.best import interval_text
 from dagc.report.charts import class_colour
 from dagc.report.measured import Group, Point
 from dagc.results import Configuration, Results, shown
-from dagc.space import Space
-from dagc.space.count import TooManyStates
+from dagc.search.domain import domain_of
 
 if TYPE_CHECKING:
     from dagc.rules import Learned, RuleSet
-
-# A report counts spaces only as far as this takes (a second or two).
-COUNTABLE_STATES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +43,9 @@ def summary_tiles(
         return [Tile("best", "none", "nothing could be measured")]
     middle, worst = points[len(points) // 2], points[-1]
     measured = sum(len(p.times) for p in points)
-    space = _space([graphs[g.configuration] for g in groups if g.configuration in graphs])
-    of = "of a space too large to count here" if space is None else f"of {si.count(space)}"
+    space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
+    size = space.size()
+    of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
         Tile("best", si.seconds(best.seconds), interval_text(best)),
@@ -58,22 +55,6 @@ def summary_tiles(
         Tile("measurements", si.count(measured), reference),
         Tile("noise floor", si.percent(results.noise), "standard deviation of one measurement"),
     ]
-
-
-def _space(graphs: Sequence[Graph]) -> int | None:
-    """Implementations that these configurations have; None where that takes too long to find out."""
-    counted: dict[object, int] = {}
-    total = 0
-    for graph in graphs:
-        ops = tuple((op.name, op.gpu, op.stream) for op in graph.ops)
-        key = (ops, graph.completion, graph.order, graph.matches, graph.streams)
-        if key not in counted:
-            try:
-                counted[key] = Space(graph, limit=COUNTABLE_STATES).count()
-            except TooManyStates:
-                return None
-        total += counted[key]
-    return total
 
 
 # ---- classes and rules ----------------------------------------------------------------------

@@ -1,0 +1,21 @@
+"""Tables and tiles of the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dagc.api_results import Loaded
+from dagc.report.measured import groups_of, points_of, ranked
+from dagc.report.sections import summary_tiles
+
+RESULTS = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db"
+
+
+def test_a_space_that_is_too_large_to_count_has_a_lower_bound():
+    """It is counted for about a second: a page of a program of hundreds of ops is not waited for."""
+    loaded = Loaded(RESULTS)
+    points = points_of(loaded.results)
+    tiles = summary_tiles(loaded.results, points, ranked(points)[0], groups_of(points), loaded.graphs)
+    (tile,) = [tile for tile in tiles if tile.name == "implementations"]
+    assert tile.value == "150"
+    assert tile.note.startswith("of more than ")
