@@ -115,7 +115,7 @@ def test_a_file_that_is_of_no_use_is_refused_before_anything_is_made(tmp_path: P
             run(tmp_path / "out/r.db", launch=str(launch))
     other = write_fill(tmp_path, "tune bx in {32, 64}")
     api_tune.tune(other, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", top=0))
-    with pytest.raises(UsageError, match="tuned for another text"):
+    with pytest.raises(UsageError, match="tuned for program fill, this is heat"):
         run(tmp_path / "out/r.db", launch=str(tmp_path / "t.db"))
     assert not (tmp_path / "out").exists()
 
