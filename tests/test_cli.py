@@ -29,7 +29,8 @@ def dagc(*arguments: str | Path, cwd: Path | None = None, **more: object) -> sub
     )  # fmt: skip
 
 
-LONG = ("compile", "count", "tune", "explore", "explain")  # these show their progress where the machine is busy
+# These show their progress where the machine is busy.
+LONG = tuple("compile count tune explore explain setup best rules report export merge".split())
 
 
 def good(*arguments: str | Path, cwd: Path | None = None) -> str:
