@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagc import api
 from dagc.errors import UsageError
 from dagc.report.live import SILENT, Display
-from dagc.tune.plans import PROGRAM
+from dagc.tune.types import PROGRAM
 
 if TYPE_CHECKING:
     from dagc.compiled import Compiled

@@ -35,7 +35,7 @@ def check_resumed(path: str | Path, before: Tuned, program: Program, points: Ite
 
 def before_units(tuned: Tuned) -> set[str]:
     """The ops of the file's cells, without whole programs."""
-    from dagc.tune.plans import PROGRAM
+    from dagc.tune.types import PROGRAM
 
     return {cell.op for cell in tuned.cells} - {PROGRAM}
 

@@ -110,7 +110,7 @@ def tuning(
 
 def _line(made: ProgramPlan, learned: Learned, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
     from dagc.api_tune_found import Line
-    from dagc.tune.plans import PROGRAM
+    from dagc.tune.types import PROGRAM
 
     chosen = made.default
     if learned.selector is not None:

@@ -15,7 +15,7 @@ from dagc import api
 from dagc.api_tune_learned import kept, learn, tuning
 from dagc.api_tune_programs import ProgramPlan, check_fixed, fixed_choices, program_plan
 from dagc.errors import DagcError, UsageError
-from dagc.tune.plans import PROGRAM
+from dagc.tune.types import PROGRAM
 
 if TYPE_CHECKING:
     from dagc.api_tune import TuneOptions

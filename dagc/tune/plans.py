@@ -15,12 +15,11 @@ from dagc.errors import UsageError
 from dagc.ir import ElementType, Program
 from dagc.sym import free
 from dagc.tune.extent import Extent
-from dagc.tune.types import Cell, Point, Settings
+from dagc.tune.types import PROGRAM, Cell, Point, Settings
 
 if TYPE_CHECKING:
     from dagc.tune.records import Tuned
 
-PROGRAM = "program"  # in place of an op's name: a word of the language, so that no op is called like this
 METHODS = ("knn", "tree", "forest", "exhaustive")
 _WHOLE = {t for t in ElementType if t.value[0] in "iu"}
 

@@ -32,7 +32,6 @@ from dagc.records_schema import (
     statements,
 )
 from dagc.results import Machine, Program, Run
-from dagc.tune.plans import PROGRAM
 from dagc.tune.schema import (
     CellRow,
     CheckRow,
@@ -46,7 +45,7 @@ from dagc.tune.schema import (
     read_settings,
     read_times,
 )
-from dagc.tune.types import Cell, Point, Settings
+from dagc.tune.types import PROGRAM, Cell, Point, Settings
 
 
 @dataclass(frozen=True, slots=True)

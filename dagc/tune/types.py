@@ -14,6 +14,8 @@ from typing import TypeAlias
 from dagc.launching import OpenTunable
 from dagc.statistics import interval
 
+PROGRAM = "program"  # in place of an op's name: a word of the language, so that no op is called like this
+
 # Values of a unit's tunables by name, in the order of the program.
 Settings: TypeAlias = tuple[tuple[str, int], ...]
 
