@@ -22,8 +22,8 @@ FUNCTIONS = frozenset(
     REG_R12 REG_R13 REG_R14 REG_R15 REG_R8 REG_R9 REG_RAX REG_RBP REG_RBX REG_RCX REG_RDI REG_RDX REG_RIP REG_RSI
     REG_RSP REG_TRAPNO RTLD_DI_CONFIGADDR RTLD_DI_LINKMAP RTLD_DI_LMID RTLD_DI_MAX RTLD_DI_ORIGIN RTLD_DI_PHDR
     RTLD_DI_PROFILENAME RTLD_DI_PROFILEOUT RTLD_DI_SERINFO RTLD_DI_SERINFOSIZE RTLD_DI_TLS_DATA RTLD_DI_TLS_MODID
-    RTLD_DL_LINKMAP RTLD_DL_SYMENT SEGV_ACCADI SEGV_ACCERR SEGV_ADIDERR SEGV_ADIPERR SEGV_BNDERR SEGV_MAPERR
-    SEGV_MTEAERR SEGV_MTESERR SEGV_PKUERR SIGEV_NONE SIGEV_SIGNAL SIGEV_THREAD SIGEV_THREAD_ID SI_ASYNCIO
+    RTLD_DL_LINKMAP RTLD_DL_SYMENT SEGV_ACCADI SEGV_ACCERR SEGV_ADIDERR SEGV_ADIPERR SEGV_BNDERR SEGV_CPERR
+    SEGV_MAPERR SEGV_MTEAERR SEGV_MTESERR SEGV_PKUERR SIGEV_NONE SIGEV_SIGNAL SIGEV_THREAD SIGEV_THREAD_ID SI_ASYNCIO
     SI_ASYNCNL SI_DETHREAD SI_KERNEL SI_MESGQ SI_QUEUE SI_SIGIO SI_TIMER SI_TKILL SI_USER SS_DISABLE SS_ONSTACK
     S_ISBLK S_ISCHR S_ISDIR S_ISFIFO S_ISLNK S_ISREG S_ISSOCK S_TYPEISMQ S_TYPEISSEM S_TYPEISSHM TRAP_BRANCH
     TRAP_BRKPT TRAP_HWBKPT TRAP_TRACE TRAP_UNK UINT16_C UINT32_C UINT64_C UINT8_C UINTMAX_C WARP_SZ WEXITSTATUS
@@ -100,7 +100,8 @@ FUNCTIONS = frozenset(
     ull2double ullmax ullmin ulong umask umax umin ungetc ungetwc unlink unlinkat unlockpt unsetenv unshare
     useconds_t uselocale ushort usleep utimensat va_list valloc vasprintf vdprintf vfork vfprintf vfscanf
     vfwprintf vfwscanf vhangup vprintf vscanf vsnprintf vsprintf vsscanf vswprintf vswscanf vwprintf vwscanf wait
-    wcpcpy wcpncpy wcrtomb wcscasecmp wcscat wcschr wcschrnul wcscmp wcscoll wcscpy wcscspn wcsdup wcsftime wcslen
+    wcpcpy wcpncpy wcrtomb wcscasecmp wcscat wcschr wcschrnul wcscmp wcscoll wcscpy wcscspn wcsdup wcsftime wcslcat
+    wcslcpy wcslen
     wcsncasecmp wcsncat wcsncmp wcsncpy wcsnlen wcsnrtombs wcspbrk wcsrchr wcsrtombs wcsspn wcsstr wcstod wcstof
     wcstok wcstol wcstold wcstombs wcstoq wcstoul wcstouq wcswcs wcswidth wcsxfrm wctob wctomb wctrans wctrans_t
     wctype wctype_t wcwidth wint_t wmemchr wmemcmp wmemcpy wmemmove wmempcpy wmemset wprintf write wscanf y0 y1
