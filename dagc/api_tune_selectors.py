@@ -140,7 +140,7 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
 
 
 def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
-    """The whole scalars that the kernel's arguments and grid hang on, and the parameters that are constants of the
+    """The whole scalars that the kernel's arguments and grid depend on, and the parameters that are constants of the
     program; those that differ between the sizes."""
     from dagc import sym
     from dagc.api_tune_found import whole_scalars

@@ -31,7 +31,7 @@ Choices = Annotated[tuple[Settings, ...], Meta(min_length=1, max_length=100_000)
 
 
 class FixedChoices(TypedDict):
-    """Values that the tuned times hang on besides sizes and settings."""
+    """Values that the tuned times depend on besides sizes and settings."""
 
     params: Decisions
     decisions: Decisions
