@@ -277,8 +277,8 @@ def _results(
             where = next(point for point, found in ready.at.items() if found.data == lost.data)
             others = any(keys[n][1] is not None for n in known) or any(p.time for p in points)
             if lost.check or not others:
-                mend = "leave this size out; with --resume what was measured stays"
-                raise RunFailed(f"at {where.text or 'this size'}: {error.message}", mend) from None
+                help = "leave this size out; with --resume what was measured stays"
+                raise RunFailed(f"at {where.text or 'this size'}: {error.message}", help) from None
             yield Lost(where, error.message)
 
 

@@ -38,7 +38,7 @@ into a proved and verified CUDA + MPI program, and counts and lists all its impl
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        print(f"dagc: error: {message}\n  mend: see {self.prog} --help", file=sys.stderr)
+        print(f"dagc: error: {message}\n  help: see {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
 
 

@@ -1,4 +1,4 @@
-"""`dagc doctor`: what is there, what each absence costs, and how to mend it."""
+"""`dagc doctor`: what is there, what each absence costs, and how to fix it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from dagc.devices import gpus
 from dagc.errors import MissingTool, UsageError, counted
 from dagc.run.mpi_env import cores
 from dagc.run.mpi_query import takes_device_pointers
-from dagc.run.profile import NO_NCU_MEND, find_ncu
+from dagc.run.profile import NO_NCU_HELP, find_ncu
 from dagc.run.target import choose_target
 from dagc.toolchain import (
-    NO_CXX_MEND,
-    NO_MPI_MEND,
-    NO_NVCC_MEND,
+    NO_CXX_HELP,
+    NO_MPI_HELP,
+    NO_NVCC_HELP,
     Compiler,
     find_cmake,
     find_cxx,
     find_mpi,
     find_nvcc,
 )
-from dagc.toolchain_nccl import NO_NCCL_MEND, find_nccl
+from dagc.toolchain_nccl import NO_NCCL_HELP, find_nccl
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One thing that was looked for.
 
-    `detail` is what was found. Where it was not: `cost` says what does not work without it, `mend` how to get it.
+    `detail` is what was found. Where it was not: `cost` says what does not work without it, `help` how to get it.
     `needed` marks what the host target cannot do without.
     """
 
@@ -42,7 +42,7 @@ class Fact:
     found: bool
     detail: str
     cost: str = ""
-    mend: str = ""
+    help: str = ""
     needed: bool = False
 
 
@@ -79,7 +79,7 @@ def exit_code(facts: Iterable[Fact]) -> int:
 
 
 def render_text(facts: tuple[Fact, ...]) -> str:
-    """An aligned line for each fact; under each absence its cost and its mend; at the end the sum of it."""
+    """An aligned line for each fact; under each absence its cost and its help; at the end the sum of it."""
     width = max(len(fact.name) for fact in facts)
     lines = []
     for fact in facts:
@@ -87,7 +87,7 @@ def render_text(facts: tuple[Fact, ...]) -> str:
         lines.append(f"{fact.name:<{width}}  {mark:<7}  {fact.detail}".rstrip())
         if not fact.found:
             pad = " " * (width + 11)
-            lines += [f"{pad}{label}: {text}" for label, text in (("cost", fact.cost), ("mend", fact.mend)) if text]
+            lines += [f"{pad}{label}: {text}" for label, text in (("cost", fact.cost), ("help", fact.help)) if text]
     able = host_can_run(facts)
     lines += ["", "The host target can run here." if able else "The host target cannot run here: see what is MISSING."]
     return "\n".join(lines)
@@ -109,23 +109,23 @@ def _system() -> list[Fact]:
     return [Fact("dagc", True, f"{__version__}, {python}")]
 
 
-def _compiler(name: str, found: Compiler | None, cost: str, mend: str, needed: bool = False) -> Fact:
+def _compiler(name: str, found: Compiler | None, cost: str, help: str, needed: bool = False) -> Fact:
     detail = "" if found is None else f"{found.version} ({found.path})"
-    return Fact(name, found is not None, detail, cost, mend, needed)
+    return Fact(name, found is not None, detail, cost, help, needed)
 
 
 def _compilers() -> list[Fact]:
     facts = []
     rows = (
-        ("C++ compiler", find_cxx, "nothing can be built for the host target", NO_CXX_MEND, True),
-        ("nvcc", find_nvcc, "nothing can be built for GPUs", NO_NVCC_MEND, False),
+        ("C++ compiler", find_cxx, "nothing can be built for the host target", NO_CXX_HELP, True),
+        ("nvcc", find_nvcc, "nothing can be built for GPUs", NO_NVCC_HELP, False),
         ("CMake", find_cmake, "emitted directories cannot be built without dagc", "apt-get install cmake", False),
     )
-    for name, find, cost, mend, needed in rows:
+    for name, find, cost, help, needed in rows:
         try:
-            facts.append(_compiler(name, find(), cost, mend, needed))
+            facts.append(_compiler(name, find(), cost, help, needed))
         except UsageError as error:  # a DAGC_... variable that names no program
-            facts.append(Fact(name, False, error.message, cost, error.mend, needed))
+            facts.append(Fact(name, False, error.message, cost, error.help, needed))
     return [*facts, _nccl()]
 
 
@@ -134,8 +134,8 @@ def _nccl() -> Fact:
     try:
         found = find_nccl()
     except UsageError as error:
-        return Fact("NCCL", False, error.message, cost, error.mend)
-    return Fact("NCCL", found is not None, "" if found is None else str(found.library), cost, NO_NCCL_MEND)
+        return Fact("NCCL", False, error.message, cost, error.help)
+    return Fact("NCCL", found is not None, "" if found is None else str(found.library), cost, NO_NCCL_HELP)
 
 
 def _mpi() -> list[Fact]:
@@ -143,9 +143,9 @@ def _mpi() -> list[Fact]:
     try:
         mpi = find_mpi()
     except UsageError as error:
-        return [Fact("MPI", False, error.message, cost, error.mend, needed=True)]
+        return [Fact("MPI", False, error.message, cost, error.help, needed=True)]
     if mpi is None:
-        return [Fact("MPI", False, "", cost, NO_MPI_MEND, needed=True)]
+        return [Fact("MPI", False, "", cost, NO_MPI_HELP, needed=True)]
     starter = "" if mpi.mpiexec is None else str(mpi.mpiexec)
     takes = takes_device_pointers(mpi)
     answers = {True: "MPIX_Query_cuda_support says yes", False: "MPIX_Query_cuda_support says no"}
@@ -179,17 +179,17 @@ def _ncu() -> Fact:
     try:
         found = find_ncu()
     except UsageError as error:
-        return Fact("ncu", False, error.message, cost, error.mend)
-    return Fact("ncu", found is not None, "" if found is None else str(found), cost, NO_NCU_MEND)
+        return Fact("ncu", False, error.message, cost, error.help)
+    return Fact("ncu", found is not None, "" if found is None else str(found), cost, NO_NCU_HELP)
 
 
 def _packages() -> list[Fact]:
     facts = []
-    for name, needed, cost, mend in _PACKAGES:
+    for name, needed, cost, help in _PACKAGES:
         try:
             facts.append(Fact(name, True, version(name), needed=needed))
         except PackageNotFoundError:
-            facts.append(Fact(name, False, "", cost, mend, needed))
+            facts.append(Fact(name, False, "", cost, help, needed))
     return facts
 
 

@@ -23,14 +23,14 @@ class Diagnostic:
     """One finding.
 
     `code` is a stable kebab-case name (`unknown-name`, `unordered-hazard`, ...; docs/diagnostics.md lists them),
-    `message` says what is wrong, `mend` what to write instead (a phrase, no full stop),
+    `message` says what is wrong, `help` what to write instead (a phrase, no full stop),
     `related` further places, each with a short label ("first declared here").
     """
 
     code: str
     message: str
     span: Span
-    mend: str = ""
+    help: str = ""
     severity: Severity = Severity.ERROR
     related: tuple[tuple[Span, str], ...] = ()
 
@@ -40,7 +40,7 @@ class Diagnostic:
         return tuple((s.file, s.start, s.end) for s in (self.span, *(span for span, _ in self.related)))
 
     def render(self, sources: dict[str, Source]) -> str:
-        """`file:line:column: error: message [code]`, the line, a caret under the words, and the mend."""
+        """`file:line:column: error: message [code]`, the line, a caret under the words, and the help."""
         source = sources[self.span.file]
         line, column = source.line_column(self.span.start)
         out = [f"{source.path}:{line}:{column}: {self.severity.value}: {self.message} [{self.code}]"]
@@ -49,8 +49,8 @@ class Diagnostic:
             other = sources[span.file]
             at_line, at_column = other.line_column(span.start)
             out.append(f"  {other.path}:{at_line}:{at_column}: {label}")
-        if self.mend:
-            out.append(f"  mend: {self.mend}")
+        if self.help:
+            out.append(f"  help: {self.help}")
         return printable("\n".join(out))
 
 
@@ -122,13 +122,13 @@ class DagcError(Exception):
 
     exit_code = 2
 
-    def __init__(self, message: str, mend: str = "") -> None:
+    def __init__(self, message: str, help: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.mend = mend
+        self.help = help
 
     def render(self) -> str:
-        return printable(f"dagc: error: {self.message}" + (f"\n  mend: {self.mend}" if self.mend else ""))
+        return printable(f"dagc: error: {self.message}" + (f"\n  help: {self.help}" if self.help else ""))
 
 
 class ProgramError(DagcError):

@@ -42,12 +42,12 @@ def parse_traversal(text: str, graph: Graph, name: str = "traversal") -> Travers
         for word in re.finditer(r"\S+", line.split("#", 1)[0]):
             entry = _parse_entry(word.group(), ops)
             if isinstance(entry, str):
-                raise UsageError(f"{name}:{number}:{word.start() + 1}: `{word.group()}`: {entry}", _MEND)
+                raise UsageError(f"{name}:{number}:{word.start() + 1}: `{word.group()}`: {entry}", _HELP)
             entries.append(entry)
     return Traversal(tuple(entries))
 
 
-_MEND = "write entries as printed by `dagc list`: op, op@sN, record(eN)@sN, wait(eN)@sN, sync(eN)"
+_HELP = "write entries as printed by `dagc list`: op, op@sN, record(eN)@sN, wait(eN)@sN, sync(eN)"
 
 
 def _parse_entry(word: str, ops: dict[str, GraphOp]) -> Entry | str:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from dagc.errors import MissingTool, UsageError
 
-NO_CXX_MEND = "install one (apt-get install g++), or name it in DAGC_CXX"
-NO_NVCC_MEND = "install the CUDA toolkit, or name its nvcc in DAGC_NVCC; `--target host` needs none"
-NO_MPI_MEND = (
+NO_CXX_HELP = "install one (apt-get install g++), or name it in DAGC_CXX"
+NO_NVCC_HELP = "install the CUDA toolkit, or name its nvcc in DAGC_NVCC; `--target host` needs none"
+NO_MPI_HELP = (
     "pip install mpich mpi4py, or apt-get install libopenmpi-dev openmpi-bin, or name its mpicxx in DAGC_MPICXX"
 )
 
@@ -137,14 +137,14 @@ def find_cmake() -> Compiler | None:
 def require_cxx() -> Compiler:
     found = find_cxx()
     if found is None:
-        raise MissingTool("no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_MEND)
+        raise MissingTool("no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_HELP)
     return found
 
 
 def require_nvcc() -> Compiler:
     found = find_nvcc()
     if found is None:
-        raise MissingTool("no nvcc was found (on the PATH, under CUDA_HOME, in /usr/local/cuda)", NO_NVCC_MEND)
+        raise MissingTool("no nvcc was found (on the PATH, under CUDA_HOME, in /usr/local/cuda)", NO_NVCC_HELP)
     return found
 
 
@@ -168,7 +168,7 @@ def _find_mpi(wrapper: str, mpiexec: str, path: str) -> MPI | None:
         assert chosen is not None
         mpi = mpi_of_wrapper(chosen, "DAGC_MPICXX")
         if mpi is None:
-            raise UsageError(f"DAGC_MPICXX={wrapper} is not the compiler wrapper of an MPI with headers", NO_MPI_MEND)
+            raise UsageError(f"DAGC_MPICXX={wrapper} is not the compiler wrapper of an MPI with headers", NO_MPI_HELP)
         return mpi
     candidates = list(_candidates(path))
     linked = mpi4py_library()
@@ -188,7 +188,7 @@ def require_mpi() -> MPI:
     """`find_mpi`, with a way to start programs. Raises MissingTool."""
     mpi = find_mpi()
     if mpi is None:
-        raise MissingTool("no MPI was found (its mpi.h and its library are both needed)", NO_MPI_MEND)
+        raise MissingTool("no MPI was found (its mpi.h and its library are both needed)", NO_MPI_HELP)
     return mpi
 
 

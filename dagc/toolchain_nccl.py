@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dagc.errors import MissingTool, UsageError
 
-NO_NCCL_MEND = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"
+NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +62,5 @@ def require_nccl() -> Nccl:
     """Raises MissingTool."""
     found = find_nccl()
     if found is None:
-        raise MissingTool("no NCCL found (nccl.h and libnccl.so), which transport nccl needs", NO_NCCL_MEND)
+        raise MissingTool("no NCCL found (nccl.h and libnccl.so), which transport nccl needs", NO_NCCL_HELP)
     return found

@@ -142,7 +142,7 @@ def test_missing_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(MissingTool, match=r"no C\+\+ compiler") as caught:
         build(["main.cpp"], tmp_path / "a", directory=folder)
     assert caught.value.exit_code == 3
-    assert "DAGC_CXX" in caught.value.mend
+    assert "DAGC_CXX" in caught.value.help
 
 
 def test_without_a_cache_everything_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_check_tells_everything_at_once(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.count("[unordered-hazard]") == 2
     assert f"{broken}:" in done.stderr
-    assert "mend: add the edge `yr -> y`" in done.stderr
+    assert "help: add the edge `yr -> y`" in done.stderr
     assert done.stderr.endswith("2 errors\n")
 
 
@@ -201,7 +201,7 @@ def test_compile_and_run(tmp_path: Path) -> None:
 
 
 def refused(*arguments: str | Path, code: int = 2, cwd: Path | None = None) -> str:
-    """What is said; never a traceback, always a mend or a reason."""
+    """What is said; never a traceback, always a help or a reason."""
     done = dagc(*arguments, cwd=cwd)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -295,7 +295,7 @@ def test_a_missing_tool(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dagc", "compile", str(SPMV), "--target", "host", "-o", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 3, done.stderr
-    assert "mend:" in done.stderr
+    assert "help:" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out/bench").exists()
 

@@ -48,4 +48,4 @@ def test_a_path_that_is_not_utf8(tmp_path: Path, locale: dict[str, str]) -> None
     assert Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), latin)), "rank-0000").is_dir()
     refused = dagc(locale, "check", latin + b".dag", cwd=tmp_path)
     assert refused.returncode == 2
-    assert b"gr\\udcf6\\udcdfe.dag: the path is not UTF-8\n  mend: " in refused.stderr
+    assert b"gr\\udcf6\\udcdfe.dag: the path is not UTF-8\n  help: " in refused.stderr

@@ -61,7 +61,7 @@ def test_a_machine_without_tools(tmp_path: Path) -> None:
     code, facts = _examine_with(PATH=str(tmp_path), CUDA_HOME=str(tmp_path), HOME=str(tmp_path))
     assert code == 3
     assert not facts["C++ compiler"]["found"]
-    assert "g++" in str(facts["C++ compiler"]["mend"])
+    assert "g++" in str(facts["C++ compiler"]["help"])
 
 
 def test_an_mpi_whose_wrapper_fails(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_text_shows_cost_and_mend_of_what_is_absent() -> None:
         "here   ok       1.0",
         "tool   MISSING",
         "                cost: no tool",
-        "                mend: get one",
+        "                help: get one",
         "extra  none",
         "",
         "The host target cannot run here: see what is MISSING.",

@@ -254,7 +254,7 @@ def test_a_full_disk_is_told_and_what_was_measured_stays(tmp_path: Path) -> None
     with full as error:
         for number in range(1000):
             records.add(records.begin(HOST, f"traversal {number}"), 1.0, NAN, 1)
-    assert "--resume" in error.value.mend
+    assert "--resume" in error.value.help
     kept = len(records.results().measured())
     with full:  # nor is it half way into a transaction
         for number in range(1000):
@@ -273,7 +273,7 @@ def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
     path = written(tmp_path / "r.db", {"a": [1.0]})
     with pytest.raises(UsageError, match=r"r\.db exists") as error:
         Records.open(path, PROGRAM, RUN)
-    assert "--resume" in error.value.mend
+    assert "--resume" in error.value.help
     assert len(load(path).measured()) == 1
 
 

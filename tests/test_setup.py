@@ -199,7 +199,7 @@ def test_files_are_named_as_the_emitted_code_names_arrays(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message", "mend"),
+    ("old", "new", "message", "help"),
     [
         ('"n": n, ', "", "`make` does not return `n` (rank 0) [setup-missing]", "add 'n' to the dict"),
         ('"m[x,lo]"', '"m[x, lo]"', "does not return `m[x,lo]`", "`m[x, lo]` is spelled `m[x,lo]`"),
@@ -225,12 +225,12 @@ def test_files_are_named_as_the_emitted_code_names_arrays(name: str) -> None:
         ("def make(", "def made(", "arrays.py has no function `make`", "its functions are doubled, made"),
     ],
 )
-def test_what_a_setup_returns_must_fit(tmp_path: Path, old: str, new: str, message: str, mend: str) -> None:
+def test_what_a_setup_returns_must_fit(tmp_path: Path, old: str, new: str, message: str, help: str) -> None:
     assert old in GOOD
     text = refused(tmp_path, GOOD.replace(old, new, 1))
     assert text.startswith(SETUP_AT)
     assert message in text
-    assert mend in text
+    assert help in text
 
 
 @pytest.mark.parametrize(
@@ -418,4 +418,4 @@ def test_the_opposite_neighbour_is_suggested(tmp_path: Path, old: str, new: str)
     assert source.text[found.span.start : found.span.end].split(":")[0].strip() in ("north", "south")
     assert found.message.endswith(" instances)")
     assert re.match(r"rank \d sends 40 elements to rank \d in halo\[0\]\.\w+, which expects no message", found.message)
-    assert found.mend == "what is sent `to up` comes `from down`: write `from down` or `to down`"
+    assert found.help == "what is sent `to up` comes `from down`: write `from down` or `to down`"

@@ -223,7 +223,7 @@ def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
     try:
         yield Call("dagc::check_require", f"{layout.text(condition)}, {cxx_string(text)}")
     except DagcError as error:
-        raise DagcError(f"`{text}`: {error.message}", error.mend) from None
+        raise DagcError(f"`{text}`: {error.message}", error.help) from None
 
 
 def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:

@@ -86,9 +86,9 @@ class _Builder:
             value = 0.0
         return ast.Literal(value, str(token), span=span)
 
-    def _too_large(self, token: str, span: Span, mend: str) -> None:
+    def _too_large(self, token: str, span: Span, help: str) -> None:
         shown = token if len(token) <= 24 else f"{token[:20]}..."
-        self.diagnostics.append(Diagnostic("number-too-large", f"number {shown} is too large", span, mend))
+        self.diagnostics.append(Diagnostic("number-too-large", f"number {shown} is too large", span, help))
 
 
 def _string(token: str) -> str:

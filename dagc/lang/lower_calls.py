@@ -72,11 +72,11 @@ def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
     report = frame.ctx.report
     if callee.name not in out.kernels:
         if callee.name in out.dags:
-            mend = f"write `: dag {callee.name}(...)`"
-            report.fail("unknown-name", f"`{callee.name}` is a dag, not a kernel", callee.span, mend)
+            help = f"write `: dag {callee.name}(...)`"
+            report.fail("unknown-name", f"`{callee.name}` is a dag, not a kernel", callee.span, help)
         known = [*out.kernels, "copy"]
-        mend = did_you_mean(callee.name, known, f"there are {listing(known)}")
-        report.fail("unknown-name", f"unknown kernel `{callee.name}`", callee.span, mend)
+        help = did_you_mean(callee.name, known, f"there are {listing(known)}")
+        report.fail("unknown-name", f"unknown kernel `{callee.name}`", callee.span, help)
     out.called.add(callee.name)
     return out.kernels[callee.name]
 
@@ -112,8 +112,8 @@ def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base
     if trailers:
         member = trailers[0]
         if len(trailers) > 1 or not isinstance(member, ast.Member):
-            mend = "write `kernel(...)` or `kernel.variant(...)`"
-            frame.ctx.report.fail("bad-index", "a kernel takes no index", item.call.callee.span, mend)
+            help = "write `kernel(...)` or `kernel.variant(...)`"
+            frame.ctx.report.fail("bad-index", "a kernel takes no index", item.call.callee.span, help)
         if member.name not in impls:
             frame.ctx.report.fail(
                 "unknown-name",
@@ -140,10 +140,10 @@ def _tunables(
     everywhere = {t.name for i in kernel.impls for t in i.tunables} | {t.name for t in tunables}
     for pin in pins.values():
         if pin.name not in everywhere:
-            mend = did_you_mean(
+            help = did_you_mean(
                 pin.name, everywhere, f"there are {listing(sorted(everywhere))}" if everywhere else "drop it"
             )
-            ctx.report.fail("unknown-name", f"kernel `{kernel.name}` has no tunable `{pin.name}`", pin.span, mend)
+            ctx.report.fail("unknown-name", f"kernel `{kernel.name}` has no tunable `{pin.name}`", pin.span, help)
     candidates: list[tuple[ir.Value, ...]] = []
     for tunable in tunables:
         if tunable.name in pins:
@@ -174,9 +174,9 @@ def _pinned(frame: Frame, tunable: ir.Tunable, pin: ast.Named) -> ir.Value:
     value = frame.ev.constant(pin.value, f"the value pinned for `{tunable.name}`")
     same = [v for v in tunable.values if v == value and isinstance(v, bool) is isinstance(value, bool)]
     if not same:
-        mend = f"choose from {listing([spelled(v) for v in tunable.values], 12)}"
+        help = f"choose from {listing([spelled(v) for v in tunable.values], 12)}"
         related = ((tunable.span, "declared here"),)
-        frame.ctx.report.fail("bad-choice", f"`{tunable.name}` cannot be {spelled(value)}", pin.span, mend, related)
+        frame.ctx.report.fail("bad-choice", f"`{tunable.name}` cannot be {spelled(value)}", pin.span, help, related)
     return same[0]
 
 
@@ -201,8 +201,8 @@ def _first_legal(
         what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} breaks {texts}"
         where = (impl.launch.span, "the block is set here") if blocks and impl.launch else None
         related = (where or (kernel.span, f"of kernel `{kernel.name}`"),)
-        mend = "allow values with a smaller product" if blocks else "allow more values, or mend the require"
-        ctx.report.fail("unsatisfiable-require", what, item.span, mend, related)
+        help = "allow values with a smaller product" if blocks else "allow more values, or change the require"
+        ctx.report.fail("unsatisfiable-require", what, item.span, help, related)
     return legal
 
 
@@ -291,22 +291,22 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
     if isinstance(arg, ast.Ref) and not arg.trailers and arg.name not in frame.ev.loops:
         found = frame.ev.scope.find(arg.name)
         if found and () in found[0].instances and isinstance(found[0].instances[()].value, Storage):
-            mend = f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
-            report.fail("type-mismatch", f"array `{arg.name}` meets a by-value formal", arg.span, mend, related)
+            help = f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
+            report.fail("type-mismatch", f"array `{arg.name}` meets a by-value formal", arg.span, help, related)
     value = frame.ev.settled(arg)
     kind, wanted = frame.ev.kind(value), kind_of_type(formal.type)
     if kind is not wanted and (kind, wanted) != (Kind.INT, Kind.REAL):
-        mend = (
+        help = (
             "write `floor(...)` or `ceil(...)`"
             if (kind, wanted) == (Kind.REAL, Kind.INT)
             else "pass a value of that type"
         )
-        report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is wanted", arg.span, mend, related)
+        report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is wanted", arg.span, help, related)
     if formal.type in INTEGERS and isinstance(value, Const) and isinstance(value.value, int):
         low, high = integer_range(formal.type)
         if not low <= value.value <= high:
-            mend = "declare the formal with a wider type"
-            report.fail("overflow", f"{value.value} does not fit {formal.type.value}", arg.span, mend, related)
+            help = "declare the formal with a wider type"
+            report.fail("overflow", f"{value.value} does not fit {formal.type.value}", arg.span, help, related)
     return value
 
 
@@ -367,15 +367,15 @@ def pinned_stream(frame: Frame, item: ast.Op, device: Device) -> int | None:
         return None
     report = frame.ctx.report
     if device is Device.CPU:
-        mend = "drop `stream ...`, or make it a gpu op"
-        report.fail("bad-stream", "a cpu op runs on no stream", item.stream.span, mend)
+        help = "drop `stream ...`, or make it a gpu op"
+        report.fail("bad-stream", "a cpu op runs on no stream", item.stream.span, help)
     number = frame.ev.integer(item.stream, "a stream", structural=True)
     streams = stream_choice(frame.ctx, item.span)
     if not 0 <= number < streams:
-        mend = (
+        help = (
             f"choose from 0 to {streams - 1}, or write `let streams = {number + 1}`" if number >= 0 else "count from 0"
         )
-        report.fail("bad-stream", f"stream {number} of {streams}", item.stream.span, mend)
+        report.fail("bad-stream", f"stream {number} of {streams}", item.stream.span, help)
     return number
 
 

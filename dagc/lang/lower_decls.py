@@ -108,8 +108,8 @@ class Declarer:
         """Declare one instance with a value that is made; `make` None: the variable of its display name."""
         key, display = self.display(name)
         if name.name in PREDEFINED and what is not What.TUNE:
-            mend = f"choose another name, or write `let {name.name} = ...` at program level"
-            self.ev.ctx.report.fail("reserved-name", f"`{name.name}` is a decision of the program", name.span, mend)
+            help = f"choose another name, or write `let {name.name} = ...` at program level"
+            self.ev.ctx.report.fail("reserved-name", f"`{name.name}` is a decision of the program", name.span, help)
         bound = Bound(display, Var(display) if make is None else make, name.span)
         self.ev.scope.declare(self.ev.ctx.report, what, name.name, key, bound)
         return bound
@@ -173,8 +173,8 @@ class Declarer:
         if isinstance(number, int) and type_ in TYPES and TYPES[type_] in INTEGERS:
             low, high = integer_range(TYPES[type_])
             if not low <= number <= high:
-                mend = f"choose from {low} to {high}, or another type"
-                self.ev.ctx.report.fail("overflow", f"{number} does not fit {type_}", span, mend)
+                help = f"choose from {low} to {high}, or another type"
+                self.ev.ctx.report.fail("overflow", f"{number} does not fit {type_}", span, help)
         assert not isinstance(number, Fraction)
         return number
 
@@ -184,8 +184,8 @@ class Declarer:
         values: list[ir.Value] = []
         if isinstance(over, ast.Call) and over.callee.name == "files" and not over.callee.trailers:
             if len(over.args) != 1 or not isinstance(over.args[0], ast.Literal) or item.type != "str":
-                mend = 'write `over files("folder/*.mtx")` on a param of type str'
-                ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, mend)
+                help = 'write `over files("folder/*.mtx")` on a param of type str'
+                ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, help)
             ctx.not_used_yet("`over files`", over.span, "the default is used")
         elif item.type != "type":
             wanted = {"str": (Kind.STR,), "bool": (Kind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
@@ -279,8 +279,8 @@ class Declarer:
         _, display = self.display(item.name)
         if item.name.name in PREDEFINED:
             if item.name.indices:
-                mend = f"write `tune {item.name.name} in ...`"
-                ctx.report.fail("bad-index", f"`{item.name.name}` takes no index", item.name.span, mend)
+                help = f"write `tune {item.name.name} in ...`"
+                ctx.report.fail("bad-index", f"`{item.name.name}` takes no index", item.name.span, help)
             self._check_predefined(display, values, item.range.span)
             self._refuse_second(item.name)
         self._enter(What.TUNE, item.name, None)
@@ -302,11 +302,11 @@ class Declarer:
         for value in values:
             if name == "streams":
                 if type(value) is not int or not 1 <= value <= MAX_STREAMS:
-                    mend = f"choose from 1 to {MAX_STREAMS}"
-                    self.ev.ctx.report.fail("bad-choice", f"`streams` cannot be {spelled(value)}", span, mend)
+                    help = f"choose from 1 to {MAX_STREAMS}"
+                    self.ev.ctx.report.fail("bad-choice", f"`streams` cannot be {spelled(value)}", span, help)
             elif value not in known or isinstance(value, bool) is not (name == "capture"):
-                mend = f"choose from {listing([spelled(k) for k in known])}"
-                self.ev.ctx.report.fail("bad-choice", f"`{name}` cannot be {spelled(value)}", span, mend)
+                help = f"choose from {listing([spelled(k) for k in known])}"
+                self.ev.ctx.report.fail("bad-choice", f"`{name}` cannot be {spelled(value)}", span, help)
 
     def _require(self, item: ast.Require) -> None:
         condition = self.ev.sym(item.condition, (Kind.BOOL,))
@@ -333,8 +333,8 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
     report = ev.ctx.report
     found = ev.items(item.range, "the choices of a tune", structural=True)
     if len(found) > MAX_CHOICES:
-        mend = f"give at most {MAX_CHOICES}"
-        report.fail("bad-choice", f"{len(found)} choices", item.range.span, mend)
+        help = f"give at most {MAX_CHOICES}"
+        report.fail("bad-choice", f"{len(found)} choices", item.range.span, help)
     values: list[ir.Value] = []
     for item_value in found:
         scalar = ev.scalar(item_value, item.range.span)

@@ -36,8 +36,8 @@ def _enter(
     if u == v or (u.op == v.op and End.WHOLE in (u.end, v.end)):
         report.fail("self-edge", f"an edge from `{u.op}` to itself", item.span, "name two different ops")
     if u.op == v.op and u.message == v.message:
-        mend = "drop the edge: an exchange posts all its messages before it waits"
-        report.fail("self-edge", f"an edge between the ends of one exchange, `{u.op}`", item.span, mend)
+        help = "drop the edge: an exchange posts all its messages before it waits"
+        report.fail("self-edge", f"an edge between the ends of one exchange, `{u.op}`", item.span, help)
     completion = arrow is ast.Arrow.COMPLETION
     key = (u, v, completion)
     if key in edges:
@@ -60,12 +60,12 @@ def _ends(frame: Frame, ref: ast.Ref) -> list[EdgeEnd]:
     end = End.WHOLE
     if trailers and isinstance(trailers[0], ast.Member) and trailers[0].name in ("send", "recv"):
         if not entry.exchange:
-            mend = "name the op alone"
-            frame.ctx.report.fail("bad-edge", f"`{entry.display}` is no exchange, so it has no ends", ref.span, mend)
+            help = "name the op alone"
+            frame.ctx.report.fail("bad-edge", f"`{entry.display}` is no exchange, so it has no ends", ref.span, help)
         end, trailers = End(trailers[0].name), trailers[1:]
     if trailers:
-        mend = f"write `{entry.display}`"
-        frame.ctx.report.fail("bad-edge", f"`{entry.display}` has nothing of this name", trailers[0].span, mend)
+        help = f"write `{entry.display}`"
+        frame.ctx.report.fail("bad-edge", f"`{entry.display}` has nothing of this name", trailers[0].span, help)
     return [EdgeEnd(name, end, message) for name in entry.names]
 
 
@@ -73,8 +73,8 @@ def _entry(frame: Frame, scope: OpScope, ref: ast.Ref) -> tuple[OpEntry, tuple[a
     report = frame.ctx.report
     if ref.name not in scope.families:
         known = scope.families
-        mend = did_you_mean(ref.name, known, f"there are {listing(known)}" if known else "the dag has no ops")
-        report.fail("unknown-name", f"unknown op `{ref.name}`", ref.span, mend)
+        help = did_you_mean(ref.name, known, f"there are {listing(known)}" if known else "the dag has no ops")
+        report.fail("unknown-name", f"unknown op `{ref.name}`", ref.span, help)
     family = scope.families[ref.name]
     trailers = ref.trailers
     key: tuple[int, ...] = ()
@@ -94,9 +94,9 @@ def _message(
     assert isinstance(member, ast.Member)
     if member.name not in entry.labels:
         known = [*entry.labels, "send", "recv"]
-        mend = did_you_mean(member.name, known, f"there are {listing(known)}")
+        help = did_you_mean(member.name, known, f"there are {listing(known)}")
         message = f"exchange `{entry.display}` has no message `{member.name}`"
-        frame.ctx.report.fail("unknown-name", message, member.span, mend)
+        frame.ctx.report.fail("unknown-name", message, member.span, help)
     family = entry.labels[member.name]
     key: tuple[int, ...] = ()
     text = ""

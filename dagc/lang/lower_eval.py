@@ -347,16 +347,16 @@ class Evaluator:
         return self.scope.kind_of(name)
 
     def _fail(
-        self, code: str, message: str, span: Span, mend: str, related: tuple[tuple[Span, str], ...] = ()
+        self, code: str, message: str, span: Span, help: str, related: tuple[tuple[Span, str], ...] = ()
     ) -> NoReturn:
-        self.ctx.report.fail(code, message, span, mend, related)
+        self.ctx.report.fail(code, message, span, help, related)
 
     def _wrong_kind(self, span: Span, kind: Kind, wanted: tuple[Kind, ...]) -> NoReturn:
-        mends = {Kind.BOOL: "write a comparison", Kind.STR: "write a string", Kind.INT: "write an integer"}
-        mend = mends.get(wanted[0], "write a number") if len(wanted) == 1 else "write a number"
+        helps = {Kind.BOOL: "write a comparison", Kind.STR: "write a string", Kind.INT: "write an integer"}
+        help = helps.get(wanted[0], "write a number") if len(wanted) == 1 else "write a number"
         if (kind, wanted) == (Kind.REAL, (Kind.INT,)):
-            mend = "write `floor(...)` or `ceil(...)`"
-        self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is wanted", span, mend)
+            help = "write `floor(...)` or `ceil(...)`"
+        self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is wanted", span, help)
 
     def _not_compile_time(self, value: Sym, what: str, span: Span) -> NoReturn:
         names = sorted(n for n in sym.free(value))

@@ -24,8 +24,8 @@ def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
         if item.value.lang is not ast.CodeLang.CPP:
             report.fail("wrong-code-language", "a feature is computed on the host", item.value.span, "write `cpp`")
         if item.cost is None:
-            mend = f"write `feature {item.name} cost n = ...`"
-            report.error("missing-cost", "a feature in code must state its cost in elements", item.span, mend)
+            help = f"write `feature {item.name} cost n = ...`"
+            report.error("missing-cost", "a feature in code must state its cost in elements", item.span, help)
         code = item.value
         value = ir.CodeText(code.lang, code.text, code.function, code.file, span=code.span)
     else:

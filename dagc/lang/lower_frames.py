@@ -126,9 +126,9 @@ def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:
     report = frame.ctx.report
     related = ((storage.array.span, "declared here"),)
     if storage.mode is ast.Mode.IN:
-        mend = "make the formal `inout` or `out`"
+        help = "make the formal `inout` or `out`"
         report.error(
-            "written-in", f"`{storage.label}` is an `in` formal of this dag, but is written", span, mend, related
+            "written-in", f"`{storage.label}` is an `in` formal of this dag, but is written", span, help, related
         )
     elif storage.array.role is ast.Role.IN:
         message = f"array `{storage.label}` has the role `in`, but is written"
@@ -141,8 +141,8 @@ def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:
 def unknown_op(frame: Frame, name: str, span: Span) -> None:
     """Report a reference to an op that is not there (Skip)."""
     known = frame.ops.families
-    mend = did_you_mean(name, known, f"there are {listing(known)}" if known else "the dag has no ops")
-    frame.ctx.report.fail("unknown-name", f"unknown op `{name}`", span, mend)
+    help = did_you_mean(name, known, f"there are {listing(known)}" if known else "the dag has no ops")
+    frame.ctx.report.fail("unknown-name", f"unknown op `{name}`", span, help)
 
 
 def words(node: object) -> set[str]:

@@ -48,8 +48,8 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
     if isinstance(item, ast.EdgesExplicit) and main:
         out.explicit = item
     elif isinstance(item, ast.EdgesExplicit):
-        mend = "say it in the main dag; it holds for all"
-        report.error("wrong-place-of-item", "`edges explicit` cannot stand in a compound", item.span, mend)
+        help = "say it in the main dag; it holds for all"
+        report.error("wrong-place-of-item", "`edges explicit` cannot stand in a compound", item.span, help)
     elif isinstance(item, ast.Select) and main:
         names = set(frame.ctx.choices) | {"device", "variant"}
         found = select(frame.ev, item, "dag", names)
@@ -57,8 +57,8 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
             out.selects.append(found)
     elif isinstance(item, (ast.Let, ast.Array, ast.Part)):
         if isinstance(item, ast.Array) and item.role is not None and not main:
-            mend = f"drop `{item.role.value}`, or declare the array at program level"
-            report.error("wrong-place-of-item", "an array of a compound is scratch; it takes no role", item.span, mend)
+            help = f"drop `{item.role.value}`, or declare the array at program level"
+            report.error("wrong-place-of-item", "an array of a compound is scratch; it takes no role", item.span, help)
         frame.declarer.declare(item)
     else:
         wrong_place(report, item, "in a dag")
@@ -89,8 +89,8 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
     report = frame.ctx.report
     args = [a for a in item.call.args if not isinstance(a, ast.Named)]
     if item.kind is not ast.OpKind.GPU:
-        mend = "write `gpu copy(dst, src)`"
-        report.fail("missing-implementation", "`copy` is a gpu op", item.call.span, mend)
+        help = "write `gpu copy(dst, src)`"
+        report.fail("missing-implementation", "`copy` is a gpu op", item.call.span, help)
     if len(args) != 2 or len(item.call.args) != 2:
         report.fail(
             "wrong-arity",
@@ -123,8 +123,8 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
         )
     for end, arg in ((dst, args[0]), (src, args[1])):
         if end.array.place is ast.Place.ANY:
-            mend = "drop the copy: copies of `on any` arrays are made where they are needed"
-            report.fail("place-mismatch", f"`{end.label}` is `on any`", arg.span, mend)
+            help = "drop the copy: copies of `on any` arrays are made where they are needed"
+            report.fail("place-mismatch", f"`{end.label}` is `on any`", arg.span, help)
         check_place(frame, end, Device.GPU, arg.span)
     if ast.Place.DEVICE not in (dst.array.place, src.array.place):
         report.error(
@@ -136,8 +136,8 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
     if dst.dims is not None:
         check_sizes(frame.ev, src, dst.dims, f"`{dst.label}`", args[1].span, ((dst.array.span, "declared here"),))
     else:
-        mend = "give the part bounds"
-        report.error("size-mismatch", f"part `{dst.label}` has no bounds, so it cannot be copied", args[0].span, mend)
+        help = "give the part bounds"
+        report.error("size-mismatch", f"part `{dst.label}` has no bounds, so it cannot be copied", args[0].span, help)
     if overlap(dst.region, src.region, frame.ctx.facts):
         report.error(
             "aliased-arguments", f"`{dst.label}` is copied onto itself", item.call.span, "copy to another array"
@@ -151,20 +151,20 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: s
     """Lower the items of a called dag in a scope of their own; their names get the call's as prefix."""
     callee, report = item.call.callee, frame.ctx.report
     if callee.name not in out.dags or callee.trailers:
-        mend = did_you_mean(
+        help = did_you_mean(
             callee.name, out.dags, f"there are {listing(out.dags)}" if out.dags else "there is no named dag"
         )
         if callee.name in out.kernels:
-            mend = f"`{callee.name}` is a kernel: write `: gpu {callee.name}(...)`"
-        report.fail("unknown-name", f"unknown dag `{callee.name}`", callee.span, mend)
+            help = f"`{callee.name}` is a kernel: write `: gpu {callee.name}(...)`"
+        report.fail("unknown-name", f"unknown dag `{callee.name}`", callee.span, help)
     dag = out.dags[callee.name]
     related = ((dag.name_span, "declared here"),)
     out.called.add(callee.name)
     if callee.name in frame.stack:
         report.fail("recursive-dag", f"dag `{callee.name}` calls itself", item.span, "write a loop", related)
     if item.stream is not None:
-        mend = "pin the ops inside"
-        report.fail("bad-stream", "a compound runs on no stream of its own", item.stream.span, mend)
+        help = "pin the ops inside"
+        report.fail("bad-stream", "a compound runs on no stream of its own", item.stream.span, help)
     scope = Scope(parent=frame.ctx.program)
     inner = Frame(
         Evaluator(frame.ctx, scope),
@@ -220,9 +220,9 @@ def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
 def _narrowed(frame: Frame, actual: Storage, formal: ir.Formal, arg: ast.Expr) -> ast.Mode | None:
     """The mode inside the compound; an `in` formal may not be passed on to be written."""
     if actual.mode is ast.Mode.IN and formal.mode is not ast.Mode.IN:
-        mend = "make the formal `inout` or `out`"
+        help = "make the formal `inout` or `out`"
         frame.ctx.report.error(
-            "written-in", f"`{actual.label}` is an `in` formal of this dag, but is written", arg.span, mend
+            "written-in", f"`{actual.label}` is an `in` formal of this dag, but is written", arg.span, help
         )
     return formal.mode
 

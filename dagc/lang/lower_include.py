@@ -52,25 +52,25 @@ def _found(item: ast.Include, source: Source, report: Report, texts: Mapping[str
         others = [p for p in map(Path, texts) if p.parts[-len(name) :] == name]
         path = beside / item.file if str(beside / item.file) in texts or len(others) != 1 else others[0]
         if str(path) not in texts:
-            mend = "measure again into another file"
-            report.fail("missing-file", f"the text of `{item.file}` was not kept", item.span, mend)
+            help = "measure again into another file"
+            report.fail("missing-file", f"the text of `{item.file}` was not kept", item.span, help)
         return path
     try:
         return find_file(item.file, beside, program)
     except PermissionError as error:
-        mend = "move it there, or give its folder with -I DIR"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, mend)
+        help = "move it there, or give its folder with -I DIR"
+        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, help)
     except OSError as error:
-        mend = f"give a path relative to `{source.path}`"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, mend)
+        help = f"give a path relative to `{source.path}`"
+        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, help)
 
 
 def _report_other_language(item: ast.Include, other: Source, error: ProgramError, report: Report) -> NoReturn:
     """Lines of a file that may be anything are not shown."""
     line, column = other.line_column(error.diagnostics[0].span.start)
     message = f"`{item.file}` is no text of the language (line {line}, column {column})"
-    mend = "include another file; of one that ends in .dag every error is shown"
-    report.fail("missing-file", message, item.span, mend)
+    help = "include another file; of one that ends in .dag every error is shown"
+    report.fail("missing-file", message, item.span, help)
 
 
 def _read(
@@ -85,13 +85,13 @@ def _read(
     if _resolved(path) in stack:
         report.fail("include-cycle", f"`{item.file}` includes itself", item.span, "drop one of the includes")
     if str(path) in sources:
-        mend = "include it once"
-        report.fail("include-twice", f"`{item.file}` is included twice", item.span, mend)
+        help = "include it once"
+        report.fail("include-twice", f"`{item.file}` is included twice", item.span, help)
     try:
         other = Source.read(path, regular=True) if texts is None else Source(str(path), texts[str(path)])
     except OSError as error:
-        mend = f"give a path relative to `{source.path}`"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror or error}", item.span, mend)
+        help = f"give a path relative to `{source.path}`"
+        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror or error}", item.span, help)
     except (UnicodeDecodeError, ValueError):
         report.fail("missing-file", f"`{item.file}` is not a text in UTF-8", item.span, "save it as UTF-8")
     sources[other.path] = other

@@ -135,11 +135,11 @@ def declare_formal(ev: Evaluator, name: ast.DeclName, value: Sym | Storage | Non
 
 def _check_mode(report: Report, group: ast.Formal) -> None:
     if group.dims is not None and group.mode is None:
-        mend = f"write `{group.names[0].name}: in {group.type}[...]`, `out` or `inout`"
-        report.error("missing-mode", "an array formal must say what is done with it", group.span, mend)
+        help = f"write `{group.names[0].name}: in {group.type}[...]`, `out` or `inout`"
+        report.error("missing-mode", "an array formal must say what is done with it", group.span, help)
     if group.dims is None and group.mode is not None:
-        mend = f"drop `{group.mode.value}`; for a computed value write `{group.type}[1]`"
-        report.error("missing-mode", "a by-value formal takes no mode", group.span, mend)
+        help = f"drop `{group.mode.value}`; for a computed value write `{group.type}[1]`"
+        report.error("missing-mode", "a by-value formal takes no mode", group.span, help)
 
 
 # ---- items of kernels and implementations ---------------------------------------------------------
@@ -158,7 +158,7 @@ def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
     elif isinstance(item, ast.Require):
         condition = ev.settled(item.condition, (Kind.BOOL,))
         if isinstance(condition, Const) and not condition.value:
-            ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "mend or drop it")
+            ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
         parts.requires.append(condition)
     else:
         return False
@@ -238,9 +238,9 @@ def _refuse_second(report: Report, have: Sequence[ir.Launch | ir.CodeText], item
 def _scratch(ev: Evaluator, item: ast.Array) -> list[ir.Scratch]:
     if item.place is not None or item.role is not None:
         word = item.place.value if item.place else item.role.value if item.role else ""
-        mend = f"drop `{word}`: scratch lives where the implementation runs"
+        help = f"drop `{word}`: scratch lives where the implementation runs"
         ev.ctx.report.error(
-            "wrong-place-of-item", "scratch of an implementation takes no place or role", item.span, mend
+            "wrong-place-of-item", "scratch of an implementation takes no place or role", item.span, help
         )
     type_ = element_type(ev.ctx, ev.scope, item.type, item.span)
     dims = tuple(dimension(ev, d) for d in item.dims)
@@ -312,8 +312,8 @@ def _check_impl(
             "wrong-code-language", "CUDA code in a cpu implementation", code.span, "write `cpp`, or `gpu {...}`"
         )
     if device is Device.GPU and code.lang is ast.CodeLang.CUDA and not launched:
-        mend = "add `launch grid(ceil(n / 256)) block(256)`"
-        report.error("missing-launch", "a gpu implementation in CUDA needs a launch", item.span, mend)
+        help = "add `launch grid(ceil(n / 256)) block(256)`"
+        report.error("missing-launch", "a gpu implementation in CUDA needs a launch", item.span, help)
     if launch is not None and code.lang is ast.CodeLang.CPP:
         report.error(
             "wrong-place-of-item", "a launch belongs to CUDA code", launch.span, "drop it: `cpp` code launches itself"

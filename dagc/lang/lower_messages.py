@@ -51,8 +51,8 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, ba
     if len(found) > 1:
         for message, node in found:
             if not message.label:
-                mend = "write `name : send ...`, indexed by the loop variables"
-                report.error("unnamed-message", "of several messages each needs a name", node.span, mend)
+                help = "write `name : send ...`, indexed by the loop variables"
+                report.error("unnamed-message", "of several messages each needs a name", node.span, help)
     _check_disjoint(frame, found)
     return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in found), span=item.span)
 
@@ -85,8 +85,8 @@ def _message(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry) -> 
     label = _label(frame, item, entry) if item.name else ""
     report = frame.ctx.report
     if (item.send_counts is None) is not (item.recv_counts is None):
-        mend = "write `counts` after both, or after neither"
-        report.fail("one-sided-counts", "one end has counts, the other has none", item.span, mend)
+        help = "write `counts` after both, or after neither"
+        report.fail("one-sided-counts", "one end has counts, the other has none", item.span, help)
     send, recv = _buffer(frame, item.send), _buffer(frame, item.recv)
     if send.array.type is not recv.array.type:
         report.error(
@@ -110,8 +110,8 @@ def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
     ref, report = item.name, frame.ctx.report
     index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
     if ref.trailers and index is None:
-        mend = "write `name` or `name[i]`"
-        report.fail("bad-op-name", "the name of a message is a word, or a word with indices", ref.span, mend)
+        help = "write `name` or `name[i]`"
+        report.fail("bad-op-name", "the name of a message is a word, or a word with indices", ref.span, help)
     key, text = frame.ev.key(index.items, index.span) if index else ((), "")
     label = f"{ref.name}[{text}]" if index else ref.name
     family = entry.labels.setdefault(ref.name, {})
@@ -132,12 +132,12 @@ def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
     report = frame.ctx.report
     related = ((found.array.span, "declared here"),)
     if found.array.place is ast.Place.ANY:
-        mend = "declare it on device, host or pinned"
-        report.fail("place-mismatch", f"`{found.label}` is `on any`; messages need one place", ref.span, mend, related)
+        help = "declare it on device, host or pinned"
+        report.fail("place-mismatch", f"`{found.label}` is `on any`; messages need one place", ref.span, help, related)
     if found.dims is None:
-        mend = "pack it into an array, or send the array itself"
+        help = "pack it into an array, or send the array itself"
         report.fail(
-            "size-mismatch", f"part `{found.label}` has no bounds, so it is no message", ref.span, mend, related
+            "size-mismatch", f"part `{found.label}` has no bounds, so it is no message", ref.span, help, related
         )
     return found
 
@@ -173,12 +173,12 @@ def _peers(
         if isinstance(peer, ast.Ref) and peer.name not in frame.ev.loops:
             found = frame.ev.scope.find(peer.name)
             if found and any(isinstance(b.value, Storage) for b in found[0].instances.values()):
-                mend = f"add `counts ...`, or name a scalar instead of the array `{peer.name}`"
-                frame.ctx.report.fail("type-mismatch", "an array of ranks needs counts", peer.span, mend)
+                help = f"add `counts ...`, or name a scalar instead of the array `{peer.name}`"
+                frame.ctx.report.fail("type-mismatch", "an array of ranks needs counts", peer.span, help)
         return frame.ev.settled(peer, (Kind.INT,)), None
     if not isinstance(peer, ast.Ref):
-        mend = "name an array of ranks"
-        frame.ctx.report.fail("type-mismatch", "with counts, the ranks are an array", peer.span, mend)
+        help = "name an array of ranks"
+        frame.ctx.report.fail("type-mismatch", "with counts, the ranks are an array", peer.span, help)
     ranks = _index_array(out, frame, op, peer)
     many = _index_array(out, frame, op, counts)
     assert ranks.dims
@@ -246,18 +246,18 @@ def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, bas
     callee = item.call.callee
     known = [k.value for k in CollectiveKind]
     if callee.name not in known or callee.trailers:
-        mend = did_you_mean(callee.name, known, f"there are {', '.join(known)}, and `exchange {{...}}`")
-        report.fail("unknown-name", f"unknown collective `{callee.name}`", callee.span, mend)
+        help = did_you_mean(callee.name, known, f"there are {', '.join(known)}, and `exchange {{...}}`")
+        report.fail("unknown-name", f"unknown collective `{callee.name}`", callee.span, help)
     kind = CollectiveKind(callee.name)
     form = _FORMS[kind]
     args = [a for a in item.call.args if not isinstance(a, ast.Named)]
     if len(item.call.args) != len(form) or len(args) != len(form):
-        mend = f"write `{kind.value}({', '.join(form)})`"
+        help = f"write `{kind.value}({', '.join(form)})`"
         report.fail(
             "wrong-arity",
             f"`{kind.value}` takes {counted(len(form), 'argument')}, not {len(item.call.args)}",
             item.call.span,
-            mend,
+            help,
         )
     build = {
         CollectiveKind.ALLREDUCE: _allreduce, CollectiveKind.BCAST: _bcast, CollectiveKind.ALLTOALLV: _alltoallv,
@@ -285,8 +285,8 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
         report.fail("bad-reduction", "this is no reduction", operator.span, f"choose from {listing(REDUCTIONS)}")
     _check_alike(frame, dst, src, src_span)
     if dst.array.type is ElementType.BOOL:
-        mend = "use i32"
-        report.fail("type-mismatch", "truth values are not reduced", dst_span, mend)
+        help = "use i32"
+        report.fail("type-mismatch", "truth values are not reduced", dst_span, help)
     if dst.region == src.region:
         accesses: tuple[ir.Access, ...] = (out.use(frame, name, dst, ast.Mode.INOUT, dst_span),)
     else:
@@ -342,5 +342,5 @@ def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
 
 def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
     if overlap(dst.region, src.region, frame.ctx.facts):
-        mend = "pass the same array twice, or two arrays"
-        frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, mend)
+        help = "pass the same array twice, or two arrays"
+        frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, help)

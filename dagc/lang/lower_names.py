@@ -14,12 +14,12 @@ _HIDDEN = (What.SCALAR, What.ARRAY, What.PART, What.FEATURE)
 def find_family(report: Report, scope: Scope, others: set[str], name: str, span: Span) -> Family:
     """The family of a name; reports unknown-name and not-visible. Broken names give up silently.
 
-    `others`: names that are known without a declaration, for the mend.
+    `others`: names that are known without a declaration, for the help.
     """
     found = scope.find(name)
     if found is None:
-        mend = did_you_mean(name, scope.names() | others, "declare it before its use")
-        report.fail("unknown-name", f"unknown name `{name}`", span, mend)
+        help = did_you_mean(name, scope.names() | others, "declare it before its use")
+        report.fail("unknown-name", f"unknown name `{name}`", span, help)
     family, outside = found
     if family.broken:
         raise Skip

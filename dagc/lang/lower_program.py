@@ -121,8 +121,8 @@ class Lowering:
         elif isinstance(item, ast.MainDag):
             if found.mains:
                 at = ((_head(found.mains[0].span, 3), "the first is here"),)
-                mend = "give one of them a name: `dag name(...)`"
-                self.ctx.report.fail("two-main-dags", "a second main dag", _head(item.span, 3), mend, at)
+                help = "give one of them a name: `dag name(...)`"
+                self.ctx.report.fail("two-main-dags", "a second main dag", _head(item.span, 3), help, at)
             found.mains.append(item)
         elif isinstance(item, ast.Setup):
             if found.setups:
@@ -137,9 +137,9 @@ class Lowering:
             found.features.append(feature(ev, item))
         elif isinstance(item, ast.Code):
             if item.file is not None:
-                mend = "name it in an implementation"
+                help = "name it in an implementation"
                 self.ctx.report.fail(
-                    "wrong-place-of-item", "a function of a file cannot stand in the program", item.span, mend
+                    "wrong-place-of-item", "a function of a file cannot stand in the program", item.span, help
                 )
             found.codes.append(code_text(self.ctx, item))
         else:
@@ -149,8 +149,8 @@ class Lowering:
         """Kernels and named dags share one namespace."""
         report, found = self.ctx.report, self.found
         if item.name == "copy":
-            mend = "choose another name"
-            report.fail("reserved-name", "`copy` is the device copy", item.name_span, mend)
+            help = "choose another name"
+            report.fail("reserved-name", "`copy` is the device copy", item.name_span, help)
         refuse_reserved(report, item.name, item.name_span)
         known: dict[str, ast.Kernel | ast.SubDag] = {**found.kernels, **found.dags}
         if item.name in known:
@@ -267,8 +267,8 @@ class Lowering:
         for name in self.ctx.defines:
             if name not in self.ctx.defined:
                 known = [p.name for p in self.declared.params] + list(self.ctx.choices)
-                mend = did_you_mean(name, known, f"choose from {listing(known, 30)}")
-                raise UsageError(f"-D {name}: the program has no param or decision of this name", mend)
+                help = did_you_mean(name, known, f"choose from {listing(known, 30)}")
+                raise UsageError(f"-D {name}: the program has no param or decision of this name", help)
 
 
 def _head(span: Span, length: int) -> Span:

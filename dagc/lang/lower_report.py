@@ -31,24 +31,24 @@ class Report:
         self._found.setdefault((diagnostic.code, span.file, span.start, span.end), diagnostic)
 
     def error(
-        self, code: str, message: str, span: Span, mend: str = "", related: tuple[tuple[Span, str], ...] = ()
+        self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
     ) -> None:
-        self.add(Diagnostic(code, message, span, mend, Severity.ERROR, related))
+        self.add(Diagnostic(code, message, span, help, Severity.ERROR, related))
 
     def fail(
-        self, code: str, message: str, span: Span, mend: str = "", related: tuple[tuple[Span, str], ...] = ()
+        self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
     ) -> NoReturn:
         """Report an error and give up the current item."""
-        self.error(code, message, span, mend, related)
+        self.error(code, message, span, help, related)
         raise Skip
 
     def warning(
-        self, code: str, message: str, span: Span, mend: str = "", related: tuple[tuple[Span, str], ...] = ()
+        self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
     ) -> None:
-        self.add(Diagnostic(code, message, span, mend, Severity.WARNING, related))
+        self.add(Diagnostic(code, message, span, help, Severity.WARNING, related))
 
-    def note(self, code: str, message: str, span: Span, mend: str = "") -> None:
-        self.add(Diagnostic(code, message, span, mend, Severity.NOTE))
+    def note(self, code: str, message: str, span: Span, help: str = "") -> None:
+        self.add(Diagnostic(code, message, span, help, Severity.NOTE))
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -71,7 +71,7 @@ class Report:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A mend that names the nearest known word, else `otherwise`."""
+    """A help that names the nearest known word, else `otherwise`."""
     from difflib import get_close_matches  # needed only when something is wrong already
 
     near = get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)

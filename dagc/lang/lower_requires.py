@@ -59,7 +59,7 @@ def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple
             message = "this is false for the params as they are"
         else:
             message = f"`{show(condition)}` is false for {given}"
-        ctx.report.error("unsatisfiable-require", message, span, "allow other values, or mend the require")
+        ctx.report.error("unsatisfiable-require", message, span, "allow other values, or change the require")
 
 
 def _may_hold(condition: Sym, env: dict[str, Sym]) -> bool:

@@ -30,11 +30,11 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     if rtol < 0:
         report.fail("bad-verify", "a tolerance below 0", item.rtol.span, "give 0 or more")
     if not has_setup:
-        mend = 'add `setup "file.py" function(...)`: the reference is in the same file'
-        report.error("bad-verify", "there is nothing to verify with: the program has no set-up", item.span, mend)
+        help = 'add `setup "file.py" function(...)`: the reference is in the same file'
+        report.error("bad-verify", "there is nothing to verify with: the program has no set-up", item.span, help)
     if not report.failed and not _written(out, target):  # an op in error may be the one that writes it
-        mend = "verify an array that an op writes"
-        report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, mend)
+        help = "verify an array that an op writes"
+        report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, help)
     if target.region.part is not None:
         report.fail("bad-verify", f"part `{target.label}` has no bounds", item.target.span, "verify the array itself")
     function = _function(ev, item.call)
@@ -56,8 +56,8 @@ def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:
     elif not report.failed and not _written(out, found):
         wrong = "is written by no op"
     if wrong:
-        mend = f"declare `array {ref.name} : i32[1] on host`, and write it in a cpu op"
-        report.fail("bad-until", f"`{found.label}` {wrong}", ref.span, mend, related)
+        help = f"declare `array {ref.name} : i32[1] on host`, and write it in a cpu op"
+        report.fail("bad-until", f"`{found.label}` {wrong}", ref.span, help, related)
     return found.array.name
 
 

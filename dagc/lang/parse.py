@@ -77,8 +77,8 @@ def _build(tree: object, source: Source) -> ast.Module:
         module, diagnostics = build(tree, source.path)
     except TooDeep as error:
         message = f"nested deeper than {MAX_DEPTH} levels"
-        mend = "name inner expressions with `let`, put inner loops into a `dag` of their own"
-        raise ProgramError([Diagnostic("too-deep", message, error.span, mend)], sources) from None
+        help = "name inner expressions with `let`, put inner loops into a `dag` of their own"
+        raise ProgramError([Diagnostic("too-deep", message, error.span, help)], sources) from None
     if diagnostics:
         raise ProgramError(diagnostics, sources)
     return module

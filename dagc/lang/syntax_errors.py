@@ -1,4 +1,4 @@
-"""Says what is wrong with the syntax, in words of the language, at the place where the mend belongs."""
+"""Says what is wrong with the syntax, in words of the language, at the place where the help belongs."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ def _unterminated(stop: Stop) -> Diagnostic | None:
     span = Span(found.start, found.start + len(quote), stop.source.path)
     if found.kind is Kind.OPEN_STRING:
         span = stop.span(found)
-        message, mend = 'string without its closing `"`', 'write `"` before the end of the line'
+        message, help = 'string without its closing `"`', 'write `"` before the end of the line'
     elif found.kind is Kind.OPEN_TEXT:
-        message, mend = 'code text without its closing `"""`', 'write `"""` after the code'
+        message, help = 'code text without its closing `"""`', 'write `"""` after the code'
     else:
-        message, mend = "comment without its closing `*/`", "write `*/` after the comment"
-    return Diagnostic("unterminated-text", message, span, mend)
+        message, help = "comment without its closing `*/`", "write `*/` after the comment"
+    return Diagnostic("unterminated-text", message, span, help)
 
 
 def _swallowed(stop: Stop) -> Diagnostic | None:
@@ -117,8 +117,8 @@ def _swallowed(stop: Stop) -> Diagnostic | None:
     span = Span(previous.start, previous.start + 3, stop.source.path)
     message = 'code text without its closing `"""`: it runs on to the next code text'
     closed = Span(previous.end - 3, previous.end, stop.source.path)
-    mend = 'write `"""` after the code'
-    return Diagnostic("unterminated-text", message, span, mend, related=((closed, "the next code text starts here"),))
+    help = 'write `"""` after the code'
+    return Diagnostic("unterminated-text", message, span, help, related=((closed, "the next code text starts here"),))
 
 
 def _bad_character(stop: Stop) -> Diagnostic | None:
@@ -132,8 +132,8 @@ def _bad_character(stop: Stop) -> Diagnostic | None:
         message = f"letter {c} (U+{ord(c):04X}) outside a comment, a string or code"
         return Diagnostic("unexpected-character", message, stop.span(found), "use a to z, 0 to 9 and _ in names")
     shown = f"`{c}`" if c.isprintable() and c.isascii() else f"U+{ord(c):04X}"
-    mend = _SMALL_SLIPS.get(c, "remove it")
-    return Diagnostic("unexpected-character", f"unexpected character {shown}", stop.span(found), mend)
+    help = _SMALL_SLIPS.get(c, "remove it")
+    return Diagnostic("unexpected-character", f"unexpected character {shown}", stop.span(found), help)
 
 
 def _bad_number(stop: Stop) -> Diagnostic | None:
@@ -141,8 +141,8 @@ def _bad_number(stop: Stop) -> Diagnostic | None:
         return None
     shown = stop.found.text if len(stop.found.text) <= 24 else stop.found.text[:20] + "..."
     message = f"`{shown}` is neither a number nor a name"
-    mend = "write numbers in decimal digits (`1_000`, `0.5`, `1e-5`), and start names with a letter"
-    return Diagnostic("syntax", message, stop.span(stop.found), mend)
+    help = "write numbers in decimal digits (`1_000`, `0.5`, `1e-5`), and start names with a letter"
+    return Diagnostic("syntax", message, stop.span(stop.found), help)
 
 
 def _wrong_closer(stop: Stop) -> Diagnostic | None:
@@ -188,8 +188,8 @@ def _misplaced(stop: Stop) -> Diagnostic | None:
         return Diagnostic("misplaced", message, stop.span(stop.found), f"it belongs {PLACES[word]}")
     if word in FORMS and stop.new_line:
         message = f"`{word}` cannot stand inside a kernel"
-        mend = f"move it out, or close the kernel with `}}` before it; the form is `{FORMS[word]}`"
-        return Diagnostic("misplaced", message, stop.span(stop.found), mend)
+        help = f"move it out, or close the kernel with `}}` before it; the form is `{FORMS[word]}`"
+        return Diagnostic("misplaced", message, stop.span(stop.found), help)
     return None
 
 
@@ -201,15 +201,15 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
     if stop.new_line or not _starts_item(stop, len(stop.tokens) - 2):
         return None
     if stop.found.text == "=":
-        mend = f"to name a value write `let {previous.text} = ...`"
-        return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.found), mend)
+        help = f"to name a value write `let {previous.text} = ...`"
+        return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.found), help)
     if stop.found.kind is not Kind.WORD or stop.found.text in ("gpu", "cpu", "any", "mpi", "dag"):
         return None
     close = difflib.get_close_matches(previous.text, FORMS, n=1, cutoff=0.7)
     if not close:
         return None
-    mend = f"did you mean `{close[0]}`? The form is `{FORMS[close[0]]}`"
-    return Diagnostic("syntax", f"`{previous.text}` starts no item", stop.span(previous), mend)
+    help = f"did you mean `{close[0]}`? The form is `{FORMS[close[0]]}`"
+    return Diagnostic("syntax", f"`{previous.text}` starts no item", stop.span(previous), help)
 
 
 def _unfinished_line(stop: Stop) -> Diagnostic | None:
@@ -232,8 +232,8 @@ def _chained(stop: Stop) -> Diagnostic | None:
     """`a < b < c`: comparisons do not chain."""
     operators = {"==", "!=", "<", "<=", ">", ">="}
     if stop.found.text in operators and "&&" in stop.accepts:
-        mend = "write `a < b && b < c`"
-        return Diagnostic("syntax", "comparisons do not chain", stop.span(stop.found), mend)
+        help = "write `a < b && b < c`"
+        return Diagnostic("syntax", "comparisons do not chain", stop.span(stop.found), help)
     return None
 
 
@@ -302,10 +302,10 @@ def _unclosed(stop: Stop, opened: Token) -> Diagnostic:
         related: tuple[tuple[Span, str], ...] = ()
     else:
         related = ((stop.span(stop.found), f"`{closer}` is missing before this"),)
-    mend = f"write `{closer}`"
+    help = f"write `{closer}`"
     if opened.text != "{" and stop.previous is not None:
-        mend += f" after `{stop.previous.text}`" if len(stop.previous.text) <= 40 else ""
-    return Diagnostic("unbalanced", message, stop.span(opened), mend, related=related)
+        help += f" after `{stop.previous.text}`" if len(stop.previous.text) <= 40 else ""
+    return Diagnostic("unbalanced", message, stop.span(opened), help, related=related)
 
 
 def _unclosed_brace(stop: Stop, opened: list[Token]) -> Token:

@@ -165,9 +165,9 @@ def undecided(lowered: Lowered, found: Hazards, findings: list[Diagnostic]) -> N
         first, second = (f"`{t.region.text}` of `{op.op.name if op.op else op.name}`" for t, op in ((a, u), (b, v)))
         question = " or ".join(f"`{show(c)}`" for c in comparisons)
         message = f"cannot tell whether {first} and {second} overlap, so one waits for the other: is {question}?"
-        mend = f"where it is, write `require {show(comparisons[0])}`; it is checked when the program starts"
+        help = f"where it is, write `require {show(comparisons[0])}`; it is checked when the program starts"
         related = ((u.span, "the first is here"),)
-        findings.append(Diagnostic("undecided-overlap", message, v.span, mend, Severity.NOTE, related))
+        findings.append(Diagnostic("undecided-overlap", message, v.span, help, Severity.NOTE, related))
 
 
 def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:
@@ -176,8 +176,8 @@ def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, expl
         what = "read and write" if a.mode is Mode.IN else "write and read"
     if first == second:
         message = f"`{first}` sends from and receives into overlapping parts of `{a.region.array}`"
-        mend = "give each message a buffer, or a part, of its own"
+        help = "give each message a buffer, or a part, of its own"
     else:
         message = f"`{first}` and `{second}` {what} `{a.region.array}`, and no edge orders them"
-        mend = f"add the edge `{first} -> {second}`" + (", or drop `edges explicit`" if explicit else "")
-    return Diagnostic("unordered-hazard", message, v, mend, related=((u, f"`{first}` is here"),))
+        help = f"add the edge `{first} -> {second}`" + (", or drop `edges explicit`" if explicit else "")
+    return Diagnostic("unordered-hazard", message, v, help, related=((u, f"`{first}` is here"),))

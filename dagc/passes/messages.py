@@ -78,8 +78,8 @@ def too_many_edges(program: Program) -> Diagnostic | None:
             edges += 2 * len(op.messages) * (len(op.messages) + 1)
             if edges > EDGES_LIMIT:
                 message = f"the posts and waits of all exchanges need more than {EDGES_LIMIT} edges"
-                mend = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
-                return Diagnostic("too-many-ops", message, op.span, mend)
+                help = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
+                return Diagnostic("too-many-ops", message, op.span, help)
     return None
 
 
@@ -249,8 +249,8 @@ class _Lowering:
         types = {a.type for a in self.program.arrays if any(a.name == x.region.array for x in op.accesses)}
         return op.collective is CollectiveKind.ALLREDUCE and op.reduce in _NCCL_REDUCE and not types & _NOT_NCCL
 
-    def _refuse(self, op: ExchangeOp | CollectiveOp, why: str, mend: str) -> None:
-        self.findings.append(Diagnostic("ungroupable", f"`{op.name}` {why}", op.span, mend))
+    def _refuse(self, op: ExchangeOp | CollectiveOp, why: str, help: str) -> None:
+        self.findings.append(Diagnostic("ungroupable", f"`{op.name}` {why}", op.span, help))
 
     def _exchange(self, op: ExchangeOp, own: dict[tuple[Region, bool], bool]) -> None:
         names = _Names(op, prefix=self.exchanges > 1)

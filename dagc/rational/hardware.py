@@ -123,7 +123,7 @@ def _check_range(name: str, value: Any, where: str) -> None:
     else:
         good = 0 < value <= _MOST or (value == 0 and name == "shared_reserved_per_block")
     if not good:
-        raise UsageError(f"{where} {name} = {value!r} is out of range", "mend the value")
+        raise UsageError(f"{where} {name} = {value!r} is out of range", "correct the value")
 
 
 def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
             raise UsageError(f"{where} lacks `{field.name}`", f"add a line: {field.name} = ...")
         wanted = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
         if not isinstance(value, wanted) or isinstance(value, bool):
-            raise UsageError(f"{where} {field.name} = {value!r} is no {field.type}", "mend the value")
+            raise UsageError(f"{where} {field.name} = {value!r} is no {field.type}", "correct the value")
         _check_range(field.name, value, where)
         values[field.name] = value
     return values

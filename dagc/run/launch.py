@@ -23,7 +23,7 @@ from typing import IO
 from dagc import signals
 from dagc.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.run.mpi_env import joined, rank_environment, starter_options
-from dagc.toolchain import MPI, NO_MPI_MEND, MPIKind, require_mpi
+from dagc.toolchain import MPI, NO_MPI_HELP, MPIKind, require_mpi
 
 __all__ = ["Finished", "Started", "joined", "launch", "launch_command", "start"]
 
@@ -150,7 +150,7 @@ def start(
 def launch_command(mpi: MPI, argv: Sequence[str], ranks: int, forward: Sequence[str] = ()) -> tuple[str, ...]:
     """The whole command; `forward` names variables that ranks on other machines are to see too."""
     if mpi.mpiexec is None:
-        raise MissingTool(f"{mpi.describe()} has no mpiexec beside its compiler wrapper", NO_MPI_MEND)
+        raise MissingTool(f"{mpi.describe()} has no mpiexec beside its compiler wrapper", NO_MPI_HELP)
     options = list(starter_options(mpi))
     if mpi.kind is MPIKind.OPEN_MPI:
         options += [word for name in forward for word in ("-x", name)]

@@ -180,9 +180,9 @@ class _Worker:
 
     def _missing(self) -> tuple[str, str]:
         lines = [line for line in self._read("stderr") if line.startswith("dagc: ")]
-        mends = [line.removeprefix("dagc: mend: ") for line in lines if line.startswith("dagc: mend: ")]
-        wrong = [line.removeprefix("dagc: ") for line in lines if not line.startswith("dagc: mend: ")]
-        return (wrong or ["the ranks miss something"])[0], (mends or [""])[0]
+        helps = [line.removeprefix("dagc: help: ") for line in lines if line.startswith("dagc: help: ")]
+        wrong = [line.removeprefix("dagc: ") for line in lines if not line.startswith("dagc: help: ")]
+        return (wrong or ["the ranks miss something"])[0], (helps or [""])[0]
 
     def _why(self, code: int | None) -> str:
         files = self._folder.glob(f"{FAULT}*")

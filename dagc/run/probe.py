@@ -16,7 +16,7 @@ from dagc import signals
 from dagc.devices import GPU
 from dagc.errors import MissingTool, RunFailed
 from dagc.resources import resource
-from dagc.toolchain import NO_NVCC_MEND, find_nvcc
+from dagc.toolchain import NO_NVCC_HELP, find_nvcc
 
 SOURCE = "templates/probe/gpu.cu"
 PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
@@ -43,7 +43,7 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
         return path
     nvcc = find_nvcc()
     if nvcc is None:
-        raise MissingTool("no nvcc was found: the GPU's speed cannot be measured", NO_NVCC_MEND)
+        raise MissingTool("no nvcc was found: the GPU's speed cannot be measured", NO_NVCC_HELP)
     with tempfile.TemporaryDirectory(prefix="dagc-probe-") as temporary:
         program = Path(temporary) / "probe"
         _run(

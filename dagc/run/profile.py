@@ -25,7 +25,7 @@ METRICS = {
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "load_sectors",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "store_sectors",
 }
-NO_NCU_MEND = "install Nsight Compute (it comes with the CUDA toolkit), or name its ncu in DAGC_NCU"
+NO_NCU_HELP = "install Nsight Compute (it comes with the CUDA toolkit), or name its ncu in DAGC_NCU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def count(
     """
     ncu = find_ncu()
     if ncu is None:
-        raise MissingTool("no ncu was found: hardware counters cannot be read", NO_NCU_MEND)
+        raise MissingTool("no ncu was found: hardware counters cannot be read", NO_NCU_HELP)
     with tempfile.TemporaryDirectory(prefix="dagc-count-") as folder:
         log = Path(folder) / "ncu.csv"
         command = [

@@ -37,7 +37,7 @@ def main() -> int:
     try:
         comm = _world(args.ranks)
     except DagcError as error:
-        print(f"dagc: {error.message}\ndagc: mend: {error.mend}", file=sys.stderr)
+        print(f"dagc: {error.message}\ndagc: help: {error.help}", file=sys.stderr)
         return error.exit_code
     # Which rank died of what, for dagc.run.link: starters name the signal of whichever rank they find first, which may
     # be one that they have ended themselves.

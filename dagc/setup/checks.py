@@ -52,8 +52,8 @@ class Checker:
         for name in needed:
             if name not in given:
                 near = difflib.get_close_matches(name, [g for g in given if g not in needed], 1)
-                mend = f"`{near[0]}` is spelled `{name}`" if near else f"add {name!r} to the dict"
-                self._add("setup-missing", f"does not return `{name}`", mend)
+                help = f"`{near[0]}` is spelled `{name}`" if near else f"add {name!r} to the dict"
+                self._add("setup-missing", f"does not return `{name}`", help)
         for name in given:
             if name in needed:
                 continue
@@ -63,8 +63,8 @@ class Checker:
                 self._add("setup-extra", message, "leave it out, or declare it in or inout")
             else:
                 near = difflib.get_close_matches(name, needed, 1)
-                mend = f"did you mean `{near[0]}`" if near else "leave it out, or declare it"
-                self._add("setup-extra", f"returns `{name}`, which is not declared", mend)
+                help = f"did you mean `{near[0]}`" if near else "leave it out, or declare it"
+                self._add("setup-extra", f"returns `{name}`, which is not declared", help)
 
     def scalar(self, scalar: Scalar, value: Any) -> Any:
         """The value as NumPy's scalar of the declared type; None where it does not fit."""
@@ -83,8 +83,8 @@ class Checker:
         if not is_float and not is_bool:
             bounds = np.iinfo(dtype(scalar.type))
             if not bounds.min <= plain <= bounds.max:
-                mend = f"it must be in {bounds.min} .. {bounds.max}, or declare a larger type"
-                self._add("setup-range", f"returns {plain} for `{scalar.name}`, which is {kind}", mend)
+                help = f"it must be in {bounds.min} .. {bounds.max}, or declare a larger type"
+                self._add("setup-range", f"returns {plain} for `{scalar.name}`, which is {kind}", help)
                 return None
         self.env[scalar.name] = plain
         return dtype(scalar.type).type(plain)
@@ -95,8 +95,8 @@ class Checker:
 
         want = dtype(array.type)
         if not isinstance(value, np.ndarray):
-            mend = f"give np.array(..., np.{want.name})"
-            self._add("setup-type", f"returns {_describe(value)} for the array `{array.name}`", mend)
+            help = f"give np.array(..., np.{want.name})"
+            self._add("setup-type", f"returns {_describe(value)} for the array `{array.name}`", help)
             return None
         if value.dtype != want:
             message = f"returns type {value.dtype} for `{array.name}`, which is {array.type.value}"
@@ -166,8 +166,8 @@ class Checker:
             return None
         return int(value)
 
-    def _add(self, code: str, message: str, mend: str) -> None:
-        self.diagnostics.append(Diagnostic(code, f"`{self._giver}` {message} (rank {self._rank})", self._span, mend))
+    def _add(self, code: str, message: str, help: str) -> None:
+        self.diagnostics.append(Diagnostic(code, f"`{self._giver}` {message} (rank {self._rank})", self._span, help))
 
 
 def environment(program: Program, data: Mapping[str, Any], rank: int, ranks: int) -> dict[str, Number]:

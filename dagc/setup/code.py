@@ -46,9 +46,9 @@ def _exits_raise() -> Iterator[None]:
         _RUNNING.process = before
 
 
-def refuse(program: Program, code: str, message: str, span: Span, mend: str) -> ProgramError:
+def refuse(program: Program, code: str, message: str, span: Span, help: str) -> ProgramError:
     """One diagnostic, as an exception."""
-    return ProgramError([Diagnostic(code, message, span, mend)], dict(program.sources))
+    return ProgramError([Diagnostic(code, message, span, help)], dict(program.sources))
 
 
 class SetupCode:

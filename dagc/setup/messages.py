@@ -109,14 +109,14 @@ class Matching:
         more = [counted(len(pairs), "pair") + " of ranks"] if len(pairs) > 1 else []
         more += [f"{instances} instances"] if instances > 1 else []
         suggestion = self._opposite(message) if not sent or not expected else ""
-        mend = suggestion or "make the ranks' peers and counts agree; a negative rank means no message"
+        help = suggestion or "make the ranks' peers and counts agree; a negative rank means no message"
         known = self._known(message)
         self.diagnostics.append(
             Diagnostic(
                 "setup-messages",
                 text + (f" ({', '.join(more)})" if more else ""),
                 message.span if known else self.span,
-                mend,
+                help,
                 related=((self.span, "the ranks are set here"),) if known else (),
             )
         )
@@ -147,8 +147,8 @@ class Matching:
         return bool(sends) and sends == {(peer, rank) for peer, rank in receives if peer >= 0}
 
     def _add(self, message: str) -> None:
-        mend = "make the ranks' peers and counts agree; a negative rank means no message"
-        self.diagnostics.append(Diagnostic("setup-messages", message, self.span, mend))
+        help = "make the ranks' peers and counts agree; a negative rank means no message"
+        self.diagnostics.append(Diagnostic("setup-messages", message, self.span, help))
 
 
 def _number(expr: Sym, env: Mapping[str, Number]) -> Any:

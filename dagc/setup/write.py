@@ -151,8 +151,8 @@ def _expected(
     _raise(program, checker.diagnostics)
     if value is not None and value.dtype.kind == "f" and not verify.nan_equal and np.isnan(value).any():
         message = f"`{verify.function}` returns NaN in `{name}` (rank {rank}), which nothing equals"
-        mend = "give a finite value, or write `nan equal` behind the tolerance where NaN is the right result"
-        _raise(program, [Diagnostic("setup-nan", message, verify.span, mend)])
+        help = "give a finite value, or write `nan equal` behind the tolerance where NaN is the right result"
+        _raise(program, [Diagnostic("setup-nan", message, verify.span, help)])
     return _part(program, verify, checker, value)
 
 

@@ -123,4 +123,4 @@ def test_a_constant_that_other_code_uses_is_refused() -> None:
     graph = graph_of(whole(lines), transport="mpi_host")
     with pytest.raises(UsageError, match=r"^test\.dag:5:1: `norm` is used by code outside of kernels") as caught:
         emit(Plan(graph, Space(graph).first(), Target.HOST))
-    assert caught.value.mend
+    assert caught.value.help

@@ -50,7 +50,7 @@ def test_broken(path: Path, golden: Compare, monkeypatch: pytest.MonkeyPatch) ->
     assert code in found or code == "many", found
     wrong = [d.code for d in diagnostics if d.severity is Severity.ERROR]
     assert (not wrong) is (code in ONLY_WARNED), wrong
-    assert all(d.mend for d in diagnostics), "every diagnostic says how to mend it"
+    assert all(d.help for d in diagnostics), "every diagnostic says how to fix it"
     golden(path.with_suffix(".txt"), "\n".join(d.render(sources) for d in diagnostics) + "\n")
 
 

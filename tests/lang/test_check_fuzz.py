@@ -35,7 +35,7 @@ def check(text: str) -> None:
         found += graph_with_diagnostics(lowered.program)[1]
     for d in found:
         assert 0 <= d.span.start <= d.span.end <= len(text) or d.span.file != source.path
-        assert d.mend
+        assert d.help
         assert d.render(dict(lowered.sources)).startswith("fuzz.dag:")
     assert lowered.program is not None or found
 

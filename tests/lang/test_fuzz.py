@@ -40,7 +40,7 @@ def check(text: str) -> ast.Module | None:
         assert 0 <= d.span.start <= d.span.end <= len(text)
         assert d.code.replace("-", "").isalpha()
         assert d.message
-        assert not any(word in d.message + d.mend for word in FOREIGN)
+        assert not any(word in d.message + d.help for word in FOREIGN)
     assert "fuzz.dag:" in found.render()
     return None
 

@@ -192,7 +192,7 @@ def test_a_type_may_be_defined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("defines", "message", "mend"),
+    ("defines", "message", "help"),
     [
         ({"transport": "ucx"}, "not one of the choices", "mpi_host, mpi_cuda, nccl"),
         ({"yl.block": "100"}, "not one of the choices", "64, 128, 256, 512"),
@@ -202,11 +202,11 @@ def test_a_type_may_be_defined() -> None:
         ({"streams": "0"}, "not one of the choices", "1 to 64"),
     ],
 )
-def test_a_bad_define_names_the_choices(defines: dict[str, str], message: str, mend: str) -> None:
+def test_a_bad_define_names_the_choices(defines: dict[str, str], message: str, help: str) -> None:
     with pytest.raises(UsageError) as caught:
         sample("spmv", defines)
     assert message in caught.value.message
-    assert mend in caught.value.mend
+    assert help in caught.value.help
 
 
 # ---- decisions ----------------------------------------------------------------------------------

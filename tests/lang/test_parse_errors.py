@@ -29,13 +29,13 @@ def errors(text: str) -> tuple[Diagnostic, ...]:
 
 
 def first(text: str) -> tuple[str, str, str]:
-    """`line:column code`, message and mend of the first error."""
+    """`line:column code`, message and help of the first error."""
     d = errors(text)[0]
     line, column = Source("t.dag", text).line_column(d.span.start)
-    return f"{line}:{column} {d.code}", d.message, d.mend
+    return f"{line}:{column} {d.code}", d.message, d.help
 
 
-# Text; line, column and code; a part of the message; a part of the mend.
+# Text; line, column and code; a part of the message; a part of the help.
 CASES = [
     ("param n : i64 =\nparam m : i64 = 4\n", "1:16 unfinished-line", "expected an expression", "param NAME : TYPE"),
     ("param n : i64 =   // four\n\n\nlet m = 4\n", "1:16 unfinished-line", "expected an expression", "param NAME"),
@@ -90,12 +90,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "place", "message", "mend"), CASES, ids=lambda v: repr(v)[:40])
-def test_message(text: str, place: str, message: str, mend: str) -> None:
+@pytest.mark.parametrize(("text", "place", "message", "help"), CASES, ids=lambda v: repr(v)[:40])
+def test_message(text: str, place: str, message: str, help: str) -> None:
     at, said, help_ = first(text)
     assert at == place
     assert message in said
-    assert mend in help_
+    assert help in help_
 
 
 def test_all_errors_in_one_run() -> None:

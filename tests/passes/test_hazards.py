@@ -27,7 +27,7 @@ SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"
 def test_the_ops_and_the_array_are_named(dag: str, message: str) -> None:
     (found,) = findings(f"{dag}\nedges explicit", "array a, b : f32[8] inout")
     assert (found.code, found.message) == ("unordered-hazard", message)
-    assert found.mend == "add the edge `u -> v`, or drop `edges explicit`"
+    assert found.help == "add the edge `u -> v`, or drop `edges explicit`"
     assert [label for _, label in found.related] == ["`u` is here"]
 
 

@@ -46,7 +46,7 @@ def test_a_file_of_the_user(tmp_path: Path) -> None:
 def test_an_unknown_gpu() -> None:
     with pytest.raises(UsageError, match="no descriptor of GPU `k80`") as caught:
         load_hardware("k80")
-    assert "h200" in caught.value.mend
+    assert "h200" in caught.value.help
 
 
 def test_what_no_driver_tells_is_that_of_the_architecture_or_the_shared_memory(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def write(folder: Path, dag: str = HEAD + KERNEL + DAG, setup: str = SETUP) -> P
     return folder / "small.dag"
 
 
-def run(path: Path, ranks: int = 2, **defines: object) -> Compiled:
-    """Compile for the host, run and check on `ranks` ranks."""
+def run(path: Path, ranks: int = 2, seconds: float = 1e-3, **defines: object) -> Compiled:
+    """Compile for the host, run and check on `ranks` ranks; two measurements of `seconds` each."""
     return api.compile(
-        path, path.parent / "out", target="host", run=True, ranks=ranks, defines=defines, seconds=1e-3, repeats=2
+        path, path.parent / "out", target="host", run=True, ranks=ranks, defines=defines, seconds=seconds, repeats=2
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ def with_nan(data, *, rank, size, seed):
 QUICK = ExploreOptions(
     ranks=1, target="host", seconds=5e-4, confirm=1, repeats=1, transport="mpi_host", quiet=True, budget=4, trace=False
 )  # fmt: skip
+
+LONG = 0.1  # a measurement of this many seconds holds a hundred runs, also where the machine is busy
 
 
 def program(folder: Path, body: str, type: str = "f64", role: str = "in") -> Path:
@@ -102,10 +105,10 @@ def test_results_that_go_wrong_while_they_are_timed_are_seen(tmp_path: Path) -> 
     dag = "dag { a : gpu twice(y, x) }\nverify y ~ doubled() rtol 0\n"
     path = program(tmp_path, f'cpp """ inline int calls = 0; """\n{late}{dag}')
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8") as error:
-        run(path, ranks=1)
-    assert "all ops change only what their headers declare; look for a mistake in a kernel" in error.value.mend
+        run(path, ranks=1, seconds=LONG)
+    assert "all ops change only what their headers declare; look for a mistake in a kernel" in error.value.help
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
-        explore(path, tmp_path / "r.db", QUICK)
+        explore(path, tmp_path / "r.db", replace(QUICK, seconds=LONG))
 
 
 def test_a_program_that_reads_what_it_wrote_is_checked_over_several_runs(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_a_program_that_reads_what_it_wrote_is_checked_over_several_runs(tmp_pat
     with pytest.raises(
         WrongResult, match=r"x is wrong: element \[1, 1\] is 9, expected 7;.* after 3 runs without a pause"
     ):
-        explore(path, tmp_path / "r.db", QUICK)
+        explore(path, tmp_path / "r.db", replace(QUICK, seconds=LONG))
 
 
 def test_nan_is_right_only_where_the_program_says_so(tmp_path: Path) -> None:

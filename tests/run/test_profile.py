@@ -43,7 +43,7 @@ def test_without_a_profiler(monkeypatch, tmp_path):
     monkeypatch.setattr("dagc.run.profile.find_ncu", lambda: None)
     with pytest.raises(MissingTool, match="no ncu") as caught:
         list(count(tmp_path / "library.so", [], []))
-    assert "DAGC_NCU" in caught.value.mend
+    assert "DAGC_NCU" in caught.value.help
 
 
 def test_a_descriptor_is_made_once(tmp_path):

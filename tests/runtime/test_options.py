@@ -65,7 +65,7 @@ def test_values(program: Path, args: list[str], printed: str) -> None:
 def test_errors_say_what_to_write(program: Path, args: list[str], error: str) -> None:
     done = run(program, *args)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"bench: {error}\n  mend: bench --help lists all options\n"
+    assert done.stderr == f"bench: {error}\n  help: bench --help lists all options\n"
 
 
 def test_help_names_every_option_and_wins_over_what_is_missing(program: Path) -> None:

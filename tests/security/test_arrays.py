@@ -170,7 +170,7 @@ def test_a_results_file_chooses_no_folder(good: Path, tmp_path: Path) -> None:
     path = with_options(good, tmp_path / "r.db", data=str(good / "data"))
     with pytest.raises(UsageError, match="which a results file may not choose") as error:
         api_explain.explain(path, api_explain.ExplainOptions(quiet=True))
-    assert error.value.mend.endswith(f"--data {good / 'data'}")
+    assert error.value.help.endswith(f"--data {good / 'data'}")
     with pytest.raises(UsageError, match="holds no arrays of `dagc setup`"):
         api_explain.explain(path, api_explain.ExplainOptions(quiet=True, data=str(tmp_path)))
 

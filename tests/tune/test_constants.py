@@ -72,5 +72,5 @@ def test_more_programs_than_are_compiled_are_refused_first(tmp_path: Path) -> No
     sizes = "N=" + ",".join(str(n) for n in range(100, 117))
     with pytest.raises(UsageError, match="17 sizes, at each of which the program is another one") as refused:
         api_tune.tune(write(tmp_path), tmp_path / "t.db", TuneOptions(sizes=sizes, target="host"))
-    assert "scalar n : i64" in refused.value.mend
+    assert "scalar n : i64" in refused.value.help
     assert {p.name for p in tmp_path.iterdir()} == {"fill.py", "fill.dag"}

@@ -79,7 +79,7 @@ def test_files_that_are_none(
     assert main(["compile", str(program), "--launch", str(tuned), "--no-build", "-o", str(tmp_path / "o")]) == 2
     said = capsys.readouterr().err
     assert str(tuned) in said
-    assert "mend:" in said
+    assert "help:" in said
 
 
 def test_a_file_measured_on_the_host_is_none_for_a_gpu(program: Path, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_tunable_that_is_fixed_is_not_chosen(program: Path, tmp_path: Path) ->
             program, tmp_path / "o", target="host", launch=str(program.parent / "host.db"), build=False,
             defines={"fill.bx": "64"},
         )  # fmt: skip
-    assert "drop -D fill.NAME" in (error.value.mend or "")
+    assert "drop -D fill.NAME" in (error.value.help or "")
     assert load_tuned(program.parent / "host.db").choosers
 
 

@@ -118,7 +118,7 @@ def test_tunables_that_no_chooser_answers_stay_fixed_and_do_not_hinder_the_other
         units(graph, ["one"])
     with pytest.raises(UsageError) as error:
         units(graph, ["three"])
-    assert error.value.mend == "one of: two"
+    assert error.value.help == "one of: two"
 
 
 def test_more_shared_memory_than_a_launch_has_is_not_legal(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class Options {
     return *this;
   }
 
-  // The error, with its mend, or "" where all is well; sets `help` where --help was given.
+  // The error, with its help, or "" where all is well; sets `help` where --help was given.
   std::string try_parse(int argc, const char* const* argv, bool* help) {
     *help = false;
     for (int i = 1; i < argc; ++i) {
@@ -130,7 +130,7 @@ class Options {
       std::exit(exit_good);
     }
     if (error.empty()) return;
-    if (speak) std::fprintf(stderr, "%s: %s\n  mend: %s --help lists all options\n", program_.c_str(), error.c_str(), program_.c_str());
+    if (speak) std::fprintf(stderr, "%s: %s\n  help: %s --help lists all options\n", program_.c_str(), error.c_str(), program_.c_str());
     std::exit(exit_bad_input);
   }
 
