@@ -63,7 +63,7 @@ def main() -> None:
 
     import dagc
     from dagc.space import Space
-    from dagc.verify import Prover
+    from dagc.space.proof import Prover
     from tests.graphs import make_graph
     from tests.space.naive import all_traversals
 

@@ -24,14 +24,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dagc import api, api_explain, api_explore, api_results, api_tune, api_tune_use
-from dagc.api_runs import builder, configured
-from dagc.api_tune_use import LaunchSource, choosers_for, settings_by_file
-from dagc.errors import DagcError
-from dagc.records import Records
-from dagc.results import Machine, Program, Run, TraceSpan
-from dagc.run.target import choose_target
-from dagc.tune.settings import kernels_of
+from dagc.base.errors import DagcError
+from dagc.build.target import choose_target
+from dagc.recipes import explain as api_explain
+from dagc.recipes import explore as api_explore
+from dagc.recipes import program as api
+from dagc.recipes import results as api_results
+from dagc.recipes import tune as api_tune
+from dagc.recipes import tune_use as api_tune_use
+from dagc.recipes.runs import builder, configured
+from dagc.recipes.tune_use import LaunchSource, choosers_for, settings_by_file
+from dagc.store.records import Records
+from dagc.store.results import Machine, Program, Run, TraceSpan
+from dagc.store.settings import kernels_of
 
 HOSTILE = (
     *map(chr, (0, 1, 7, 8, 9, 10, 11, 12, 13, 26, 27, 127, 0x85, 0x2028, 0x202E)), '"', "'", "\\", "*/", "/*", "//",
@@ -80,10 +85,10 @@ def write_program(folder: Path) -> Path:
 
 def write_results(path: Path, dag: Path) -> Path:
     """A results file of two configurations with 8 orders each, drift and traces."""
-    from dagc.configurations import configuration_of
-    from dagc.plan import program_hash
+    from dagc.ir.plan import program_hash
+    from dagc.ir.traversal import traversal_text
+    from dagc.lab.configurations import configuration_of
     from dagc.space import Space
-    from dagc.text import traversal_text
 
     graph = api.load_graph(dag)
     program = Program(

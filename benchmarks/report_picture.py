@@ -14,7 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from dagc import api_results
+from dagc.recipes import results as api_results
 
 HIDDEN = """section:not(#classes), #theme, .picked, nav, footer { display: none !important }
   section { border: 0 !important; margin: 0 !important; padding: 16px 0 0 !important }

@@ -38,15 +38,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import dagc  # noqa: E402
-from dagc.api_results import Loaded  # noqa: E402
-from dagc.configurations import configuration_of  # noqa: E402
-from dagc.graph import Graph  # noqa: E402
-from dagc.results import Configuration, Outcome, Results  # noqa: E402
-from dagc.search.domain import Arm, Candidate, Domain  # noqa: E402
-from dagc.search.replay import ReplayMachine  # noqa: E402
-from dagc.search.strategy import Chooser, find  # noqa: E402
+from dagc.ir.graph import Graph  # noqa: E402
+from dagc.ir.traversal import traversal_text  # noqa: E402
+from dagc.lab.configurations import configuration_of  # noqa: E402
+from dagc.lab.domain import Arm, Candidate, Domain  # noqa: E402
+from dagc.lab.replay import ReplayMachine  # noqa: E402
+from dagc.lab.strategy import Chooser, find  # noqa: E402
+from dagc.recipes.results import Loaded  # noqa: E402
 from dagc.space import Space  # noqa: E402
-from dagc.text import traversal_text  # noqa: E402
+from dagc.store.results import Configuration, Outcome, Results  # noqa: E402
 
 WITHIN = 1.03
 TOP = 10

@@ -34,17 +34,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.api_estimate import estimated  # noqa: E402
-from dagc.api_results import Loaded  # noqa: E402
-from dagc.graph import Graph  # noqa: E402
-from dagc.results import Configuration, Outcome, Results  # noqa: E402
-from dagc.rules import Learned, Outliers, Sample, Samples, accuracy, learn  # noqa: E402
-from dagc.search.domain import Arm, Candidate, Domain  # noqa: E402
-from dagc.search.engine import Machine  # noqa: E402
-from dagc.search.replay import ReplayMachine  # noqa: E402
-from dagc.search.strategy import find  # noqa: E402
+from dagc.ir.graph import Graph  # noqa: E402
+from dagc.ir.traversal import parse_traversal  # noqa: E402
+from dagc.lab.domain import Arm, Candidate, Domain  # noqa: E402
+from dagc.lab.engine import Machine  # noqa: E402
+from dagc.lab.replay import ReplayMachine  # noqa: E402
+from dagc.lab.strategy import find  # noqa: E402
+from dagc.learn.rules import Learned, Outliers, Sample, Samples, accuracy, learn  # noqa: E402
+from dagc.recipes.results import (  # noqa: E402
+    Loaded,
+    estimated,
+)
 from dagc.space import Space  # noqa: E402
-from dagc.text import parse_traversal  # noqa: E402
+from dagc.store.results import Configuration, Outcome, Results  # noqa: E402
 
 SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}

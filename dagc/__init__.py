@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from dagc.base.version import __version__
 
 if TYPE_CHECKING:
-    from dagc.api import (
+    from dagc.recipes.program import (
         Checked,
         check,
         compile,
@@ -36,7 +36,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Lazily, so that `dagc --help` pays for nothing that it does not use (PEP 562).
     if name in __all__:
-        from dagc import api
+        from dagc.recipes import program as api
 
         return getattr(api, name)
     raise AttributeError(f"module 'dagc' has no attribute {name!r}")

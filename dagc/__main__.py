@@ -1,5 +1,5 @@
 """`python -m dagc`."""
 
-from dagc.cli import main
+from dagc.cli.main import main
 
 raise SystemExit(main())

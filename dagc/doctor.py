@@ -9,25 +9,25 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from dagc import __version__
-from dagc.build import cache_directory
-from dagc.devices import gpus
-from dagc.errors import MissingTool, UsageError, counted
-from dagc.run.mpi_env import cores
-from dagc.run.mpi_query import takes_device_pointers
-from dagc.run.profile import NO_NCU_HELP, find_ncu
-from dagc.run.target import choose_target
-from dagc.toolchain import (
+from dagc.base.errors import MissingTool, UsageError, counted
+from dagc.base.version import __version__
+from dagc.build.builder import cache_directory
+from dagc.build.devices import gpus
+from dagc.build.mpi import cores, takes_device_pointers
+from dagc.build.target import choose_target
+from dagc.build.toolchain import (
     NO_CXX_HELP,
     NO_MPI_HELP,
+    NO_NCCL_HELP,
     NO_NVCC_HELP,
     Compiler,
     find_cmake,
     find_cxx,
     find_mpi,
+    find_nccl,
     find_nvcc,
 )
-from dagc.toolchain_nccl import NO_NCCL_HELP, find_nccl
+from dagc.measure.profile import NO_NCU_HELP, find_ncu
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from dagc.run.mpi_env import YIELDING
-from dagc.toolchain import MPIKind
+from dagc.build.mpi import YIELDING
+from dagc.build.toolchain import MPIKind
 from tests.examples import examples
 
 Compare = Callable[[Path, str], None]

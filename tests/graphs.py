@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dagc.graph import Action, Graph, GraphOp, Staging, Transport
-from dagc.ir import OpId, Program
+from dagc.ir.graph import Action, Graph, GraphOp, Staging, Transport
+from dagc.ir.program import OpId, Program
 
 EMPTY = Program(
     "test", "test.dag", (), (), (), (), (), (), (), (), (), (), (), (), (), (), True, None, None, None, (), {}

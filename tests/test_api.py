@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import dagc
-from dagc import api
-from dagc.errors import ProgramError, UsageError
+from dagc.base.errors import ProgramError, UsageError
+from dagc.ir.traversal import parse_traversal, traversal_text
+from dagc.recipes import program as api
 from dagc.space import Space
-from dagc.text import parse_traversal, traversal_text
 
 SPMV = Path(__file__).parents[1] / "samples/spmv/spmv.dag"
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dagc.api_explain import ExplainOptions, explain
-from dagc.api_explore import ExploreOptions, explore
-from dagc.cli import main
-from dagc.errors import UsageError
-from dagc.records import load
+from dagc.base.errors import UsageError
+from dagc.cli.main import main
+from dagc.recipes.explain import ExplainOptions, explain
+from dagc.recipes.explore import explore
+from dagc.recipes.options import ExploreOptions
+from dagc.store.records import load
 from tests.data.h200 import h200_file
 from tests.run.conftest import SMALL, SPMV, can_run
 

@@ -10,11 +10,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from dagc import build as build_module
-from dagc.build import build, cache_directory
-from dagc.build_failed import KEPT
-from dagc.errors import BuildFailed, DagcError, MissingTool, UsageError
-from dagc.toolchain import find_cxx, find_mpi, find_nvcc, mpi_of_wrapper
+from dagc.base.errors import BuildFailed, DagcError, MissingTool, UsageError
+from dagc.build import builder as build_module
+from dagc.build.builder import KEPT, build, cache_directory
+from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, mpi_of_wrapper
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
@@ -169,7 +168,7 @@ def test_several_processes_build_the_same_once(tmp_path: Path, cache: Path, monk
     counting.chmod(0o755)
     monkeypatch.setenv("DAGC_CXX", str(counting))
     code = (
-        "import sys; from pathlib import Path; from dagc.build import build\n"
+        "import sys; from pathlib import Path; from dagc.build.builder import build\n"
         f"build(['main.cpp'], Path(sys.argv[1]), directory=Path({str(folder)!r}))\n"
     )
     children = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / f"a{i}")]) for i in range(4)]

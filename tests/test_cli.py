@@ -74,7 +74,7 @@ def test_notes_of_the_graph_are_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """The text that `check` prints, by whatever command a user runs first; --quiet silences it."""
-    from dagc.cli import main
+    from dagc.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     shutil.copy(UNDECIDED, tmp_path)
@@ -373,7 +373,7 @@ def test_interrupt() -> None:
 def test_fmt_says_that_it_formatted_when_it_has(tmp_path: Path) -> None:
     path = tmp_path / "a.dag"
     path.write_text("program   a\n")
-    full = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from dagc.cli import main; main()"
+    full = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from dagc.cli.main import main; main()"
     code = full.replace("main()", "sys.exit(main())")
     command = [sys.executable, "-c", code, "fmt", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc import cli
-from dagc.report import live
+from dagc.cli import main as cli
+from dagc.report import display as live
 
 ROOT = Path(__file__).parents[1]
 RESULTS = str(ROOT / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api
-from dagc.configurations import configuration_of, configurations, open_decisions
-from dagc.errors import UsageError
-from dagc.graph import Graph
-from dagc.ir import Value
-from dagc.results import Configuration
+from dagc.base.errors import UsageError
+from dagc.ir.graph import Graph
+from dagc.ir.program import Value
+from dagc.lab.configurations import configuration_of, configurations, open_decisions
+from dagc.recipes import program as api
+from dagc.store.results import Configuration
 
 SPMV = Path(__file__).parent.parent / "samples/spmv/spmv.dag"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dagc import doctor
-from dagc.devices import GPU, parse
-from dagc.toolchain import find_cxx, find_mpi
+from dagc.build.devices import GPU, parse
+from dagc.build.toolchain import find_cxx, find_mpi
 
 EXAMINE = (
     "from dagc import doctor; f = doctor.examine(); print(doctor.render_json(f)); raise SystemExit(doctor.exit_code(f))"

@@ -15,19 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api_explore
-from dagc.api_explain import ExplainOptions, _data, _Subject
-from dagc.api_explore import ExploreOptions, explore
-from dagc.api_explored import Explored, spread
-from dagc.api_results import Loaded
-from dagc.cli import main
-from dagc.devices import gpus
-from dagc.errors import UsageError
-from dagc.files import MARK
-from dagc.records import Records, load
-from dagc.results import ranking
-from dagc.run.launch import launch
-from dagc.search.strategy import names
+from dagc.base.errors import UsageError
+from dagc.base.files import MARK
+from dagc.build.devices import gpus
+from dagc.cli.main import main
+from dagc.lab.strategy import names
+from dagc.measure.launch import launch
+from dagc.recipes import explore as api_explore
+from dagc.recipes.explain import ExplainOptions, _data, _Subject
+from dagc.recipes.explore import explore
+from dagc.recipes.explored import Explored, spread
+from dagc.recipes.options import ExploreOptions
+from dagc.recipes.results import Loaded
+from dagc.store.records import Records, load
+from dagc.store.results import ranking
 from tests.data.h200 import h200_file
 from tests.run.conftest import SPMV, can_run
 
@@ -57,7 +58,7 @@ def test_explore_and_everything_that_reads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "r.db"
-    monkeypatch.setattr("dagc.results.NOISY", 0.0)  # whatever the machine is: it is called noisy
+    monkeypatch.setattr("dagc.store.results.NOISY", 0.0)  # whatever the machine is: it is called noisy
     done = run(file, replace(QUICK, transport="mpi_cuda,peer", capture="both", quiet=False))
     assert done.exit_code == 0
     assert "warning: The noise floor of one measurement is" in capsys.readouterr().err
@@ -259,8 +260,8 @@ def test_an_interval_has_the_confidence_that_it_says() -> None:
 def _ended(**changes: object) -> str:
     from dataclasses import replace as changed
 
-    from dagc.results import Configuration
-    from dagc.search.engine import Summary
+    from dagc.lab.engine import Summary
+    from dagc.store.results import Configuration
 
     summary = Summary(None, 21.2e-6, 21e-6, 22e-6, 5, 0, 40e-6, 200, 150, 0, 2036, 2.0, 0.1, False, lowest=20.5e-6)
     summary = changed(summary, best=object(), **changes)  # type: ignore[arg-type]
@@ -288,7 +289,7 @@ def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: pytest.Capture
     assert main(["export", str(recorded), "--csv", "-o", str(tmp_path / "none" / "out.csv")]) == 2
     assert "none/out.csv cannot be written" in capsys.readouterr().err
     out.write_text("before\n")
-    code = "import sys; from dagc.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from dagc.cli.main import main; sys.exit(main(sys.argv[1:]))"
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)); "
     command = [sys.executable, "-c", limits + code, "export", str(recorded), "--csv", "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)

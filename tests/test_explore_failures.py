@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.api_explore import ExploreOptions, explore
-from dagc.api_explored import Explored
-from dagc.cli import main
-from dagc.errors import BuildFailed, DagcError, RunFailed, WrongResult
-from dagc.records import load
+from dagc.base.errors import BuildFailed, DagcError, RunFailed, WrongResult
+from dagc.cli.main import main
+from dagc.recipes.explore import explore
+from dagc.recipes.explored import Explored
+from dagc.recipes.options import ExploreOptions
+from dagc.store.records import load
 from tests.run.conftest import can_run
 
 pytestmark = [

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api_tune
-from dagc.api_explore import ExploreOptions, explore
-from dagc.api_explored import Explored
-from dagc.api_tune import TuneOptions
-from dagc.cli import main
-from dagc.errors import UsageError
-from dagc.records import load
-from dagc.tune.settings import Fixed, Origin
+from dagc.base.errors import UsageError
+from dagc.cli.main import main
+from dagc.recipes import tune as api_tune
+from dagc.recipes.explore import explore
+from dagc.recipes.explored import Explored
+from dagc.recipes.options import ExploreOptions, TuneOptions
+from dagc.store.records import load
+from dagc.store.settings import Fixed, Origin
 from tests.run.conftest import SAMPLES, can_run
 from tests.tune.programs import write_fill
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc.errors import DagcError, UsageError
-from dagc.files import (
+from dagc.base.errors import DagcError, UsageError
+from dagc.base.files import (
     MARK,
     claim,
     is_output,
@@ -183,7 +183,7 @@ def test_the_current_directory_can_be_the_output(tmp_path: Path, monkeypatch: py
 
 def test_ctrl_c_in_another_process(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom dagc.files import output_directory\n"
+        "import sys, time\nfrom dagc.base.files import output_directory\n"
         f"with output_directory({str(tmp_path / 'out')!r}) as scratch:\n"
         "    (scratch / 'plan.json').write_text('half')\n    print('writing', flush=True)\n    time.sleep(60)\n"
     )
@@ -200,7 +200,7 @@ def test_ctrl_c_in_another_process(tmp_path: Path) -> None:
 
 _HOLD = """
 import sys, time
-from dagc.files import scratch_directory
+from dagc.base.files import scratch_directory
 with scratch_directory("dagc-test-") as folder:
     print(folder, flush=True)
     time.sleep(600)

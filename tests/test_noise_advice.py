@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dagc.measure.machine import machine_facts
 from dagc.report.html import as_html
-from dagc.results import noise_advice, noise_advice_of
-from dagc.run.machine import machine_facts
+from dagc.store.results import noise_advice, noise_advice_of
 from tests.data.h200 import MACHINE, h200_graph, h200_results
 
 BUSY = {

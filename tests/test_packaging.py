@@ -62,13 +62,13 @@ def test_the_installed_wheel_works_outside_the_checkout(wheel: Path, tmp_path: P
         return done.stdout
 
     assert run("import dagc; print(dagc.__file__)").strip() == str(site / "dagc" / "__init__.py")
-    count = "from dagc.cli import main; raise SystemExit(main(['count', 'spmv.dag', '--transport', 'mpi_cuda']))"
+    count = "from dagc.cli.main import main; raise SystemExit(main(['count', 'spmv.dag', '--transport', 'mpi_cuda']))"
     assert "2036" in run(count)
 
 
 def test_markers_and_extras_are_those_that_are_documented() -> None:
     assert set(PROJECT["optional-dependencies"]) == {"cuda", "docs", "mpi", "parquet", "test"}
-    assert PROJECT["scripts"] == {"dagc": "dagc.cli:main"}
+    assert PROJECT["scripts"] == {"dagc": "dagc.cli.main:main"}
     text = (ROOT / "docs" / "install.md").read_text()
     assert all(f"[{extra}]" in text for extra in ("cuda", "mpi", "parquet", "test"))
 

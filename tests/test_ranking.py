@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc import api_results
-from dagc.api_explain import _Subject
-from dagc.api_explore import ExploreOptions, _settled, explore
-from dagc.api_results import Loaded
-from dagc.records import load
-from dagc.results import Results, rank, ranking, ties
-from dagc.search.domain import Arm, Domain
-from dagc.search.engine import Summary
+from dagc.ir.traversal import traversal_text
+from dagc.lab.domain import Arm, Domain
+from dagc.lab.engine import Summary
+from dagc.recipes import results as api_results
+from dagc.recipes.explain import _Subject
+from dagc.recipes.explore import _settled, explore
+from dagc.recipes.options import ExploreOptions
+from dagc.recipes.results import Loaded
 from dagc.space import Space
-from dagc.text import traversal_text
+from dagc.store.records import load
+from dagc.store.results import Results, rank, ranking, ties
 from tests.data.h200 import SPMV, h200_file
 
 RECORDS = Path(__file__).parents[1] / "benchmarks/results/2026-11-21-4xh200-explore"

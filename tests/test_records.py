@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.errors import DagcError, UsageError
-from dagc.records import Records, export_csv, export_parquet, load, merge
-from dagc.results import Configuration, Machine, Program, Run, TraceSpan
+from dagc.base.errors import DagcError, UsageError
+from dagc.store.records import Records, export_csv, export_parquet, load, merge
+from dagc.store.results import Configuration, Machine, Program, Run, TraceSpan
 from tests.data.h200 import h200_file, h200_results
 from tests.examples import examples
 
@@ -466,7 +466,7 @@ def test_a_run_is_not_counted_twice(tmp_path: Path) -> None:
 def test_a_merge_onto_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     for name in ("1.db", "2.db"):
         written(tmp_path / name, {f"traversal {i}": [1.0] for i in range(500)})
-    code = "import sys; from dagc.cli import main; sys.exit(main(['merge', '1.db', '2.db', '-o', 'out.db']))"
+    code = "import sys; from dagc.cli.main import main; sys.exit(main(['merge', '1.db', '2.db', '-o', 'out.db']))"
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)); "
     done = subprocess.run([sys.executable, "-c", limits + code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2

@@ -13,15 +13,15 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from dagc import api
-from dagc.emit.names import mangle
-from dagc.errors import DagcError, ProgramError, UsageError
-from dagc.ir import Array, CopyOp, ElementType, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
-from dagc.lang.ast import Place, Role
+from dagc.base.errors import DagcError, ProgramError, UsageError
+from dagc.base.source import Source, Span
+from dagc.emit.cxx import mangle
+from dagc.ir.enums import ElementType, Place, Role
+from dagc.ir.program import Array, CopyOp, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
+from dagc.recipes import program as api
 from dagc.setup import file_name, run_setup
 from dagc.setup.code import SetupCode
-from dagc.source import Source, Span
-from dagc.sym import Apply, Const, Fn, Sym, Var, apply
 
 TEXT = 'program small\nsetup "arrays.py" make(scale)\nverify y ~ doubled() rtol 0\n'
 SETUP_AT, VERIFY_AT = "small.dag:2:1: error: ", "small.dag:3:1: error: "

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.statistics import shift_interval
+from dagc.base.statistics import shift_interval
 
 # Wilcoxon's table, two-sided 5 %: values of the smaller rank sum that are significant.
 CRITICAL = {6: 0, 7: 2, 8: 3, 9: 5, 10: 8, 15: 25, 20: 52, 25: 89, 30: 137}

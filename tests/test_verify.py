@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.graph import Graph
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.space import Space
+from dagc.space.proof import NotProved, Prover
 from dagc.space.prune import prune
-from dagc.text import parse_traversal, traversal_text
-from dagc.traversal import Issue, Record, Sync, Traversal, Wait
-from dagc.verify import NotProved, Prover
 from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.space.test_space import graphs

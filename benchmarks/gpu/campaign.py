@@ -35,13 +35,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 import dagc  # noqa: E402
-from dagc.build import build  # noqa: E402
+from dagc.build.builder import build  # noqa: E402
+from dagc.build.toolchain import (  # noqa: E402
+    require_mpi,
+    require_nccl,
+)
 from dagc.emit import table_line, uses_nccl  # noqa: E402
-from dagc.run.launch import launch  # noqa: E402
+from dagc.ir.traversal import traversal_text  # noqa: E402
+from dagc.measure.launch import launch  # noqa: E402
 from dagc.space import Space, TooManyStates  # noqa: E402
-from dagc.text import traversal_text  # noqa: E402
-from dagc.toolchain import require_mpi  # noqa: E402
-from dagc.toolchain_nccl import require_nccl  # noqa: E402
 
 SAMPLES: dict[str, tuple[Path, dict[str, Any], dict[str, Any]]] = {
     # name: file, defines on a GPU, defines for a rehearsal

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.counters -o counters.csv [--only gemm,atax] [--sizes 12] [--settings 12] [--time 500]
 
-A line for each launch: program, op, parameters of the program, scalars, settings, counts of the GPU (dagc.run.profile).
+A line for each launch: program, op, parameters of the program, scalars, settings, the GPU's counts (dagc.measure.profile).
 Sizes are drawn from the ranges of the oracle's (benchmarks/gpu/oracle.py), settings from the legal ones.
 """
 
@@ -17,8 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.gpu.oracle import PROGRAMS, SAMPLES
-from dagc import api_tune_build, api_tune_cells, api_tune_counts
-from dagc.run.profile import METRICS
+from dagc.measure.profile import METRICS
+from dagc.recipes import tune_build as api_tune_build
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes import tune_counts as api_tune_counts
 
 
 def text(pairs: object) -> str:

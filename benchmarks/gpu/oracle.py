@@ -17,12 +17,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dagc import api_tune_cells, api_tune_measure
-from dagc.api_runs import program_record, revision
-from dagc.run.machine import machine_facts
-from dagc.run.tuning import Timing
-from dagc.tune.records import TuneRecords
-from dagc.tune.types import Cell
+from dagc.choice.types import Cell
+from dagc.measure.cells import Timing
+from dagc.measure.machine import machine_facts
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes import tune_measure as api_tune_measure
+from dagc.recipes.runs import program_record, revision
+from dagc.store.tuned import TuneRecords
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
 SQUARE = "512,1000,1024,2048,3000,4096,8192"
@@ -106,7 +107,7 @@ def measure(name: str, ready: api_tune_cells.Prepared, args: argparse.Namespace,
     from datetime import UTC, datetime
 
     from dagc import __version__
-    from dagc.results import Run
+    from dagc.store.results import Run
 
     plan, flush = ready.plan, 0 if args.warm else api_tune_cells.DEFAULT_FLUSH * (args.target == "cuda")
     machine = machine_facts(args.target, plan.chosen.arch)

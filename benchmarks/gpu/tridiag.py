@@ -36,16 +36,16 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from dagc import api  # noqa: E402
-from dagc.api_runs import revision  # noqa: E402
-from dagc.build import build  # noqa: E402
+from dagc.base.statistics import interval  # noqa: E402
+from dagc.build.builder import build  # noqa: E402
+from dagc.build.target import TargetChoice, choose_target  # noqa: E402
+from dagc.build.toolchain import require_mpi  # noqa: E402
 from dagc.emit import rows  # noqa: E402
-from dagc.run.machine import machine_facts  # noqa: E402
-from dagc.run.runner import Row, Runner, Table, world  # noqa: E402
-from dagc.run.target import Choice, choose_target  # noqa: E402
+from dagc.measure.machine import machine_facts  # noqa: E402
+from dagc.measure.runner import Row, Runner, Table, world  # noqa: E402
+from dagc.recipes import program as api  # noqa: E402
+from dagc.recipes.runs import revision  # noqa: E402
 from dagc.space import Space  # noqa: E402
-from dagc.statistics import interval  # noqa: E402
-from dagc.toolchain import require_mpi  # noqa: E402
 
 TRIDIAG = ROOT / "samples/tridiag/tridiag.dag"
 REALS = {"f64": 8, "f32": 4}
@@ -87,7 +87,7 @@ Programs = dict[tuple[str, int, int], Built]
 # ---- made ready -----------------------------------------------------------------------------
 
 
-def make(real: str, m: int, chunks: int, chosen: Choice, work: Path) -> Built:
+def make(real: str, m: int, chunks: int, chosen: TargetChoice, work: Path) -> Built:
     """Emit one program and build its library."""
     graph = api.load_graph(TRIDIAG, {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": 256})
     first = Space(graph).first()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import comb
 from pathlib import Path
 
-from dagc.tune.types import Settings
+from dagc.choice.types import Settings
 
 Times = Mapping[Settings, float]
 KLARAPTOR = Path(__file__).parent / "klaraptor.csv"  # its table, as published in 2018

@@ -1,4 +1,4 @@
-"""Fits the constants of the volume model (dagc.rational.volume.CALIBRATION) to an oracle, and prints them.
+"""Fits the constants of the volume model (dagc.perf.volume.CALIBRATION) to an oracle, and prints them.
 
     python -m benchmarks.tune.calibrate benchmarks/results/2026-11-21-h200-tune/oracle.csv.xz
 
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.tune.kernel_tuner import GUESSES, Case, Model, read_cases
-from dagc.rational.volume import CALIBRATION
+from dagc.perf.volume import CALIBRATION
 
 MOST_OF_ONE = 6  # legal blocks of one dimension
 

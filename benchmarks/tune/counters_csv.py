@@ -7,8 +7,8 @@ import lzma
 from collections import defaultdict
 from pathlib import Path
 
-from dagc.rational.counted import Launch
-from dagc.run.profile import METRICS
+from dagc.measure.profile import METRICS
+from dagc.perf.counted import Launch
 
 
 def read_counters(path: Path) -> dict[tuple[str, str], list[Launch]]:

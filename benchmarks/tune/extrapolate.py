@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tune.kernel_tuner import Case, Model, read_cases
-from dagc.rational.volume import CALIBRATION
+from dagc.perf.volume import CALIBRATION
 
 
 def largest(case: Case) -> int:

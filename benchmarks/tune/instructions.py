@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tune.counters_csv import read_counters
-from dagc import api_tune_cells
-from dagc.api_tune_build import resources_of
-from dagc.graph import Graph
-from dagc.kernel_resources import ASSUMED, Resources
-from dagc.rational.counted import Launch
-from dagc.rational.evaluate import evaluate_all
-from dagc.rational.hardware import load_hardware
-from dagc.rational.volume import calibration_of, volume_program
-from dagc.tune.legal import op_of, units
+from dagc.choice.legal import op_of, units
+from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.ir.graph import Graph
+from dagc.perf.counted import Launch
+from dagc.perf.evaluate import evaluate_all
+from dagc.perf.hardware import load_hardware
+from dagc.perf.volume import calibration_of, volume_program
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes.tune_build import resources_of
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tune.oracle_csv import read_oracle
-from dagc.tune.types import Point, Settings
+from dagc.choice.types import Point, Settings
 
 ROOT = Path(__file__).parents[2]
 BUDGETS = (1, 3, 5, 10)
@@ -222,9 +222,9 @@ class Volume:
     def __init__(self, program: str, op: str) -> None:
         import sympy as sp
 
-        from dagc import api
-        from dagc.rational.volume import CALIBRATION, volume_program
-        from dagc.tune.legal import op_of, units
+        from dagc.choice.legal import op_of, units
+        from dagc.perf.volume import CALIBRATION, volume_program
+        from dagc.recipes import program as api
 
         graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
         (unit,) = units(graph, [op])
@@ -342,7 +342,7 @@ def ranked(name: str, cases: Sequence[Case], ranks: Mapping[int, Sequence[Settin
 
 def rank_model(cases: Sequence[Case]) -> tuple[list[Outcome], dict[str, Any]]:
     """dagc with the constants in use (fitted to this oracle), and with each family ranked by a fit without it."""
-    from dagc.rational.volume import CALIBRATION
+    from dagc.perf.volume import CALIBRATION
 
     model = Model(cases)
     everything = set(range(len(cases)))
@@ -380,9 +380,9 @@ def one_block(cases: Sequence[Case]) -> Outcome:
 
 def kernel_text(program: str, op: str, settings: Settings) -> str:
     """One kernel of a program as a CUDA source of its own, for Kernel Tuner to compile: the block is a constant."""
-    from dagc import api
-    from dagc.launching import kernel_of
-    from dagc.tune.legal import op_of, units
+    from dagc.choice.legal import op_of, units
+    from dagc.ir.launching import kernel_of
+    from dagc.recipes import program as api
 
     graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
     (unit,) = units(graph, [op])
@@ -437,7 +437,8 @@ def _nvcc(source: str, folder: Path) -> float:
 
 def _dagc(program: str, folder: Path) -> float:
     """As `dagc tune` compiles: once a program, with the blocks of all its kernels left open."""
-    from dagc import api_tune_build, api_tune_cells
+    from dagc.recipes import tune_build as api_tune_build
+    from dagc.recipes import tune_cells as api_tune_cells
 
     before = os.environ.get("DAGC_CACHE")
     # Else what was built once, by an earlier run of this, would be taken from the cache.

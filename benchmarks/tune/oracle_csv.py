@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.tune.records import load_tuned
-from dagc.tune.types import Point, Settings
+from dagc.choice.types import Point, Settings
+from dagc.store.tuned import load_tuned
 
 COLUMNS = "program op params settings median_us low_us high_us launches flush failure".split()
 

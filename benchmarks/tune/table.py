@@ -22,14 +22,15 @@ from pathlib import Path
 
 from benchmarks.tune.baselines import Errors, best_constant, best_of_random, error_percent, published
 from benchmarks.tune.oracle_csv import OracleCell, read_oracle
-from dagc import api, api_tune_cells
-from dagc.api_tune_build import resources_of
-from dagc.kernel_resources import ASSUMED, Resources
-from dagc.rational.hardware import load_hardware
-from dagc.tune.choose import UnitChooser, unit_chooser, worth_measuring
-from dagc.tune.legal import legal_settings, units
-from dagc.tune.models import MODELS
-from dagc.tune.types import Point, Settings, settings_text
+from dagc.choice.choose import UnitChooser, unit_chooser, worth_measuring
+from dagc.choice.legal import legal_settings, units
+from dagc.choice.models import MODELS
+from dagc.choice.types import Point, Settings, settings_text
+from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.perf.hardware import load_hardware
+from dagc.recipes import program as api
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes.tune_build import resources_of
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.select.knn import fit_knn
-from dagc.select.labels import observed_labels, simplest_labels
-from dagc.select.train import Interval, tolerance_of
+from dagc.choice.knn import fit_knn
+from dagc.choice.labels import observed_labels, simplest_labels
+from dagc.choice.train import Interval, tolerance_of
 
 Pair = tuple[int, int]
 

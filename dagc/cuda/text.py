@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dagc.errors import DagcError
+from dagc.base.errors import DagcError
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dagc.base.resources import resource
 from dagc.emit.declared import promises, received
 from dagc.emit.driver import driver_view, why_no_driver
 from dagc.emit.iteration import iteration_view, table_ops
@@ -13,12 +14,11 @@ from dagc.emit.program import program_view
 from dagc.emit.render import macro, number_lines, render, tidy
 from dagc.emit.steps import Steps
 from dagc.emit.table import row_views, rows, table_line
-from dagc.graph import Action, Transport
-from dagc.ir import CollectiveOp, ExchangeOp, KernelOp, Region
-from dagc.lang.ast import Mode, Place, Role
-from dagc.plan import Plan, Target, plan_to_json, program_hash
-from dagc.resources import resource
-from dagc.text import traversal_text
+from dagc.ir.enums import Mode, Place, Role
+from dagc.ir.graph import Action, Transport
+from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
+from dagc.ir.program import CollectiveOp, ExchangeOp, KernelOp, Region
+from dagc.ir.traversal import traversal_text
 
 __all__ = ["emit", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dagc.emit.layout import Layout
-from dagc.graph import Action, Graph, GraphOp
-from dagc.ir import CollectiveOp, ExchangeOp, KernelOp, Region
-from dagc.lang.ast import Mode
+from dagc.ir.enums import Mode
+from dagc.ir.graph import Action, Graph, GraphOp
+from dagc.ir.program import CollectiveOp, ExchangeOp, KernelOp, Region
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,24 +5,71 @@ Text of Python is made here, since an op is a line or two of it; the template ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
-from dagc.emit.dag_text import dag_text
+from dagc.base.errors import DagcError
+from dagc.emit.cxx import mangle
 from dagc.emit.iteration import EntryView, iteration_view
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
-from dagc.emit.names import mangle
 from dagc.emit.program import ROLES
-from dagc.emit.python_text import python
+from dagc.emit.render import dag_text
 from dagc.emit.steps import Steps
-from dagc.errors import DagcError
-from dagc.graph import Action, GraphOp, Staged
-from dagc.ir import Array, CollectiveKind, CollectiveOp, CopyOp, ElementType, ExchangeOp, KernelOp, Region, regions
-from dagc.lang.ast import CodeLang, Place, Role
-from dagc.plan import Plan
-from dagc.sym import Apply, Const, Fn, Sym, free, substitute
-from dagc.traversal import Entry, Issue, Record, Sync, Wait
+from dagc.ir.enums import CodeLang, ElementType, Place, Role
+from dagc.ir.graph import Action, GraphOp, Staged
+from dagc.ir.plan import Plan
+from dagc.ir.program import Array, CollectiveKind, CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region, regions
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, substitute
+from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
+
+# ---- Python spelling of symbolic expressions ----
+
+
+_INFIX = {
+    Fn.ADD: "+", Fn.SUB: "-", Fn.MUL: "*", Fn.MOD: "%", Fn.EQ: "==", Fn.NE: "!=", Fn.LT: "<", Fn.LE: "<=",
+    Fn.GT: ">", Fn.GE: ">=", Fn.AND: "and", Fn.OR: "or",
+}  # fmt: skip
+_LEVEL = {"or": 1, "and": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "+": 4, "-": 4, "*": 5, "%": 5}
+_CALLS = {Fn.MIN: "min", Fn.MAX: "max", Fn.ABS: "abs", Fn.LOG2: "dagc.math.log2", Fn.SQRT: "dagc.math.sqrt"}
+
+
+def python(expr: Sym, name: Callable[[str], str], outer: int = 0) -> str:
+    """Python text that computes the same integers as the C++ text."""
+    if isinstance(expr, Const):
+        return repr(float(expr.value) if isinstance(expr.value, Fraction) else expr.value)
+    if isinstance(expr, Var):
+        return name(expr.name)
+    if expr.fn in (Fn.FLOOR, Fn.CEIL):
+        top, bottom = (python(e, name) for e in fraction(expr.args[0]))
+        if bottom == "1":
+            return python(fraction(expr.args[0])[0], name, outer)
+        return f"dagc.ceil_div({top}, {bottom})" if expr.fn is Fn.CEIL else f"(({top}) // ({bottom}))"
+    return _apply(expr, name, outer)
+
+
+def _apply(expr: Apply, name: Callable[[str], str], outer: int) -> str:
+    args = expr.args
+    if expr.fn in _CALLS:
+        return f"{_CALLS[expr.fn]}({', '.join(python(a, name) for a in args)})"
+    if expr.fn is Fn.NEG:
+        return f"-{python(args[0], name, 9)}"
+    if expr.fn is Fn.NOT:
+        return f"(not {python(args[0], name, 9)})"
+    if expr.fn is Fn.COND:
+        test, then, otherwise = (python(a, name, 1) for a in args)
+        return f"({then} if {test} else {otherwise})"
+    if expr.fn is Fn.DIV:
+        return f"(({python(args[0], name)}) / ({python(args[1], name)}))"
+    infix = _INFIX[expr.fn]
+    level = _LEVEL[infix]
+    text = f"{python(args[0], name, level)} {infix} {python(args[1], name, level + 1)}"
+    return f"({text})" if level < outer else text
+
+
+# ---- Views of `driver.py`: the same traversal with PyCUDA and mpi4py ----
+
 
 # struct's letters of by-value arguments.
 _LETTERS = {

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagc.emit.cxx import cxx_string
-from dagc.emit.dag_text import dag_text
 from dagc.emit.declared import WriteView, writes
+from dagc.emit.render import dag_text
 from dagc.emit.steps import Call, Step, Steps
-from dagc.emit.stretches import Begin, End, plain, with_stretches
-from dagc.graph import Action, Graph, GraphOp
-from dagc.ir import CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region
-from dagc.sym import Sym
-from dagc.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+from dagc.emit.table import Begin, End, plain, with_stretches
+from dagc.ir.graph import Action, Graph, GraphOp
+from dagc.ir.program import CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region
+from dagc.ir.sym import Sym
+from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 
 
 @dataclass(frozen=True, slots=True)

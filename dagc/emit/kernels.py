@@ -7,19 +7,27 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-from dagc.cxx_words_global import is_global
-from dagc.emit.code import CodeView, code_view, names_used, place
-from dagc.emit.constants import ConstantView, file_constants, local_constants
-from dagc.emit.cxx import cxx_type
-from dagc.emit.launch_syntax import rewrite_for_host
-from dagc.emit.names import Names, mangle
-from dagc.errors import DagcError, UsageError
-from dagc.graph import Graph
-from dagc.ir import CodeText, Device, Formal, Impl, Kernel, KernelOp, Program, Value
-from dagc.lang.ast import CodeLang, Mode
-from dagc.launching import OpenTunable, may_be_settled
-from dagc.plan import Target
-from dagc.sym import free
+from dagc.base.errors import DagcError, UsageError
+from dagc.cuda.launches import rewrite_for_host
+from dagc.cuda.words import is_global
+from dagc.emit.cxx import (
+    CodeView,
+    ConstantView,
+    Names,
+    code_view,
+    cxx_type,
+    file_constants,
+    local_constants,
+    mangle,
+    names_used,
+    place,
+)
+from dagc.ir.enums import CodeLang, Mode
+from dagc.ir.graph import Graph
+from dagc.ir.launching import OpenTunable, may_be_settled
+from dagc.ir.plan import Target
+from dagc.ir.program import CodeText, Device, Formal, Impl, Kernel, KernelOp, Program, Value
+from dagc.ir.sym import free
 
 # What emitted files define themselves; a kernel of that name gets another.
 _OURS = frozenset("Program iteration ops stream p dagc program".split())

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagc.emit.cxx import cxx_type
-from dagc.emit.names import Names, mangle
+from dagc.emit.cxx import Names, cxx_type, mangle
 from dagc.emit.render import render, tidy
-from dagc.ir import Program, Scalar
-from dagc.launching import FAR
+from dagc.ir.launching import FAR
+from dagc.ir.program import Program, Scalar
 
 FUNCTION = "dagc_choose_plan"  # the chooser's
 OUTSIDE = "dagc_outside_plan"  # how far the sizes lie outside of the measured ones

@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dagc.emit.cxx import cxx_type, expression, is_float
+from dagc.base.errors import DagcError
+from dagc.emit.cxx import Names, cxx_type, expression, is_float, mangle
 from dagc.emit.kernels import implementation
-from dagc.emit.names import Names, mangle
-from dagc.errors import DagcError
-from dagc.graph import Action, Graph, GraphOp
-from dagc.ir import Array, Device, ElementType, KernelOp, Region, Scalar
-from dagc.lang.ast import Place
-from dagc.launching import OpenTunable
-from dagc.sym import Apply, Const, Fn, Sym, Var, substitute
+from dagc.ir.enums import ElementType, Place
+from dagc.ir.graph import Action, Graph, GraphOp
+from dagc.ir.launching import OpenTunable
+from dagc.ir.program import Array, Device, KernelOp, Region, Scalar
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
 
 # Members that Program has anyway, in C++ and in Python (whose own words are not names there).
 _MEMBERS = (

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dagc import sym
-from dagc.emit.cxx import cxx_string, cxx_type, cxx_value
-from dagc.emit.dag_text import dag_text
+from dagc.base.errors import DagcError
+from dagc.emit.cxx import cxx_string, cxx_type, cxx_value, mangle
 from dagc.emit.kernels import implementation
 from dagc.emit.layout import Layout, product, value_type
-from dagc.emit.names import mangle
+from dagc.emit.render import dag_text
 from dagc.emit.steps import Call, Steps
-from dagc.errors import DagcError
-from dagc.ir import Array, CopyOp, ExchangeOp, KernelOp, Region, regions
-from dagc.lang.ast import Place, Role
-from dagc.launching import FAR, Chooser, ChooserCall
-from dagc.sym import Apply, Const, Fn, Sym, substitute
+from dagc.ir import sym
+from dagc.ir.enums import Place, Role
+from dagc.ir.launching import FAR, Chooser, ChooserCall
+from dagc.ir.program import Array, CopyOp, ExchangeOp, KernelOp, Region, regions
+from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 

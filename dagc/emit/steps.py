@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dagc.base.errors import DagcError
 from dagc.emit.cxx import cxx_string, cxx_value
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
-from dagc.errors import DagcError
-from dagc.graph import Action, GraphOp, Staged
-from dagc.ir import CollectiveKind, CollectiveOp, CopyOp, Device, ExchangeOp, KernelOp, Message, Region
-from dagc.lang.ast import CodeLang, Place
-from dagc.sym import Apply, Const, Fn, Sym, substitute
+from dagc.ir.enums import CodeLang, Place
+from dagc.ir.graph import Action, GraphOp, Staged
+from dagc.ir.program import CollectiveKind, CollectiveOp, CopyOp, Device, ExchangeOp, KernelOp, Message, Region
+from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
 
 
 @dataclass(frozen=True, slots=True)

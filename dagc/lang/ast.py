@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from dagc.source import NOWHERE, Span
+from dagc.base.source import NOWHERE, Span
+from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 
 
 def _span() -> Span:
@@ -132,38 +133,6 @@ class Range:
 Expr: TypeAlias = Literal | Ref | Call | Unary | Binary | Conditional | ListExpr
 
 # ---- declarations ---------------------------------------------------------------------
-
-
-class Place(Enum):
-    DEVICE = "device"
-    HOST = "host"
-    PINNED = "pinned"
-    ANY = "any"
-
-
-class Role(Enum):
-    CONST = "const"
-    IN = "in"
-    OUT = "out"
-    INOUT = "inout"
-
-
-class Mode(Enum):
-    IN = "in"
-    OUT = "out"
-    INOUT = "inout"
-
-
-class OpKind(Enum):
-    GPU = "gpu"
-    CPU = "cpu"
-    ANY = "any"
-    DAG = "dag"
-
-
-class CodeLang(Enum):
-    CUDA = "cuda"
-    CPP = "cpp"
 
 
 @dataclass(frozen=True, slots=True)

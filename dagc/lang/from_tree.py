@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dagc.errors import Diagnostic
+from dagc.base.errors import Diagnostic
+from dagc.base.source import Span
+from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
 from dagc.lang.tokens import unix_lines
-from dagc.source import Span
 
 MAX_DEPTH = 100  # of the tree; the passes recurse, and Python's stack is finite
 _MAX_INT = 2**63 - 1  # compile-time integers become std::int64_t
@@ -183,8 +184,8 @@ _RULES: dict[str, _Rule] = {
     "type": lambda b, c, s: str(c[0]),
     "dims": _tuple,
     "unknown": lambda b, c, s: ast.Every(span=s),
-    "place": lambda b, c, s: ast.Place(str(c[0])),
-    "role": lambda b, c, s: ast.Role(str(c[0])),
+    "place": lambda b, c, s: Place(str(c[0])),
+    "role": lambda b, c, s: Role(str(c[0])),
     # decisions
     "tune": lambda b, c, s: ast.Tune(c[0], c[1], span=s),
     "require": lambda b, c, s: ast.Require(c[0], span=s),
@@ -194,21 +195,21 @@ _RULES: dict[str, _Rule] = {
     "kernel": _kernel,
     "formals": _tuple,
     "formal": _formal,
-    "mode": lambda b, c, s: ast.Mode(str(c[0])),
+    "mode": lambda b, c, s: Mode(str(c[0])),
     "impl": _impl,
-    "device": lambda b, c, s: ast.OpKind(str(c[0])),
+    "device": lambda b, c, s: OpKind(str(c[0])),
     "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
     "launch": lambda b, c, s: ast.Launch(c[0], c[1], c[2], span=s),
     "code_text": lambda b, c, s: ast.Code(c[0], text=_text(c[1]), span=s),
     "code_file": lambda b, c, s: ast.Code(c[0], function=str(c[1]), file=_string(c[2]), span=s),
-    "lang": lambda b, c, s: ast.CodeLang(str(c[0])),
+    "lang": lambda b, c, s: CodeLang(str(c[0])),
     # the graph
     "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
     "dag": _sub_dag,
     "op": lambda b, c, s: ast.Op(c[0], c[1], c[2], c[3], span=s),
     "collective": lambda b, c, s: ast.Collective(c[0], c[1], span=s),
     "exchange": lambda b, c, s: ast.Exchange(c[0], c[1], span=s),
-    "kind": lambda b, c, s: ast.OpKind(str(c[0])),
+    "kind": lambda b, c, s: OpKind(str(c[0])),
     "message": _message,
     "edge": _edge,
     "group": _tuple,

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dagc.errors import Diagnostic, ProgramError
+from dagc.base.errors import Diagnostic, ProgramError
+from dagc.base.resources import resource
+from dagc.base.source import Source
 from dagc.lang import ast, table_cache
-from dagc.lang.forms import FORMS
 from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
 from dagc.lang.syntax_errors import explain
-from dagc.lang.tokens import RESERVED, Kind, Token, scan
-from dagc.resources import resource
-from dagc.source import Source
+from dagc.lang.tokens import FORMS, RESERVED, Kind, Token, scan
 
 if TYPE_CHECKING:
     from lark import Lark

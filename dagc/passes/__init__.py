@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dagc.errors import Diagnostic, ProgramError, Severity, report_notes
-from dagc.graph import Graph, Staging, Transport
-from dagc.ir import Program
+from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
+from dagc.ir.graph import Graph, Staging, Transport
+from dagc.ir.program import Program
 from dagc.passes.edges import connect, written
 from dagc.passes.messages import lower_messages, too_many_edges
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dagc.errors import Diagnostic
-from dagc.graph import Action
-from dagc.ir import EdgeEnd, End, OpId, Program
+from dagc.base.errors import Diagnostic
+from dagc.ir.graph import Action
+from dagc.ir.program import EdgeEnd, End, OpId, Program
 from dagc.passes.hazards import Hazards, TooManyConflicts, undecided, unordered
 from dagc.passes.messages import Ends, Lowered
 from dagc.passes.reach import Edges

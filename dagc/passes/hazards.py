@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dagc.errors import Diagnostic, Severity
-from dagc.graph import Touch
-from dagc.ir import Program, Region
-from dagc.lang.ast import Mode
+from dagc.base.errors import Diagnostic, Severity
+from dagc.base.source import Span
+from dagc.ir.enums import Mode
+from dagc.ir.graph import Touch
+from dagc.ir.program import Program, Region
+from dagc.ir.sym import show
 from dagc.passes.messages import Lowered
 from dagc.passes.reach import Edges
 from dagc.passes.regions import Regions, TooManyRegions
-from dagc.source import Span
-from dagc.sym.shown import show
 
 LIMIT = 3_000_000  # conflicts that are looked at
 

@@ -17,15 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.errors import Diagnostic
-from dagc.graph import Action, GraphOp, Staged, Staging, Touch, Transport
-from dagc.ir import (
+from dagc.base.errors import Diagnostic
+from dagc.ir.enums import ElementType, Mode, Place
+from dagc.ir.graph import Action, GraphOp, Staged, Staging, Touch, Transport
+from dagc.ir.program import (
     Access,
     CollectiveKind,
     CollectiveOp,
     CopyOp,
     Device,
-    ElementType,
     ExchangeOp,
     KernelOp,
     OpId,
@@ -33,9 +33,8 @@ from dagc.ir import (
     Region,
     regions,
 )
-from dagc.lang.ast import Mode, Place
+from dagc.ir.sym import Const
 from dagc.passes.regions import Regions
-from dagc.sym import Const
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
 EDGES_LIMIT = 1_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagc.ir import OpId
+from dagc.ir.program import OpId
 
 
 class Edges:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dagc.ir import Program, Region, facts
-from dagc.sym import Apply, Const, Fn, Sym
+from dagc.ir.program import Program, Region, facts
+from dagc.ir.sym import Apply, Const, Fn, Sym
 
 LIMIT = 1_000_000  # pairs of constant slices that are compared
 _SYMBOLIC = 8  # constant pairs that one pair of other slices counts as: it takes as long

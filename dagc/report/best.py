@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagc.errors import UsageError, counted
-from dagc.graph import Graph
+from dagc.base.errors import UsageError, counted
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
 from dagc.report import si, timeline
 from dagc.report.measured import Group, Point
 from dagc.report.picture import as_svg, kind
-from dagc.results import Configuration, Results
-from dagc.text import entry_text, parse_traversal
-from dagc.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.store.results import Configuration, Results
 
 MOST_DAGS = 6
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from dagc.report import si
 from dagc.report.measured import Curve, Group, Point, ranked
 from dagc.report.plot import Plot, Scale, dots, n, polyline, spanning, steps, tag, text
-from dagc.results import ImplementationId
+from dagc.store.results import ImplementationId
 
 if TYPE_CHECKING:
-    from dagc.rules.types import Boundary, Classes
+    from dagc.learn.rules.types import Boundary, Classes
 
 WIDTH = 1080.0
 # From this ratio of slowest to fastest on, an axis of times is logarithmic.

@@ -9,21 +9,21 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dagc.errors import counted
-from dagc.graph import Graph
+from dagc.base.errors import counted
+from dagc.base.resources import resource
+from dagc.ir.graph import Graph
+from dagc.learn.rules.text import why_no_rules
 from dagc.report import charts, si
 from dagc.report.best import pictures, traced
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
 from dagc.report.sections import class_views, curve_names, fastest_rows, provenance, summary_tiles
 from dagc.report.tree_chart import readable_depth, tree_chart
-from dagc.resources import resource
-from dagc.results import Configuration, Results, noise_advice_of, ties, wanted_repeats
-from dagc.rules.text import why_no_rules
+from dagc.store.results import Configuration, Results, noise_advice_of, ties, wanted_repeats
 
 if TYPE_CHECKING:
     import jinja2
 
-    from dagc.rules import Learned
+    from dagc.learn.rules import Learned
 
 MOST_ROWS = 20  # of the table of the fastest, and of the failures
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dagc.results import CONFIRMED, FASTEST, Configuration, Implementation, ImplementationId, Results, rank, shown
-from dagc.statistics import interval
+from dagc.base.statistics import interval
+from dagc.store.results import CONFIRMED, FASTEST, Configuration, Implementation, ImplementationId, Results, rank, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def label(configuration: Configuration, common: dict[str, str]) -> str:
 
 
 def ranked(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Those that may be the best, best first, as `dagc best --rank N` numbers them (`dagc.results.rank`).
+    """Those that may be the best, best first, as `dagc best --rank N` numbers them (`dagc.store.results.rank`).
 
     `points`: fastest first. A point with a smaller time that is missing here was measured less often.
     """
@@ -88,7 +88,7 @@ class Curve:
 
     measured   the time of each
     lowest     (measurement, seconds): the lowest single time so far, where it fell
-    choice     (measurement, seconds): the best by what was known so far (`dagc.results.rank`), where that changed, with
+    choice     (measurement, seconds): the best by what was known (`dagc.store.results.rank`), where it changed, with
                the median of all times that the file has of it: what the choice was worth
     """
 
@@ -129,7 +129,7 @@ def _curve(
 
 
 class _SoFar:
-    """What `dagc.results.rank` would put first, kept up to date: ranking everything after each of thousands of
+    """What `dagc.store.results.rank` would put first, kept up to date: ranking everything after each of thousands of
     measurements would take minutes."""
 
     def __init__(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from dagc.errors import counted
-from dagc.graph import Action, Graph, GraphOp
-from dagc.ir import CopyOp, ExchangeOp, KernelOp
+from dagc.base.errors import counted
+from dagc.ir.graph import Action, Graph, GraphOp
+from dagc.ir.program import CopyOp, ExchangeOp, KernelOp
 
 _FILL = {"gpu": "#d9ead3", "mpi": "#cfe2f3", "cpu": "#fff2cc", "end": "#eeeeee"}
 _LABEL = {"gpu": "GPU (asynchronous, on a stream)", "mpi": "MPI", "cpu": "CPU", "end": "start, end"}

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from dagc.errors import counted
-from dagc.graph import Graph
+from dagc.base.errors import counted
+from dagc.ir.graph import Graph
+from dagc.lab.domain import domain_of
 from dagc.report import si
 from dagc.report.best import interval_text
 from dagc.report.charts import class_colour
 from dagc.report.measured import Group, Point
-from dagc.results import Configuration, Results, shown
-from dagc.search.domain import domain_of
+from dagc.store.results import Configuration, Results, shown
 
 if TYPE_CHECKING:
-    from dagc.rules import Learned, RuleSet
+    from dagc.learn.rules import Learned, RuleSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagc.graph import Action, Graph
+from dagc.ir.graph import Action, Graph
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text
 from dagc.report import si
 from dagc.report.picture import kind
 from dagc.report.plot import Plot, Scale, n, tag, text
-from dagc.results import TraceSpan
-from dagc.text import entry_text
-from dagc.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.store.results import TraceSpan
 
 WIDTH = 1080.0
 MOST_RANKS = 8

@@ -5,13 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from dagc.errors import counted
+from dagc.base.errors import counted
 from dagc.report import si
 from dagc.report.charts import class_colour
 from dagc.report.plot import n, picture, tag, text
 
 if TYPE_CHECKING:
-    from dagc.rules.types import Node, Tree
+    from dagc.learn.rules.types import Node, Tree
 
 # Height of a leaf's row, of a leaf, of a question; width between parent and child, of a bold and of a small letter.
 _ROW, _LEAF, _BOX, _GAP, _LETTER, _SMALL_LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.0, 7.4, 6.2, 6.0

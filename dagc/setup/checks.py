@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dagc.errors import Diagnostic
-from dagc.ir import Array, ElementType, Program, Scalar, regions
-from dagc.lang.ast import Role
-from dagc.source import Span
-from dagc.sym import Number, Sym, UnboundName, evaluate, free
-from dagc.sym.shown import show
+from dagc.base.errors import Diagnostic
+from dagc.base.source import Span
+from dagc.ir.enums import ElementType, Role
+from dagc.ir.program import Array, Program, Scalar, regions
+from dagc.ir.sym import Number, Sym, UnboundName, evaluate, free, show
 
 if TYPE_CHECKING:
     import numpy as np

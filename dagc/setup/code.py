@@ -16,9 +16,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from dagc.errors import Diagnostic, ProgramError, UsageError
-from dagc.ir import Program, Setup
-from dagc.source import Span, find_file, read_file
+from dagc.base.errors import Diagnostic, ProgramError, UsageError
+from dagc.base.source import Span, find_file, read_file
+from dagc.ir.program import Program, Setup
 
 _NUMBERS = count()  # of the modules: several run side by side, one for each size
 _PATH = threading.Lock()
@@ -55,7 +55,7 @@ class SetupCode:
     """The loaded set-up file of a program."""
 
     def __init__(self, program: Program, setup: Setup, base_dir: Path) -> None:
-        """Run the file at `base_dir / setup.file`, or where `dagc.source.find_file` finds it.
+        """Run the file at `base_dir / setup.file`, or where `dagc.base.source.find_file` finds it.
 
         Raises ProgramError (no such file, or it lies outside of the program's folder), UsageError (it failed).
         """

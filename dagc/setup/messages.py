@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagc.errors import Diagnostic, counted
-from dagc.ir import ExchangeOp, Message, Program, Region
-from dagc.source import Span
-from dagc.sym import Number, Sym, Var, evaluate
-from dagc.sym.shown import show
+from dagc.base.errors import Diagnostic, counted
+from dagc.base.source import Span
+from dagc.ir.program import ExchangeOp, Message, Program, Region
+from dagc.ir.sym import Number, Sym, Var, evaluate, show
 
 _LIMIT = 8  # mismatches reported; the rest say the same
 

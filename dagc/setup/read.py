@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dagc.errors import UsageError, counted
-from dagc.ir import Program
+from dagc.base.errors import UsageError, counted
+from dagc.base.source import NOWHERE
+from dagc.ir.program import Program
+from dagc.ir.sym import Number
 from dagc.setup.checks import Checker, dtype, wanted
 from dagc.setup.write import file_name
-from dagc.source import NOWHERE
-from dagc.sym import Number
 
 if TYPE_CHECKING:
     import numpy as np

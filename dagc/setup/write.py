@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dagc.errors import Diagnostic, ProgramError, UsageError
-from dagc.files import output_directory
-from dagc.ir import Program, Setup, Verify
+from dagc.base.errors import Diagnostic, ProgramError, UsageError
+from dagc.base.files import output_directory
+from dagc.ir.program import Program, Setup, Verify
 from dagc.setup.checks import Checker, environment, wanted
 from dagc.setup.code import SetupCode
 from dagc.setup.messages import Matching

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise, permutations
 from operator import itemgetter
 
-from dagc.ir import OpId
+from dagc.ir.program import OpId
+from dagc.ir.traversal import Entry, Issue
 from dagc.space.moves import Commitment, Hidden, Moves, State, bits
 from dagc.space.symmetry import Orbit, orbits
-from dagc.traversal import Entry, Issue
 
 WATCH_EVERY = 1000  # states: some tens of milliseconds
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.graph import Graph
-from dagc.ir import OpId
-from dagc.traversal import Entry, Event, Issue, Record, Stream, Sync, Wait
+from dagc.ir.graph import Graph
+from dagc.ir.program import OpId
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Wait
 
 # Plain tuples: a search makes millions of them.
 Group: TypeAlias = tuple[int, int, int, int]  # ops, host has synchronised (0/1), streams that wait, event

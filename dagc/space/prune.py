@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dagc.traversal import Entry, Event, Issue, Record, Sync, Traversal, Wait
-from dagc.verify import Prover
+from dagc.ir.traversal import Entry, Event, Issue, Record, Sync, Traversal, Wait
+from dagc.space.proof import Prover
 
 
 def prune(traversal: Traversal, prover: Prover) -> Traversal:

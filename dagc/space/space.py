@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TypeAlias
 
-from dagc.errors import UsageError
-from dagc.graph import Graph
+from dagc.base.errors import UsageError
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Entry, Traversal
 from dagc.space.count import Counter, like
 from dagc.space.moves import Asker, Moves, State
-from dagc.traversal import Entry, Traversal
 
 # What may come next, and who may have asked for it (`Moves.offers`).
 Offer: TypeAlias = tuple[Entry, list[Asker]]
@@ -139,7 +139,7 @@ class Space:
         for position, entry in enumerate(traversal.entries):
             offers = self.moves.offers(state)
             if entry not in offers:
-                from dagc.text import entry_text
+                from dagc.ir.traversal import entry_text
 
                 known = ", ".join(entry_text(e, self.graph) for e in offers) or "nothing: the traversal is complete"
                 raise UsageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tune import kernel_tuner as beside
-from dagc.tune.types import Point
+from dagc.choice.types import Point
 
 BLOCKS = [(x, y) for x in (2**n for n in range(11)) for y in (2**n for n in range(11)) if 32 <= x * y <= 1024]
 

@@ -9,13 +9,13 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from dagc import api
-from dagc.configurations import configuration_of
-from dagc.graph import Graph
-from dagc.plan import program_hash
-from dagc.records import Records
-from dagc.results import Implementation, ImplementationId, Machine, Measurement, Program, Results, Run
-from dagc.statistics import noise_floor
+from dagc.base.statistics import noise_floor
+from dagc.ir.graph import Graph
+from dagc.ir.plan import program_hash
+from dagc.lab.configurations import configuration_of
+from dagc.recipes import program as api
+from dagc.store.records import Records
+from dagc.store.results import Implementation, ImplementationId, Machine, Measurement, Program, Results, Run
 
 CSV = Path(__file__).with_name("spmv-2036-4xh200.csv")
 SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"

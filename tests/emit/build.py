@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from dagc.base.source import Source
 from dagc.emit import emit, runtime_headers
-from dagc.graph import Graph
+from dagc.ir.graph import Graph
+from dagc.ir.plan import Plan, Target
 from dagc.lang.lower import lower
 from dagc.lang.parse import parse
 from dagc.passes import build_graph
-from dagc.plan import Plan, Target
-from dagc.source import Source
 from dagc.space import Space
 
 ROOT = Path(__file__).parents[2]

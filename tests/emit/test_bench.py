@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.build import build
+from dagc.build.builder import build
+from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit import table_line
-from dagc.plan import Plan, Target
-from dagc.run.launch import Finished, launch
+from dagc.ir.plan import Plan, Target
+from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from dagc.toolchain import find_cxx, find_mpi, require_mpi
 from tests.emit.build import SINK, plan, write
 
 mpi = find_mpi()

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build import build
+from dagc.build.builder import build
+from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
 from dagc.emit import emit, sources, why_no_driver
-from dagc.plan import Target
-from dagc.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
-from dagc.toolchain_nccl import find_nccl, require_nccl
+from dagc.ir.plan import Target
 from tests.emit.build import HALO, ROOT, SINK, SPMV, plan, write
 
 GROUPS = ROOT / "tests/run/data/groups.dag"
@@ -126,8 +125,8 @@ def test_driver_follows_the_traversal() -> None:
 
 
 def plan_text(made: object) -> list[str]:
-    from dagc.plan import Plan
-    from dagc.text import traversal_text
+    from dagc.ir.plan import Plan
+    from dagc.ir.traversal import traversal_text
 
     assert isinstance(made, Plan)
     return traversal_text(made.traversal, made.graph).split()

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.plan import Plan, Target
-from dagc.run.launch import Finished, launch
+from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.ir.plan import Plan, Target
+from dagc.ir.traversal import Entry, Sync, Traversal, Wait
+from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from dagc.toolchain import find_cxx, find_mpi
-from dagc.traversal import Entry, Sync, Traversal, Wait
 from tests.emit.build import HALO, SPMV, plan, write
 
 mpi = find_mpi()

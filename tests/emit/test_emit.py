@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from dagc.base.errors import DagcError
 from dagc.emit import emit, runtime_headers, why_no_driver
 from dagc.emit.render import comment, number_lines, tidy
-from dagc.errors import DagcError
-from dagc.plan import Plan, Target
+from dagc.ir.plan import Plan, Target
 from dagc.space import Space
 from tests.emit.build import HALO, ROOT, SINK, SPMV, graph, graph_of, plan
 

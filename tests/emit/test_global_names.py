@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build import Build, command_line, compiler_of
-from dagc.cxx_words import KEYWORDS
-from dagc.cxx_words_global import is_global
+from dagc.base.errors import UsageError
+from dagc.build.builder import Build, command_line, compiler_of
+from dagc.build.toolchain import find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
+from dagc.cuda.words import KEYWORDS, is_global
 from dagc.emit import emit
-from dagc.errors import UsageError
-from dagc.plan import Plan, Target
+from dagc.ir.plan import Plan, Target
 from dagc.space import Space
-from dagc.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
-from dagc.toolchain_nccl import find_nccl, require_nccl
 from tests.emit.build import SPMV, graph_of, plan, write
 
 needs_host = pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc.emit import emit
-from dagc.plan import Target
+from dagc.ir.plan import Target
 from tests.conftest import Compare
 from tests.emit.build import HALO, SPMV, plan
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.emit.launch_syntax import rewrite_for_host, rewrite_launches, rewrite_shared
+from dagc.cuda.launches import rewrite_for_host, rewrite_launches, rewrite_shared
 
 LAUNCHES = [
     ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(k, g, b, 0, s, x, n);"),

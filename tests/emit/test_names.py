@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagc.emit.code import names_used
-from dagc.emit.cxx import cxx_string, cxx_value, value_type
-from dagc.emit.names import Names, mangle
+from dagc.emit.cxx import Names, cxx_string, cxx_value, mangle, names_used, value_type
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from dagc.base.errors import UsageError
+from dagc.base.source import Source
 from dagc.emit import emit
-from dagc.errors import UsageError
-from dagc.graph import Graph
+from dagc.ir.graph import Graph
+from dagc.ir.plan import PlanInputs, Target, canonical_text, plan_from_json, plan_inputs, plan_to_json, program_hash
 from dagc.lang.lower import lower
 from dagc.lang.parse import parse
 from dagc.passes import build_graph
-from dagc.plan import PlanInputs, Target, canonical_text, plan_from_json, plan_inputs, plan_to_json, program_hash
-from dagc.source import Source
 from tests.emit.build import SPMV, graph, plan
 
 

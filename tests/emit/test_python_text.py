@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dagc.base.resources import resource
+from dagc.build.toolchain import find_cxx
 from dagc.emit.cxx import expression
-from dagc.emit.python_text import python
-from dagc.resources import resource
-from dagc.sym import Apply, Const, Fn, Sym, Var, apply, evaluate
-from dagc.toolchain import find_cxx
+from dagc.emit.driver import python
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, evaluate
 from tests.examples import examples
 
 ENV = {"a": 7, "b": -12, "c": 100_003, "zero": 0}

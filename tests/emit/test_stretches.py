@@ -7,13 +7,11 @@ from random import Random
 import pytest
 
 from dagc.emit import emit
-from dagc.emit.stretches import SMALLEST, Begin, End, Placed, with_stretches
-from dagc.emit.table import positions, rows
-from dagc.plan import Target
+from dagc.emit.table import SMALLEST, Begin, End, Placed, positions, rows, with_stretches
+from dagc.ir.plan import Target
+from dagc.ir.traversal import Issue, Stream, Sync, Traversal, parse_traversal
 from dagc.space import Space
-from dagc.text import parse_traversal
-from dagc.traversal import Issue, Stream, Sync, Traversal
-from dagc.verify import Prover
+from dagc.space.proof import Prover
 from tests.conftest import Compare
 from tests.emit.build import SPMV, plan
 from tests.emit.test_golden import GOLDEN

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dagc.emit.table import rows, table_line
-from dagc.ir import OpId
-from dagc.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.ir.program import OpId
+from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait
 
 MADE = Traversal(
     (

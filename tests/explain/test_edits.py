@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.explain import Question, ask, edits, questions
-from dagc.graph import Graph
-from dagc.results import Configuration
-from dagc.rules import Feature, Kind, Rule, Samples
-from dagc.search.domain import Arm, Candidate, Domain
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import parse_traversal, traversal_text
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.learn.explain import Question, ask, edits, questions
+from dagc.learn.rules import Feature, Kind, Rule, Samples
 from dagc.space import Space
-from dagc.text import parse_traversal, traversal_text
-from dagc.verify import Prover
+from dagc.space.proof import Prover
+from dagc.store.results import Configuration
 from tests.data.h200 import h200_graph, h200_results
 from tests.examples import examples
 from tests.graphs import halo, spmv

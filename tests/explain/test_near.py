@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.explain.near import Near, translated, wish_of
-from dagc.graph import Graph
-from dagc.rules import Feature, Kind, Rule, Samples
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Traversal
+from dagc.learn.explain.near import Near, translated, wish_of
+from dagc.learn.rules import Feature, Kind, Rule, Samples
 from dagc.space import Space
-from dagc.traversal import Traversal
-from dagc.verify import Prover
+from dagc.space.proof import Prover
 from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.rules.samples import NONE, graphs

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from dagc.explain import Answer, Finding, Options, Question, Timing, Verdict, time_pairs
-from dagc.results import Configuration, ImplementationId, Outcome
-from dagc.rules import Feature, Kind, Rule
-from dagc.search.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.learn.explain import Answer, Finding, Options, Question, Timing, Verdict, time_pairs
+from dagc.learn.rules import Feature, Kind, Rule
 from dagc.space import Space
+from dagc.store.results import Configuration, ImplementationId, Outcome
 from tests.graphs import spmv
 
 SPACE = Space(spmv())

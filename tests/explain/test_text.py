@@ -8,15 +8,15 @@ from functools import cache
 
 import pytest
 
-from dagc.errors import UsageError
-from dagc.explain import Explanation, Options, answer, ask, explanation, render
-from dagc.explain.explain import difference
-from dagc.explain.mechanism import changes, mechanism
-from dagc.results import Configuration, ImplementationId
-from dagc.search.domain import Arm, Candidate, Domain
-from dagc.search.replay import ReplayMachine
+from dagc.base.errors import UsageError
+from dagc.ir.traversal import parse_traversal
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.replay import ReplayMachine
+from dagc.learn.explain import Explanation, Options, answer, ask, explanation, render
+from dagc.learn.explain.explain import difference
+from dagc.learn.explain.mechanism import changes, mechanism
 from dagc.space import Space
-from dagc.text import parse_traversal
+from dagc.store.results import Configuration, ImplementationId
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.rules.samples import h200_learned
 

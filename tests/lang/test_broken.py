@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dagc.errors import Diagnostic, ProgramError, Severity
+from dagc.base.errors import Diagnostic, ProgramError, Severity
+from dagc.base.source import Source
 from dagc.lang.lower import analyse
 from dagc.lang.parse import parse
 from dagc.passes import graph_with_diagnostics
-from dagc.source import Source
 from tests.conftest import Compare
 
 BROKEN = Path(__file__).parent / "broken"

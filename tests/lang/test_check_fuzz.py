@@ -6,12 +6,12 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 
-from dagc.errors import ProgramError
+from dagc.base.errors import ProgramError
+from dagc.base.source import Source
 from dagc.lang.lower import analyse
 from dagc.lang.parse import parse
 from dagc.lang.printer import print_module
 from dagc.passes import graph_with_diagnostics
-from dagc.source import Source
 from tests.strategies.dag_text import MODULES, loosened, mutants
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.errors import ProgramError
+from dagc.base.errors import ProgramError
+from dagc.base.source import Source
 from dagc.lang.fmt import format_source
-from dagc.source import Source
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
 

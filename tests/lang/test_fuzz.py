@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagc.errors import ProgramError
+from dagc.base.errors import ProgramError
+from dagc.base.source import Source
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
 from dagc.lang.printer import print_module
-from dagc.source import Source
 from tests.examples import examples
 from tests.strategies.dag_text import MODULES, loosened, mutants, soups
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dagc import ir
-from dagc.errors import ProgramError, Severity, UsageError
-from dagc.ir import Device, ElementType
-from dagc.lang.ast import Mode
+from dagc.base.errors import ProgramError, Severity, UsageError
+from dagc.base.source import Source
+from dagc.ir import program as ir
+from dagc.ir.enums import ElementType, Mode
+from dagc.ir.program import Device
+from dagc.ir.sym import Const, Var, evaluate
 from dagc.lang.lower import analyse, lower, lower_with_diagnostics
 from dagc.lang.parse import parse
 from dagc.passes import build_graph
-from dagc.source import Source
-from dagc.sym import Const, Var, evaluate
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 PATHS = sorted(SAMPLES.glob("*/*.dag"))

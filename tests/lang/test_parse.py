@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from dagc.base.resources import resource
+from dagc.base.source import Source, Span
+from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast, table_cache
 from dagc.lang import parse as parser
 from dagc.lang.ast import Binary, BinaryOp, Call, DeclName, Every, Index, Literal, Member, Named, Range, Ref
 from dagc.lang.parse import parse
 from dagc.lang.tokens import FREE, RESERVED, Kind, scan
-from dagc.resources import resource
-from dagc.source import Source, Span
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "samples").glob("*/*.dag"))
@@ -53,41 +54,41 @@ ITEMS = {
     "scalar n, m[d, s] : i32": ast.Scalar((DeclName("n"), DeclName("m", (Ref("d"), Ref("s")))), "i32"),
     "array a : f32[n, *]": ast.Array((DeclName("a"),), "f32", (N, Every())),
     "array a, b : f32[n] on pinned inout": ast.Array(
-        (DeclName("a"), DeclName("b")), "f32", (N,), ast.Place.PINNED, ast.Role.INOUT
+        (DeclName("a"), DeclName("b")), "f32", (N,), Place.PINNED, Role.INOUT
     ),
     "part p[c] of a[0 .. n]": ast.Part(DeclName("p", (Ref("c"),)), Ref("a", (Index((Range(Literal(0), N),)),))),
     "tune t[d] in 1..n": ast.Tune(DeclName("t", (Ref("d"),)), Range(Literal(1), N)),
     "require a <= b": ast.Require(Binary(BinaryOp.LE, A, B)),
     "feature f = a": ast.Feature("f", A),
-    'feature f cost n = cpp """x"""': ast.Feature("f", ast.Code(ast.CodeLang.CPP, text="x"), N),
+    'feature f cost n = cpp """x"""': ast.Feature("f", ast.Code(CodeLang.CPP, text="x"), N),
     "select a, b with knn(n)": ast.Select(("a", "b"), "knn", (N,)),
     "select a with dp()": ast.Select(("a",), "dp", ()),
-    'cuda """{ " }"""': ast.Code(ast.CodeLang.CUDA, text='{ " }'),
-    'cpp f from "f.cpp"': ast.Code(ast.CodeLang.CPP, function="f", file="f.cpp"),
+    'cuda """{ " }"""': ast.Code(CodeLang.CUDA, text='{ " }'),
+    'cpp f from "f.cpp"': ast.Code(CodeLang.CPP, function="f", file="f.cpp"),
     "kernel k() {}": ast.Kernel("k", (), ()),
     "kernel k(a, b: in f32[n], n: i32) { gpu {} cpu v {} }": ast.Kernel(
         "k",
         (
-            ast.Formal((DeclName("a"), DeclName("b")), "f32", ast.Mode.IN, (N,)),
+            ast.Formal((DeclName("a"), DeclName("b")), "f32", Mode.IN, (N,)),
             ast.Formal((DeclName("n"),), "i32"),
         ),
-        (ast.Impl(ast.OpKind.GPU, None, ()), ast.Impl(ast.OpKind.CPU, "v", ())),
+        (ast.Impl(OpKind.GPU, None, ()), ast.Impl(OpKind.CPU, "v", ())),
     ),
     'kernel k() { gpu { link "a", "b" launch grid(1, n) block(a) shared(b) } }': ast.Kernel(
         "k",
         (),
-        (ast.Impl(ast.OpKind.GPU, None, (ast.Link(("a", "b")), ast.Launch((Literal(1), N), (A,), B))),),
+        (ast.Impl(OpKind.GPU, None, (ast.Link(("a", "b")), ast.Launch((Literal(1), N), (A,), B))),),
     ),
     "dag {}": ast.MainDag(()),
     "dag repeat n {}": ast.MainDag((), N),
     "dag repeat 2 until a[0] { edges explicit }": ast.MainDag(
         (ast.EdgesExplicit(),), Literal(2), Ref("a", (Index((Literal(0),)),))
     ),
-    "dag f(y: out f64[n]) {}": ast.SubDag("f", (ast.Formal((DeclName("y"),), "f64", ast.Mode.OUT, (N,)),), ()),
-    "a : gpu f(b, n = 1) stream 0": ast.Op(A, ast.OpKind.GPU, Call(Ref("f"), (B, Named("n", Literal(1)))), Literal(0)),
-    "a[0] : any f.v()": ast.Op(Ref("a", (Index((Literal(0),)),)), ast.OpKind.ANY, Call(Ref("f", (Member("v"),)))),
-    "a : cpu f()": ast.Op(A, ast.OpKind.CPU, Call(Ref("f"))),
-    "a : dag f()": ast.Op(A, ast.OpKind.DAG, Call(Ref("f"))),
+    "dag f(y: out f64[n]) {}": ast.SubDag("f", (ast.Formal((DeclName("y"),), "f64", Mode.OUT, (N,)),), ()),
+    "a : gpu f(b, n = 1) stream 0": ast.Op(A, OpKind.GPU, Call(Ref("f"), (B, Named("n", Literal(1)))), Literal(0)),
+    "a[0] : any f.v()": ast.Op(Ref("a", (Index((Literal(0),)),)), OpKind.ANY, Call(Ref("f", (Member("v"),)))),
+    "a : cpu f()": ast.Op(A, OpKind.CPU, Call(Ref("f"))),
+    "a : dag f()": ast.Op(A, OpKind.DAG, Call(Ref("f"))),
     "a : mpi allreduce(b, b, sum)": ast.Collective(A, Call(Ref("allreduce"), (B, B, Ref("sum")))),
     "a : mpi exchange { send a to 1 recv b from 2 }": ast.Exchange(
         A, (ast.Message(None, A, Literal(1), None, B, Literal(2), None),)
@@ -206,7 +207,7 @@ def test_layout_means_nothing() -> None:
 
 def test_code_may_hold_anything() -> None:
     code = '\n  if (a["x"]) { /* } */ s = "//"; } // " """'[:-3]
-    assert item(f'cuda """{code}"""') == ast.Code(ast.CodeLang.CUDA, text=code)
+    assert item(f'cuda """{code}"""') == ast.Code(CodeLang.CUDA, text=code)
 
 
 def test_comments_and_semicolons() -> None:
@@ -224,7 +225,10 @@ def test_deep_parentheses() -> None:
 
 # ---- the cache of tables --------------------------------------------------------------------
 
-COUNT = "import sys; from dagc.lang.parse import parse; from dagc.source import Source; parse(Source.read(sys.argv[1]))"
+COUNT = (
+    "import sys; from dagc.lang.parse import parse; from dagc.base.source import Source;"
+    " parse(Source.read(sys.argv[1]))"
+)
 
 
 def run(cache: Path) -> None:

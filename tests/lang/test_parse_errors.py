@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dagc.errors import Diagnostic, ProgramError
+from dagc.base.errors import Diagnostic, ProgramError
+from dagc.base.source import Source
 from dagc.lang.from_tree import MAX_DEPTH
 from dagc.lang.parse import parse
-from dagc.source import Source
 
 KERNEL = '''\
 kernel add(y: out f32[n], n: i32) {

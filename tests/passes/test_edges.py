@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api
-from dagc.errors import ProgramError
+from dagc.base.errors import ProgramError
+from dagc.base.source import Source
+from dagc.ir.traversal import traversal_text
 from dagc.lang.lower import lower
 from dagc.lang.parse import parse
 from dagc.passes import build_graph
-from dagc.source import Source
+from dagc.recipes import program as api
 from dagc.space import Space
-from dagc.text import traversal_text
 from tests.passes.text import edges, findings, graph
 
 SAMPLES = Path(__file__).parents[2] / "samples"

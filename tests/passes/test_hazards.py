@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dagc.errors import ProgramError
+from dagc.base.errors import ProgramError
+from dagc.base.source import Source
 from dagc.lang.lower import lower
 from dagc.lang.parse import parse
 from dagc.passes import build_graph
-from dagc.source import Source
 from tests.passes.text import edges, findings, graph
 
 SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"

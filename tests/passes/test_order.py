@@ -7,14 +7,14 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.graph import Touch
-from dagc.ir import OpId, Region
-from dagc.lang.ast import Mode
+from dagc.ir.enums import Mode
+from dagc.ir.graph import Touch
+from dagc.ir.program import OpId, Region
+from dagc.ir.sym import Const
 from dagc.passes.hazards import Hazards
 from dagc.passes.messages import Lowered
 from dagc.passes.reach import Edges
 from dagc.passes.regions import Regions
-from dagc.sym import Const
 from tests.examples import examples
 from tests.passes.text import program
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dagc.errors import Diagnostic
-from dagc.graph import Graph
-from dagc.ir import Program
+from dagc.base.errors import Diagnostic
+from dagc.base.source import Source
+from dagc.ir.graph import Graph
+from dagc.ir.program import Program
 from dagc.lang.lower import lower
 from dagc.lang.parse import parse
 from dagc.passes import build_graph, graph_with_diagnostics
-from dagc.source import Source
 
 KERNELS = '''
 kernel fill(y: out f32[8]) {

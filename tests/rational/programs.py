@@ -14,9 +14,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from dagc.cuda.accesses import symbol
-from dagc.rational.cprint import HELPERS, to_c
-from dagc.rational.lower import instructions
-from dagc.rational.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement
+from dagc.perf.cprint import HELPERS, to_c
+from dagc.perf.lower import instructions
+from dagc.perf.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement
 
 Values = dict[str, Any]
 MODULUS = 97  # keeps what is assigned small, so that products fit in 64 bits

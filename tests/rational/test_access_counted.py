@@ -11,16 +11,17 @@ import sympy as sp
 
 from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.instructions import of_warps
-from dagc import api, api_tune_cells
-from dagc.api_tune_build import resources_of
+from dagc.build.toolchain import find_nvcc
+from dagc.choice.legal import op_of, units
 from dagc.cuda.accesses import accesses_of, symbol
-from dagc.kernel_resources import Instructions, Resources
-from dagc.rational.evaluate import evaluate_all
-from dagc.rational.hardware import load_hardware
-from dagc.rational.model_input import read_accesses
-from dagc.rational.volume import calibration_of, volume_program
-from dagc.toolchain import find_nvcc
-from dagc.tune.legal import op_of, units
+from dagc.cuda.ptx import Instructions, Resources
+from dagc.perf.evaluate import evaluate_all
+from dagc.perf.geometry import read_accesses
+from dagc.perf.hardware import load_hardware
+from dagc.perf.volume import calibration_of, volume_program
+from dagc.recipes import program as api
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes.tune_build import resources_of
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from benchmarks.tune.counters_csv import read_counters
-from dagc import api
-from dagc.errors import UsageError
-from dagc.rational.counted import COUNTS, Launch, counted_program, fit_counts
-from dagc.rational.evaluate import evaluate_all
-from dagc.rational.fit import Fitted
-from dagc.rational.hardware import load_hardware
-from dagc.rational.mwp_cwp import machine_values, op_program
-from dagc.tune.legal import op_of, units
+from dagc.base.errors import UsageError
+from dagc.choice.legal import op_of, units
+from dagc.perf.counted import COUNTS, Launch, counted_program, fit_counts
+from dagc.perf.evaluate import evaluate_all
+from dagc.perf.fit import Fitted
+from dagc.perf.hardware import load_hardware
+from dagc.perf.mwp_cwp import machine_values, op_program
+from dagc.recipes import program as api
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"

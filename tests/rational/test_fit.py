@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.errors import UsageError
-from dagc.rational.cprint import HELPERS, to_c
-from dagc.rational.evaluate import evaluate
-from dagc.rational.fit import fit_rational, points_needed, sample_points
-from dagc.rational.program import Kind
+from dagc.base.errors import UsageError
+from dagc.perf.cprint import HELPERS, to_c
+from dagc.perf.evaluate import evaluate
+from dagc.perf.fit import fit_rational, points_needed, sample_points
+from dagc.perf.program import Kind
 from tests.examples import examples
 
 NAMES = ("n", "b")

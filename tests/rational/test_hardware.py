@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.errors import UsageError
-from dagc.rational.hardware import DESCRIPTORS, Hardware, hardware_of, load_hardware
-from dagc.rational.volume import CALIBRATION, calibration_of
+from dagc.base.errors import UsageError
+from dagc.perf.hardware import DESCRIPTORS, Hardware, hardware_of, load_hardware
+from dagc.perf.volume import CALIBRATION, calibration_of
 
 LINES = {
     "name": '"My GPU"', "arch": '"sm_90"', "multiprocessors": "10", "clock": "1.5e9",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dagc.rational.evaluate import evaluate, evaluate_all
-from dagc.rational.occupancy import H200, occupancy_program
+from dagc.perf.evaluate import evaluate, evaluate_all
+from dagc.perf.occupancy import H200, occupancy_program
 
 # Made by benchmarks/gpu/occupancy.cu: registers, threads, shared (bytes, static and dynamic), blocks.
 RECORDED = Path(__file__).parents[1] / "data" / "occupancy-h200.csv.xz"

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dagc.cuda.accesses import symbol
-from dagc.rational.cprint import HELPERS, to_c
-from dagc.rational.lower import instructions
-from dagc.rational.program import Assign, Branch, Number, RationalProgram
+from dagc.perf.cprint import HELPERS, to_c
+from dagc.perf.lower import instructions
+from dagc.perf.program import Assign, Branch, Number, RationalProgram
 from tests.examples import examples
 from tests.rational.programs import INTEGERS, Drawn, Values, integer_programs
 

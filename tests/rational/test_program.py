@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from dagc.base.errors import UsageError
 from dagc.cuda.accesses import symbol
-from dagc.errors import UsageError
-from dagc.rational.cprint import HELPERS, to_c
-from dagc.rational.evaluate import Evaluator, evaluate, evaluate_all
-from dagc.rational.flow import to_flow, to_flow_svg
-from dagc.rational.lower import instructions
-from dagc.rational.occupancy import occupancy_program
-from dagc.rational.program import (
+from dagc.perf.cprint import HELPERS, to_c
+from dagc.perf.evaluate import Evaluator, evaluate, evaluate_all
+from dagc.perf.flow import to_flow, to_flow_svg
+from dagc.perf.lower import instructions
+from dagc.perf.occupancy import occupancy_program
+from dagc.perf.program import (
     Assign,
     Branch,
     Kind,
@@ -29,7 +29,7 @@ from dagc.rational.program import (
     Statement,
     specialise,
 )
-from dagc.rational.text import to_latex, to_text
+from dagc.perf.text import to_latex, to_text
 from tests.conftest import Compare
 from tests.rational.programs import CLibrary
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dagc import api
-from dagc.compiled import Compiled
+from dagc.recipes import program as api
+from dagc.recipes.compiled import Compiled
 
 HEAD = """program small
 setup "small.py" made()

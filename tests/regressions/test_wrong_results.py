@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api
-from dagc.api_explore import ExploreOptions, explore
-from dagc.errors import ProgramError, WrongResult
+from dagc.base.errors import ProgramError, WrongResult
+from dagc.recipes import program as api
+from dagc.recipes.explore import explore
+from dagc.recipes.options import ExploreOptions
 from tests.regressions.programs import run, write
 from tests.run.conftest import needs_mpi
 

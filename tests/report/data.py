@@ -6,10 +6,13 @@ from dataclasses import replace
 from functools import cache
 from random import Random
 
-from dagc import api
-from dagc.configurations import configuration_of
-from dagc.graph import Graph
-from dagc.results import (
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
+from dagc.lab.configurations import configuration_of
+from dagc.learn.rules import Learned, Sample, learn
+from dagc.recipes import program as api
+from dagc.space import Space
+from dagc.store.results import (
     Configuration,
     Implementation,
     ImplementationId,
@@ -17,10 +20,6 @@ from dagc.results import (
     Results,
     TraceSpan,
 )
-from dagc.rules import Learned, Sample, learn
-from dagc.space import Space
-from dagc.text import parse_traversal, traversal_text
-from dagc.traversal import Issue, Record, Sync, Traversal, Wait
 from tests.data.h200 import RUN, SPMV, h200_graph, h200_results, program_of
 
 NAN = float("nan")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api_results
-from dagc.configurations import configuration_of
+from dagc.lab.configurations import configuration_of
+from dagc.recipes import results as api_results
 from dagc.report import html, si
 from dagc.report.html import as_html
 from dagc.report.measured import groups_of, points_of
-from dagc.results import Program, Results
+from dagc.store.results import Program, Results
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.data import h200_learned, h200_traced, learned_of, several_configurations, with_traces
 

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dagc.report import live
-from dagc.report.live import BINS, Display, Phase, duration, histogram, one_line, panel
-from dagc.search.domain import Candidate
-from dagc.search.engine import Progress
-from dagc.traversal import Traversal
+from dagc.ir.traversal import Traversal
+from dagc.lab.domain import Candidate
+from dagc.lab.engine import Progress
+from dagc.report import display as live
+from dagc.report.display import BINS, Display, Phase, duration, histogram, one_line, panel
 
 PROGRESS = Progress(
     phase="search", measured=120, budget=200, space=2036, implementations=118, failures=2, elapsed=12.0, time=None,
@@ -114,7 +114,7 @@ def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
 _SEARCH = """
 import sys, time
 from dataclasses import replace
-from dagc.report.live import Display
+from dagc.report.display import Display
 from tests.report.test_live import PROGRESS
 try:
     with Display().search(0.02) as show:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dagc.api_results import Loaded
+from dagc.recipes.results import Loaded
 from dagc.report.measured import groups_of, points_of, ranked
 from dagc.report.sections import summary_tiles
 

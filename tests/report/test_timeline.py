@@ -7,12 +7,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dagc import api
-from dagc.graph import Action, Graph
+from dagc.ir.graph import Action, Graph
+from dagc.ir.traversal import Issue, Traversal
+from dagc.recipes import program as api
 from dagc.report.timeline import MOST_RANKS, RankTimeline, draw, shown_ranks, timelines
-from dagc.results import TraceSpan
 from dagc.space import Space
-from dagc.traversal import Issue, Traversal
+from dagc.store.results import TraceSpan
 from tests.report.data import made_up_trace
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from dagc.learn.rules import Feature, Kind, Node, Tree
 from dagc.report.tree_chart import MOST_LEAVES, MOST_WIDTH, readable_depth, tree_chart
-from dagc.rules import Feature, Kind, Node, Tree
 
 
 def random_tree(seed: int, depth: int) -> Tree:

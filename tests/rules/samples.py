@@ -7,12 +7,11 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from dagc.graph import Graph
-from dagc.results import Configuration
-from dagc.rules import Learned, Outliers, Sample, learn
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Traversal, parse_traversal
+from dagc.learn.rules import Learned, Outliers, Sample, learn
 from dagc.space import Space
-from dagc.text import parse_traversal
-from dagc.traversal import Traversal
+from dagc.store.results import Configuration
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.graphs import make_graph
 

@@ -11,18 +11,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.api_estimate import estimated
-from dagc.cli import main
-from dagc.errors import UsageError
-from dagc.graph import Graph
-from dagc.results import Configuration
-from dagc.rules import FEWEST, Findings, Sample, Samples, accuracy, estimate, in_order, learn, render
-from dagc.rules.labels import classify_times, with_estimates
-from dagc.search.domain import Arm, Candidate, Domain
-from dagc.search.model.fitted import Fitted
+from dagc.base.errors import UsageError
+from dagc.cli.main import main
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Issue, Traversal, traversal_text
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.model.fitted import Fitted
+from dagc.learn.rules import FEWEST, Findings, Sample, Samples, accuracy, estimate, in_order, learn, render
+from dagc.learn.rules.labels import classify_times, with_estimates
+from dagc.recipes.results import estimated
 from dagc.space import Space
-from dagc.text import traversal_text
-from dagc.traversal import Issue, Traversal
+from dagc.store.results import Configuration
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, h200_outliers, h200_samples
 

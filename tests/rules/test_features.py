@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dagc.graph import Graph
-from dagc.results import Configuration
-from dagc.rules import Feature, Kind, Rule, Sample, Samples
+from dagc.ir.graph import Graph
+from dagc.learn.rules import Feature, Kind, Rule, Sample, Samples
 from dagc.space import Space
+from dagc.store.results import Configuration
 from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, samples_of

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from dagc.graph import Graph
-from dagc.rules import Feature, Kind, Learned, Rule, RuleSet, Sample, Samples, Verdict, accuracy, check, learn
-from dagc.traversal import Issue, Traversal
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Issue, Traversal
+from dagc.learn.rules import Feature, Kind, Learned, Rule, RuleSet, Sample, Samples, Verdict, accuracy, check, learn
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_learned, h200_samples, samples_of

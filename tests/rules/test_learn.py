@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.graph import Graph
-from dagc.results import Configuration
-from dagc.rules import Feature, Kind, Rule, Sample, Samples, learn, paths
-from dagc.rules.imply import Implications
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Issue
+from dagc.learn.rules import Feature, Kind, Rule, Sample, Samples, learn, paths
+from dagc.learn.rules.imply import Implications
 from dagc.space import Space
-from dagc.traversal import Issue
+from dagc.store.results import Configuration
 from tests.data.h200 import h200_results
 from tests.examples import examples
 from tests.graphs import make_graph, spmv

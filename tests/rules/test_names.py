@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from dagc.graph import Graph
-from dagc.rules import Feature, Kind, Rule, Samples
-from dagc.rules.names import Naming
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import parse_traversal
+from dagc.learn.rules import Feature, Kind, Rule, Samples
+from dagc.learn.rules.features import Naming
 from dagc.space import Space
-from dagc.text import parse_traversal
 from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, samples_of

@@ -10,9 +10,9 @@ from statistics import median
 import numpy as np
 import pytest
 
-from dagc.rules import Findings, Outliers, Repeats, Sample, accuracy, classify_times, learn, render
-from dagc.rules.features import Samples
-from dagc.rules.outliers import by_chance, most_by_chance
+from dagc.learn.rules import Findings, Outliers, Repeats, Sample, accuracy, classify_times, learn, render
+from dagc.learn.rules.features import Samples
+from dagc.learn.rules.labels import by_chance, most_by_chance
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_outliers, h200_samples, samples_of

@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.rules import Learned, Sample, Samples, accuracy, held_out, learn
-from dagc.rules.tree import grow, others
+from dagc.learn.rules import Learned, Sample, Samples, accuracy, held_out, learn
+from dagc.learn.rules.tree import grow, others
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples
 

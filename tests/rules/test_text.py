@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from dagc.errors import UsageError
-from dagc.rules import FORMATS, Findings, Learned, Samples, accuracy, check, learn, render
-from dagc.rules.text import duration
+from dagc.base.errors import UsageError
+from dagc.learn.rules import FORMATS, Findings, Learned, Samples, accuracy, check, learn, render
+from dagc.learn.rules.text import duration
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples, samples_of
 

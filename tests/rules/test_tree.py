@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
-from dagc.rules import Feature, Kind
-from dagc.rules.tree import Growth, train
+from dagc.learn.rules import Feature, Kind
+from dagc.learn.rules.tree import Growth, train
 
 
 def _features(count: int) -> list[Feature]:

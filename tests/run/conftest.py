@@ -11,16 +11,16 @@ from random import Random
 
 import pytest
 
-from dagc import api
-from dagc.build import build
+from dagc.build.builder import build
+from dagc.build.mpi import thread_sanitizer_environment
+from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit.table import table_line
-from dagc.run.launch import Finished, launch
-from dagc.run.mpi_env import thread_sanitizer_environment
+from dagc.ir.traversal import Entry, Traversal
+from dagc.measure.launch import Finished, launch
+from dagc.recipes import program as api
 from dagc.setup import run_setup
 from dagc.space import Space
-from dagc.toolchain import find_cxx, find_mpi, require_mpi
-from dagc.traversal import Entry, Traversal
-from dagc.verify import Prover
+from dagc.space.proof import Prover
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dagc.errors import RunFailed
-from dagc.run.cells import CellDone, run_cells
+from dagc.base.errors import RunFailed
+from dagc.measure.cells import CellDone, run_cells
 
 WORKER = """
 import json, os, resource, signal, sys, time
 from pathlib import Path
-from dagc.run.cells import begin, end, say
+from dagc.measure.cells import begin, end, say
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 for number, what in json.loads(Path(sys.argv[1]).read_text())["cells"]:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api
-from dagc.api_explore import ExploreOptions, explore
-from dagc.errors import RunFailed
+from dagc.base.errors import RunFailed
+from dagc.recipes import program as api
+from dagc.recipes.explore import explore
+from dagc.recipes.options import ExploreOptions
 from tests.run.conftest import needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from dagc.run.launch import launch
+from dagc.measure.launch import launch
 from tests.run.conftest import SPMV, can_run
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 BEGIN = """
 import os, signal, sys, time
-from dagc.run.keeper import work_in_child
+from dagc.measure.terminal import work_in_child
 work_in_child(4)
 """
 

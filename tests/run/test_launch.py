@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build import build
-from dagc.errors import RunFailed, UsageError
-from dagc.run.launch import Finished, launch
-from dagc.run.mpi_env import YIELDING, cores, joined, rank_environment, starter_options, thread_sanitizer_environment
-from dagc.toolchain import MPI, MPIKind, find_cxx, find_mpi, mpi_of_wrapper
+from dagc.base.errors import RunFailed, UsageError
+from dagc.build.builder import build
+from dagc.build.mpi import YIELDING, cores, joined, rank_environment, starter_options, thread_sanitizer_environment
+from dagc.build.toolchain import MPI, MPIKind, find_cxx, find_mpi, mpi_of_wrapper
+from dagc.measure.launch import Finished, launch
 
 PROGRAM = r"""
 #include <mpi.h>
@@ -131,8 +131,8 @@ def test_hanging_ranks_are_ended_after_the_timeout(mpi: MPI, program: Path) -> N
 
 def test_interrupt_ends_the_ranks(mpi: MPI, program: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from dagc.run.launch import launch\n"
-        "from dagc.toolchain import mpi_of_wrapper\n"
+        "import sys; from pathlib import Path; from dagc.measure.launch import launch\n"
+        "from dagc.build.toolchain import mpi_of_wrapper\n"
         f"mpi = mpi_of_wrapper(Path({_wrapper(mpi)!r}), 'test')\n"
         f"launch([{str(program)!r}, 'hang'], 2, mpi=mpi, capture=False)\n"
     )
@@ -153,8 +153,8 @@ def test_a_program_that_is_not_there(mpi: MPI, tmp_path: Path) -> None:
 
 def test_under_mpiexec_the_program_joins(mpi: MPI, program: Path) -> None:
     code = (
-        "from pathlib import Path; from dagc.run.launch import launch, joined\n"
-        "from dagc.toolchain import mpi_of_wrapper\n"
+        "from pathlib import Path; from dagc.measure.launch import launch, joined\n"
+        "from dagc.build.toolchain import mpi_of_wrapper\n"
         f"mpi = mpi_of_wrapper(Path({_wrapper(mpi)!r}), 'test')\n"
         f"done = launch([{str(program)!r}], 3, timeout=60, mpi=mpi).check()\n"
         "import sys; sys.stdout.write(f'{joined()} | {done.stdout.strip()}\\n')  # at once: ranks share a pipe\n"
@@ -222,7 +222,7 @@ def test_what_each_kind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_signal_is_told_from_an_exit_code() -> None:
     place = {"PMI_RANK": "0", "PMI_SIZE": "1"}
     code = (
-        "from dagc.run.launch import launch; import sys\n"
+        "from dagc.measure.launch import launch; import sys\n"
         "print(launch([sys.executable, '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGTERM)'], 1).returncode)"
     )
     child = _python_child(code, **place)

@@ -17,19 +17,19 @@ from random import Random
 
 import pytest
 
-from dagc import api
-from dagc.configurations import configuration_of
+from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
-from dagc.errors import MissingTool, RunFailed, UsageError, WrongResult
-from dagc.records import load
-from dagc.results import Configuration
-from dagc.run.launch import joined, launch
-from dagc.run.link import Link, WorkerLink, link_ranks, require_ranks
-from dagc.run.live import EVERY, LiveMachine, Loadable
-from dagc.search.domain import Arm, Candidate, Domain
+from dagc.ir.traversal import Issue, Traversal
+from dagc.lab.configurations import configuration_of
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.live import EVERY, LiveMachine, Loadable
+from dagc.measure.launch import joined, launch
+from dagc.measure.link import Link, WorkerLink, link_ranks, require_ranks
+from dagc.recipes import program as api
 from dagc.setup import run_setup
 from dagc.space import Space
-from dagc.traversal import Issue, Traversal
+from dagc.store.records import load
+from dagc.store.results import Configuration
 from tests.run.conftest import SMALL, SPMV, needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
@@ -277,9 +277,9 @@ SEARCHES = """
 import sys
 from pathlib import Path
 from random import Random
-from dagc.records import Records
-from dagc.run.link import link_ranks
-from dagc.text import traversal_text
+from dagc.store.records import Records
+from dagc.measure.link import link_ranks
+from dagc.ir.traversal import traversal_text
 from tests.run.test_live import RANKS, build_library
 from tests.test_records import PROGRAM, RUN
 library, random = build_library(Path(sys.argv[1])), Random(0)
@@ -327,7 +327,7 @@ JOINED = """
 import sys
 from pathlib import Path
 from random import Random
-from dagc.run.link import link_ranks
+from dagc.measure.link import link_ranks
 from tests.run.test_live import RANKS, build_library
 link = link_ranks(RANKS)
 if link is None:

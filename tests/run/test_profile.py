@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dagc.devices import GPU, gpus
-from dagc.errors import MissingTool, UsageError
-from dagc.rational.hardware import load_hardware
-from dagc.run.probe import kept, probe
-from dagc.run.profile import count, find_ncu, read_counts
-from dagc.toolchain import find_nvcc
+from dagc.base.errors import MissingTool, UsageError
+from dagc.build.devices import GPU, gpus
+from dagc.build.toolchain import find_nvcc
+from dagc.measure.probe import kept, probe
+from dagc.measure.profile import count, find_ncu, read_counts
+from dagc.perf.hardware import load_hardware
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"
 LINES = """==PROF== Connected to process 7
@@ -40,7 +40,7 @@ def test_a_profiler_that_is_none(monkeypatch):
 
 
 def test_without_a_profiler(monkeypatch, tmp_path):
-    monkeypatch.setattr("dagc.run.profile.find_ncu", lambda: None)
+    monkeypatch.setattr("dagc.measure.profile.find_ncu", lambda: None)
     with pytest.raises(MissingTool, match="no ncu") as caught:
         list(count(tmp_path / "library.so", [], []))
     assert "DAGC_NCU" in caught.value.help
@@ -59,7 +59,7 @@ def test_a_descriptor_is_made_once(tmp_path):
 def test_the_benchmarks_compile_without_a_warning(tmp_path):
     import subprocess
 
-    from dagc.resources import resource
+    from dagc.base.resources import resource
 
     nvcc = find_nvcc()
     assert nvcc is not None
@@ -89,7 +89,9 @@ def test_counters_of_a_kernel(tmp_path):
     """A request of gemm's loop a warp and iteration, counted by the hardware."""
     if find_ncu() is None:
         pytest.skip("no ncu on this machine")
-    from dagc import api_tune_build, api_tune_cells, api_tune_counts
+    from dagc.recipes import tune_build as api_tune_build
+    from dagc.recipes import tune_cells as api_tune_cells
+    from dagc.recipes import tune_counts as api_tune_counts
 
     made = api_tune_cells.plan(SAMPLE, sizes="NI=NJ=64,128 NK=96", target="cuda")
     ready = api_tune_cells.Prepared(made, api_tune_build.build(made, tmp_path), {})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dagc.kernel_resources import Instructions
-from dagc.run.ptx import read_instructions
+from dagc.cuda.ptx import Instructions, read_instructions
 
 # As nvcc 13 writes a loop that it unrolled four times, what is left over, and a kernel without a loop.
 TEXT = """

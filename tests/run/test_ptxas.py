@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.kernel_resources import Resources
-from dagc.run.ptxas import kernel_resources, read_resources
-from dagc.toolchain import find_nvcc
+from dagc.build.ptxas import kernel_resources, read_resources
+from dagc.build.toolchain import find_nvcc
+from dagc.cuda.ptx import Resources
 
 SAID = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'gemm' for 'sm_90'

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dagc.emit.table import rows
-from dagc.run.launch import launch
-from dagc.traversal import Issue, Record, Sync, Traversal
+from dagc.ir.traversal import Issue, Record, Sync, Traversal
+from dagc.measure.launch import launch
 from tests.run.conftest import LOWERINGS, SPMV, Built, Make, needs_mpi
 
 pytestmark = needs_mpi
@@ -26,8 +26,8 @@ WORK = """
 import json, sys, threading
 from pathlib import Path
 import numpy as np
-from dagc.errors import DagcError
-from dagc.run.runner import Runner, world
+from dagc.base.errors import DagcError
+from dagc.measure.runner import Runner, world
 
 order = json.loads(Path(sys.argv[1]).read_text())
 comm = world()

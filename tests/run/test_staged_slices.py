@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from dagc.api import load_graph
 from dagc.emit import emit
-from dagc.plan import Plan, Target
+from dagc.ir.plan import Plan, Target
+from dagc.recipes.program import load_graph
 from dagc.space import Space
 from tests.run.conftest import SLABS, Make, needs_mpi, wander
 

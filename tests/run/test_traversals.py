@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dagc.emit.table import rows
-from dagc.run.launch import launch
-from dagc.traversal import Issue, Traversal
+from dagc.ir.traversal import Issue, Traversal
+from dagc.measure.launch import launch
 from tests.run.conftest import HALO, LOWERINGS, SPMV, Built, Make, needs_mpi, wander
 
 pytestmark = needs_mpi
@@ -59,7 +59,7 @@ FETCH = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from dagc.run.runner import Runner, world
+from dagc.measure.runner import Runner, world
 
 order = json.loads(Path(sys.argv[1]).read_text())
 comm = world()

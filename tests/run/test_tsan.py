@@ -15,11 +15,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.emit.stretches import Begin, End, with_stretches
-from dagc.graph import Action, GraphOp
-from dagc.ir import KernelOp
-from dagc.run.launch import Finished
-from dagc.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.emit.table import Begin, End, with_stretches
+from dagc.ir.graph import Action, GraphOp
+from dagc.ir.program import KernelOp
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.measure.launch import Finished
 from tests.run.conftest import HALO, LOWERINGS, SPMV, Built, Make, needs_mpi, wander
 
 pytestmark = [*needs_mpi, pytest.mark.slow]

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from dagc.run.link import reason
-from dagc.run.watchdog import died, place, told
+from dagc.measure.link import reason
+from dagc.measure.watchdog import died, place, told
 
 NAMES = ("pack", "post_send", "wait_recv", "yl")
 # pack@s0 record(e0)@s0 yl@s1 sync(e0) post_send wait(e0)@s1 wait_recv
@@ -77,7 +77,7 @@ def test_what_a_rank_died_of_is_surer_than_what_the_starter_says() -> None:
 
 HANGS = """
 import ctypes, sys, time
-from dagc.run.watchdog import Watchdog
+from dagc.measure.watchdog import Watchdog
 dog = Watchdog(3)
 for _ in range(3):
     with dog.watch(60.0, lambda: "never"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dagc.build import build
-from dagc.resources import resource
-from dagc.toolchain import MPI
+from dagc.base.resources import resource
+from dagc.build.builder import build
+from dagc.build.toolchain import MPI
 
 SOURCES = Path(__file__).parent / "cpp"
 

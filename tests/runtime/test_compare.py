@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dagc.toolchain import find_cxx
+from dagc.build.toolchain import find_cxx
 from tests.runtime.programs import make
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.errors import RunFailed
-from dagc.run.launch import launch
-from dagc.toolchain import MPI, find_cxx, find_mpi
+from dagc.base.errors import RunFailed
+from dagc.build.toolchain import MPI, find_cxx, find_mpi
+from dagc.measure.launch import launch
 from tests.runtime.programs import make
 
 pytestmark = [

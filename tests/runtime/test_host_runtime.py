@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.emit.launch_syntax import rewrite_for_host
-from dagc.resources import resource
-from dagc.toolchain import find_cxx, find_nvcc
+from dagc.base.resources import resource
+from dagc.build.toolchain import find_cxx, find_nvcc
+from dagc.cuda.launches import rewrite_for_host
 
 SOURCES = Path(__file__).parent / "host"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")

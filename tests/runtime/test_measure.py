@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.run.launch import launch
-from dagc.toolchain import MPI, find_cxx, find_mpi
+from dagc.build.toolchain import MPI, find_cxx, find_mpi
+from dagc.measure.launch import launch
 from tests.runtime.programs import make
 
 pytestmark = [

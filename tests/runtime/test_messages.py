@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.run.launch import Finished, launch
-from dagc.run.mpi_env import thread_sanitizer_environment
-from dagc.toolchain import MPI, find_cxx, find_mpi
+from dagc.build.mpi import thread_sanitizer_environment
+from dagc.build.toolchain import MPI, find_cxx, find_mpi
+from dagc.measure.launch import Finished, launch
 from tests.runtime.programs import make
 
 pytestmark = [

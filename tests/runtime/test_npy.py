@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.toolchain import find_cxx
+from dagc.build.toolchain import find_cxx
 from tests.runtime.programs import make
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.toolchain import find_mpi, find_nvcc
+from dagc.build.toolchain import find_mpi, find_nvcc
 from tests.runtime.programs import make
 
 pytestmark = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.toolchain import find_cxx
+from dagc.build.toolchain import find_cxx
 from tests.runtime.programs import make
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc import api
-from dagc.build import build
+from dagc.build.builder import build
+from dagc.build.toolchain import require_mpi
 from dagc.emit import sources
-from dagc.plan import Target
-from dagc.run.bench import run_bench
+from dagc.ir.plan import Target
+from dagc.measure.bench import run_bench
+from dagc.recipes import program as api
 from dagc.space import Space
-from dagc.toolchain import require_mpi
 from tests.emit.build import graph, plan, write
 from tests.run.conftest import can_run
 from tests.samples.load import SAMPLES, sample

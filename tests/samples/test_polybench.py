@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api
-from dagc.build import build
+from dagc.base.errors import Severity
+from dagc.build.builder import build
+from dagc.build.toolchain import find_nvcc, require_mpi
 from dagc.emit import sources
-from dagc.errors import Severity
-from dagc.ir import Program
-from dagc.plan import Target
-from dagc.run.bench import run_bench
-from dagc.toolchain import find_nvcc, require_mpi
+from dagc.ir.plan import Target
+from dagc.ir.program import Program
+from dagc.measure.bench import run_bench
+from dagc.recipes import program as api
 from tests.emit.build import graph, plan, write
 from tests.run.conftest import SAMPLES, can_run
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_banded
 
-from dagc import api
-from dagc.build import build
+from dagc.base.errors import WrongResult
+from dagc.build.builder import build
+from dagc.build.toolchain import require_mpi
 from dagc.emit import sources
-from dagc.errors import WrongResult
-from dagc.ir import CopyOp, KernelOp
-from dagc.plan import Target
-from dagc.run.bench import run_bench
+from dagc.ir.plan import Target
+from dagc.ir.program import CopyOp, KernelOp
+from dagc.measure.bench import run_bench
+from dagc.recipes import program as api
 from dagc.setup import run_setup
 from dagc.space import Space
-from dagc.toolchain import require_mpi
 from tests.emit.build import ROOT, graph, plan, write
 from tests.run.conftest import can_run
 from tests.samples.load import SAMPLES, sample

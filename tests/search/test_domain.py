@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dagc.results import Configuration
-from dagc.search.domain import domain_of
+from dagc.lab.domain import domain_of
+from dagc.store.results import Configuration
 from tests.graphs import halo, spmv
 
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from dagc.results import Configuration, ImplementationId, Outcome
-from dagc.search.domain import Candidate, Domain
-from dagc.search.engine import Known, Options, Progress, explore
-from dagc.search.replay import ReplayMachine
-from dagc.search.strategy import find
+from dagc.lab.domain import Candidate, Domain
+from dagc.lab.engine import Known, Options, Progress, explore
+from dagc.lab.replay import ReplayMachine
+from dagc.lab.strategy import find
+from dagc.store.results import Configuration, ImplementationId, Outcome
 from tests.data.h200 import h200_graph, h200_results
 from tests.search.test_strategies import domain, time_of
 
@@ -180,7 +180,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("dagc.search.engine.perf_counter", lambda: self.now)
+        monkeypatch.setattr("dagc.lab.engine.perf_counter", lambda: self.now)
 
     def measure(self, candidate: Candidate, turn: int) -> Outcome:
         self.now += 1.0
@@ -247,7 +247,7 @@ def test_no_time_no_measurement() -> None:
 
 
 def test_replay_deals_every_pass_once() -> None:
-    from dagc.search.domain import Arm
+    from dagc.lab.domain import Arm
     from dagc.space import Space
 
     results = h200_results()

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.api import load_graph
-from dagc.configurations import configuration_of
-from dagc.graph import Action, Graph
-from dagc.results import Configuration, Outcome
-from dagc.search.domain import Arm, Domain
-from dagc.search.model.estimate import Model
-from dagc.search.model.fit import fit_costs
-from dagc.search.model.pool import Pool
-from dagc.search.model.process import Process
-from dagc.search.strategy import Chooser, find
+from dagc.ir.graph import Action, Graph
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.lab.configurations import configuration_of
+from dagc.lab.domain import Arm, Domain
+from dagc.lab.model.estimate import Model
+from dagc.lab.model.fit import fit_costs
+from dagc.lab.model.pool import Pool
+from dagc.lab.model.process import Process
+from dagc.lab.strategy import Chooser, find
+from dagc.recipes.program import load_graph
 from dagc.space import Space
-from dagc.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.store.results import Configuration, Outcome
 from tests.data.h200 import SPMV
 from tests.examples import examples
 

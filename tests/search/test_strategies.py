@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.results import Configuration, Outcome
-from dagc.search.domain import Arm, Candidate, Domain
-from dagc.search.strategies.mcts import coverage
-from dagc.search.strategies.mcts_min import closeness
-from dagc.search.strategy import Chooser, default, find, names
-from dagc.search.tree import Tree, TreeNode
+from dagc.ir.traversal import Issue
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.strategies.mcts import coverage
+from dagc.lab.strategies.mcts_min import closeness
+from dagc.lab.strategy import Chooser, default, find, names
+from dagc.lab.tree import Tree, TreeNode
 from dagc.space import Space
-from dagc.traversal import Issue
+from dagc.store.results import Configuration, Outcome
 from tests.examples import examples
 from tests.graphs import halo, make_graph, spmv
 

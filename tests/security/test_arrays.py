@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from benchmarks.fuzz_files import write_program, write_results
-from dagc import api, api_explain
-from dagc.cli import main
-from dagc.errors import MissingTool, UsageError
-from dagc.run.mpi_query import takes_device_pointers
+from dagc.base.errors import MissingTool, UsageError
+from dagc.build.mpi import takes_device_pointers
+from dagc.build.toolchain import require_mpi
+from dagc.cli.main import main
+from dagc.recipes import explain as api_explain
+from dagc.recipes import program as api
 from dagc.setup import check_arrays, read_scalars, run_setup
-from dagc.toolchain import require_mpi
 
 RANK = "rank-0000"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build import build, cache_directory
-from dagc.toolchain import find_cxx
+from dagc.build.builder import build, cache_directory
+from dagc.build.toolchain import find_cxx
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fuzz_files import ENDLESS, failures, fuzz, read_results, write_program, write_results
-from dagc import api_results
-from dagc.cli import main
-from dagc.errors import UsageError
-from dagc.results import Configuration
+from dagc.base.errors import UsageError
+from dagc.cli.main import main
+from dagc.recipes import results as api_results
+from dagc.store.results import Configuration
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from benchmarks.fuzz_files import HOSTILE, write_program, write_results
-from dagc import api, api_results
-from dagc.errors import UsageError
-from dagc.records import load
+from dagc.base.errors import UsageError
+from dagc.recipes import program as api
+from dagc.recipes import results as api_results
+from dagc.store.records import load
 from tests.security.test_injection import with_text
 
 TEXTS = [text for text in HOSTILE if text and len(text) < 100]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api
-from dagc.cli import main
-from dagc.errors import ProgramError, UsageError
-from dagc.records_lock import WriterLock
-from dagc.source import INCLUDE
+from dagc.base.errors import ProgramError, UsageError
+from dagc.base.source import INCLUDE
+from dagc.cli.main import main
+from dagc.recipes import program as api
+from dagc.store.lock import WriterLock
 from tests.regressions.programs import DAG, HEAD, KERNEL, write
 
 SECRET = "root:secret-line:0:0\n"

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from benchmarks.fuzz_files import write_program, write_results, write_tuned
-from dagc import api, api_results
-from dagc.cli import main
-from dagc.errors import UsageError
-from dagc.files import MARK, claim, is_output, output_directory
-from dagc.rational.hardware import load_hardware
-from dagc.records_schema import connect
+from dagc.base.errors import UsageError
+from dagc.base.files import MARK, claim, is_output, output_directory
+from dagc.cli.main import main
+from dagc.ir.traversal import parse_traversal
+from dagc.perf.hardware import load_hardware
+from dagc.recipes import program as api
+from dagc.recipes import results as api_results
 from dagc.setup.read import check_arrays
-from dagc.text import parse_traversal
+from dagc.store.schema import connect
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.errors import UsageError
-from dagc.select.knn import Knn, fit_knn
-from dagc.select.labels import observed_labels, simplest_labels
+from dagc.base.errors import UsageError
+from dagc.choice.knn import Knn, fit_knn
+from dagc.choice.labels import observed_labels, simplest_labels
 from tests.examples import examples
 
 SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.errors import UsageError
-from dagc.select.forest import Forest, fit_forest
-from dagc.select.knn import Knn
-from dagc.select.methods import LEARNED, fit, from_json
-from dagc.select.selector import UNIT, Selector, log2_fixed
-from dagc.select.tree import Split, Tree, fit_tree, largest_below
+from dagc.base.errors import UsageError
+from dagc.choice.forest import Forest, fit_forest
+from dagc.choice.knn import Knn
+from dagc.choice.methods import LEARNED, fit, from_json
+from dagc.choice.selector import UNIT, Selector, log2_fixed
+from dagc.choice.tree import Split, Tree, fit_tree, largest_below
 from tests.examples import examples
 
 DATA = ("ni", "nj")

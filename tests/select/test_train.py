@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.select.labels import ascends, corrected_labels, covering_labels, simplest_labels
-from dagc.select.methods import LEARNED
-from dagc.select.train import Training, best_constant, leave_one_out, merged, tolerance_of, train
+from dagc.choice.labels import ascends, corrected_labels, covering_labels, simplest_labels
+from dagc.choice.methods import LEARNED
+from dagc.choice.train import Training, best_constant, leave_one_out, merged, tolerance_of, train
 from tests.examples import examples
 
 

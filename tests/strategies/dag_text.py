@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
 from dagc.lang.tokens import FREE, RESERVED, scan
 
@@ -59,8 +60,8 @@ DIMS = _tuples(st.one_of(EXPRS, st.just(ast.Every())), 1, 2)
 # ---- items --------------------------------------------------------------------------------
 
 CODE = st.one_of(
-    st.builds(ast.Code, st.sampled_from(ast.CodeLang), text=CODES),
-    st.builds(ast.Code, st.sampled_from(ast.CodeLang), function=NAMES, file=STRINGS),
+    st.builds(ast.Code, st.sampled_from(CodeLang), text=CODES),
+    st.builds(ast.Code, st.sampled_from(CodeLang), function=NAMES, file=STRINGS),
 )
 LET = st.builds(ast.Let, DECL_NAMES, EXPRS)
 TUNE = st.builds(ast.Tune, DECL_NAMES, RANGES)
@@ -72,21 +73,21 @@ ARRAY = st.builds(
     _tuples(DECL_NAMES, 1),
     TYPES,
     DIMS,
-    st.none() | st.sampled_from(ast.Place),
-    st.none() | st.sampled_from(ast.Role),
+    st.none() | st.sampled_from(Place),
+    st.none() | st.sampled_from(Role),
 )
 FORMAL = st.builds(
     ast.Formal,
     _tuples(NAMES.map(ast.DeclName), 1, 2),
     TYPES,
-    st.none() | st.sampled_from(ast.Mode),
+    st.none() | st.sampled_from(Mode),
     st.none() | DIMS,
 )
 LAUNCH = st.builds(ast.Launch, _tuples(EXPRS, 1), _tuples(EXPRS, 1), st.none() | EXPRS)
 LINK = st.builds(ast.Link, _tuples(STRINGS, 1))
 IMPL = st.builds(
     ast.Impl,
-    st.sampled_from([ast.OpKind.GPU, ast.OpKind.CPU]),
+    st.sampled_from([OpKind.GPU, OpKind.CPU]),
     st.none() | NAMES,
     _tuples(st.one_of(LET, TUNE, REQUIRE, ARRAY, LINK, LAUNCH, CODE)),
 )
@@ -113,7 +114,7 @@ _FLAT = st.one_of(
     st.builds(ast.EnumDecl, NAMES, _tuples(NAMES, 1)),
     st.builds(ast.Scalar, _tuples(DECL_NAMES, 1), TYPES),
     st.builds(ast.Part, DECL_NAMES, REFS),
-    st.builds(ast.Op, REFS, st.sampled_from(ast.OpKind), CALLS, st.none() | EXPRS),
+    st.builds(ast.Op, REFS, st.sampled_from(OpKind), CALLS, st.none() | EXPRS),
     st.builds(ast.Collective, REFS, CALLS),
     st.builds(ast.Setup, STRINGS, CALLS),
     st.builds(ast.Verify, REFS, CALLS, EXPRS),

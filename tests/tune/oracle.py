@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from benchmarks.tune.oracle_csv import read_oracle
-from dagc.tune.types import Point, Settings
+from dagc.choice.types import Point, Settings
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "oracle.csv.xz"

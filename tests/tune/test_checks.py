@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api, api_tune, api_tune_cells
-from dagc.api_tune import TuneOptions
-from dagc.api_tune_checks import choosable
-from dagc.api_tune_found import Tuning
-from dagc.cli import main
-from dagc.errors import DagcError, RunFailed
-from dagc.tune.records import load_tuned
-from dagc.tune.types import Cell, Point
+from dagc.base.errors import DagcError, RunFailed
+from dagc.choice.types import Cell, Point
+from dagc.cli.main import main
+from dagc.recipes import program as api
+from dagc.recipes import tune as api_tune
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_checks import choosable
+from dagc.recipes.tune_found import Tuning
+from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api
-from dagc.rational.hardware import load_hardware
-from dagc.tune.choose import UnitChooser, compiled_chooser, unit_chooser
-from dagc.tune.legal import legal_settings, op_of, units
+from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
+from dagc.choice.legal import legal_settings, op_of, units
+from dagc.perf.hardware import load_hardware
+from dagc.recipes import program as api
 from tests.tune.oracle import ROOT, oracle, scalars
 
 SAMPLES = ROOT / "samples" / "polybench"
@@ -170,9 +170,9 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
 
 def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:
     """48 KiB a block: four of an H200's 228 KiB, as CUDA's occupancy calculator says, however small the block is."""
-    from dagc.kernel_resources import Resources
-    from dagc.rational.evaluate import evaluate_all
-    from dagc.rational.volume import calibration_of, volume_program
+    from dagc.cuda.ptx import Resources
+    from dagc.perf.evaluate import evaluate_all
+    from dagc.perf.volume import calibration_of, volume_program
 
     graph = api.load_graph(ROOT / "samples" / "polybench" / "gemm.dag")
     (unit,) = units(graph, ["gemm"])

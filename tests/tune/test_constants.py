@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api, api_tune
-from dagc.api_tune import TuneOptions
-from dagc.api_tune_use import choosers_of
-from dagc.errors import UsageError
+from dagc.base.errors import UsageError
+from dagc.recipes import program as api
+from dagc.recipes import tune as api_tune
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_use import choosers_of
 from tests.run.conftest import can_run
 
 pytestmark = [

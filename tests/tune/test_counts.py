@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tune.counters_csv import read_counters
-from dagc import api, api_tune_cells, api_tune_counts
-from dagc.api_tune import TuneOptions, tune
-from dagc.api_tune_use import choosers_of
-from dagc.rational.counted import fit_counts
-from dagc.rational.hardware import load_hardware
-from dagc.tune.choose import unit_chooser
-from dagc.tune.collect import settings_to_count, sizes_to_count
-from dagc.tune.legal import legal_settings, op_of, units
-from dagc.tune.types import Point
+from dagc.choice.choose import unit_chooser
+from dagc.choice.collect import settings_to_count, sizes_to_count
+from dagc.choice.legal import legal_settings, op_of, units
+from dagc.choice.types import Point
+from dagc.perf.counted import fit_counts
+from dagc.perf.hardware import load_hardware
+from dagc.recipes import program as api
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes import tune_counts as api_tune_counts
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune import tune
+from dagc.recipes.tune_use import choosers_of
 from tests.tune.oracle import ROOT
 from tests.tune.programs import stored_chooser
 
@@ -77,7 +80,7 @@ def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
 
 def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Path) -> None:
     """Without a GPU the counts are the text's; the file takes fitted ones all the same."""
-    from dagc.tune.records import TuneRecords, load_tuned
+    from dagc.store.tuned import TuneRecords, load_tuned
 
     tuned = tmp_path / "tuned.db"
     done = tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
@@ -100,8 +103,8 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
 
 
 def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:
-    from dagc.errors import UsageError
-    from dagc.tune.records import TuneRecords, load_tuned
+    from dagc.base.errors import UsageError
+    from dagc.store.tuned import TuneRecords, load_tuned
 
     tuned = tmp_path / "tuned.db"
     tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
@@ -115,15 +118,15 @@ def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:
 def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dagc.devices import GPU
-    from dagc.errors import UsageError
+    from dagc.base.errors import UsageError
+    from dagc.build.devices import GPU
 
     tuned = tmp_path / "tuned.db"
     tune(SYRK, tuned, TuneOptions(sizes="NI=NJ=300", target="cuda", arch="sm_90", gpu="h200", top=0))
     graph = api.load_graph(SYRK)
     for name, refused in (("NVIDIA H200", False), ("NVIDIA H100 PCIe", True)):
         here = (GPU(name, "9.0", 1 << 30, "580"),)
-        monkeypatch.setattr("dagc.devices.gpus", lambda here=here: here)
+        monkeypatch.setattr("dagc.build.devices.gpus", lambda here=here: here)
         if refused:
             with pytest.raises(UsageError, match="tuned for NVIDIA H200, this machine has NVIDIA H100 PCIe"):
                 choosers_of(graph, tuned, "sm_90")

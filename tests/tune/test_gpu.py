@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api, api_tune, api_tune_cells, api_tune_gpu
-from dagc.api_tune import TuneOptions
-from dagc.api_tune_build import resources_of
-from dagc.devices import GPU
-from dagc.rational.hardware import DESCRIPTORS
-from dagc.toolchain import find_nvcc
-from dagc.tune.records import load_tuned
+from dagc.build.devices import GPU
+from dagc.build.toolchain import find_nvcc
+from dagc.perf.hardware import DESCRIPTORS
+from dagc.recipes import program as api
+from dagc.recipes import tune as api_tune
+from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes import tune_gpu as api_tune_gpu
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_build import resources_of
+from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
 pytestmark = pytest.mark.mpi
@@ -20,7 +23,7 @@ H100 = GPU("NVIDIA H100 PCIe", "9.0", 1 << 30, "580")
 
 
 def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.devices.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.devices.gpus", lambda: ())
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     own = tmp_path / "own.toml"
     own.write_text("[mine]\n" + DESCRIPTORS.read_text().split("[a100]")[1].split("[v100]")[0])
@@ -32,8 +35,8 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypa
 
 
 def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.devices.gpus", lambda: (H100,))
-    monkeypatch.setattr("dagc.run.target.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.build.devices.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
     assert done.cells == 0
@@ -41,8 +44,8 @@ def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.devices.gpus", lambda: (H100,))
-    monkeypatch.setattr("dagc.run.target.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.build.devices.gpus", lambda: (H100,))
+    monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
     made = api_tune_cells.plan(write_fill(tmp_path, "tune bx in {32, 64}"), target="cuda", arch="sm_90")
     hardware, notes = api_tune_gpu.hardware_at_hand(made, "h200")
     assert not notes
@@ -51,7 +54,7 @@ def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: p
 
 
 def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.devices.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.devices.gpus", lambda: ())
     program = write_fill(tmp_path, "tune bx in {32, 64}", 'static_assert(bx < 0, "never"); if (i < n) y[i] = i;')
     done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="h200", top=0))
     assert any(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api_tune
-from dagc.api_tune import TuneOptions
-from dagc.cli import main
+from dagc.cli.main import main
+from dagc.recipes import tune as api_tune
+from dagc.recipes.options import TuneOptions
 from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]

@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc import api, api_tune
-from dagc.api_tune import TuneOptions
-from dagc.cli import main
-from dagc.errors import UsageError
-from dagc.run.bench import run_bench
-from dagc.run.launch import launch
-from dagc.tune.plans import PROGRAM, measured, plan_label, program_select
-from dagc.tune.records import load_tuned
-from dagc.tune.types import Cell, Point
+from dagc.base.errors import UsageError
+from dagc.choice.types import Cell, Point
+from dagc.cli.main import main
+from dagc.lab.plans import PROGRAM, measured, plan_label, program_select
+from dagc.measure.bench import run_bench
+from dagc.measure.launch import launch
+from dagc.recipes import program as api
+from dagc.recipes import tune as api_tune
+from dagc.recipes.options import TuneOptions
+from dagc.store.tuned import load_tuned
 from tests.run.conftest import can_run
 from tests.tune.oracle import ROOT
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api_tune
-from dagc.api_tune import TuneOptions
-from dagc.cli import main
-from dagc.errors import UsageError
-from dagc.tune.records import load_tuned
+from dagc.base.errors import UsageError
+from dagc.cli.main import main
+from dagc.recipes import tune as api_tune
+from dagc.recipes.options import TuneOptions
+from dagc.store.tuned import load_tuned
 from tests.run.conftest import SAMPLES, can_run
 from tests.tune.programs import write_fill
 

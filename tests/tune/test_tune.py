@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from dagc import api, api_tune, cli_tune
-from dagc.api_tune import TuneOptions
-from dagc.cli import main
-from dagc.errors import BuildFailed, UsageError
-from dagc.run.bench import run_bench
-from dagc.tune.records import load_tuned
+from dagc.base.errors import BuildFailed, UsageError
+from dagc.cli import tune as cli_tune
+from dagc.cli.main import main
+from dagc.measure.bench import run_bench
+from dagc.recipes import program as api
+from dagc.recipes import tune as api_tune
+from dagc.recipes.options import TuneOptions
+from dagc.store.tuned import load_tuned
 from tests.tune.oracle import ROOT
 from tests.tune.programs import write_fill
 

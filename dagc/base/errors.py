@@ -1,0 +1,175 @@
+"""Diagnostics and the exceptions that carry them. All errors of a stage are collected, then raised at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+
+from dagc.base.source import Source, Span
+
+
+class Severity(Enum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding.
+
+    `code` is a stable kebab-case name (`unknown-name`, `unordered-hazard`, ...; docs/diagnostics.md lists them),
+    `message` says what is wrong, `help` what to write instead (a phrase, no full stop),
+    `related` further places, each with a short label ("first declared here").
+    """
+
+    code: str
+    message: str
+    span: Span
+    help: str = ""
+    severity: Severity = Severity.ERROR
+    related: tuple[tuple[Span, str], ...] = ()
+
+    @property
+    def places(self) -> tuple[tuple[str, int, int], ...]:
+        """(file, start, end) of where it points, and of the related places."""
+        return tuple((s.file, s.start, s.end) for s in (self.span, *(span for span, _ in self.related)))
+
+    def render(self, sources: dict[str, Source]) -> str:
+        """`file:line:column: error: message [code]`, the line, a caret under the words, and the help."""
+        source = sources[self.span.file]
+        line, column = source.line_column(self.span.start)
+        out = [f"{source.path}:{line}:{column}: {self.severity.value}: {self.message} [{self.code}]"]
+        out += _excerpt(source, self.span)
+        for span, label in self.related:
+            other = sources[span.file]
+            at_line, at_column = other.line_column(span.start)
+            out.append(f"  {other.path}:{at_line}:{at_column}: {label}")
+        if self.help:
+            out.append(f"  help: {self.help}")
+        return printable("\n".join(out))
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal: a message may quote a file, whose control codes must not get there."""
+    return _CONTROLS.sub("\ufffd", text)
+
+
+_Listener = Callable[[Iterable[Diagnostic], Mapping[str, Source]], None]
+_LISTENER: ContextVar[_Listener | None] = ContextVar("_LISTENER", default=None)
+
+
+@contextmanager
+def notes_to(write: Callable[[str], object]) -> Iterator[None]:
+    """Within it `write` gets the text of each note of a graph as soon as the graph is built.
+
+    A command builds many graphs of one program (transports, variants, sizes): what is noted of a line is written once.
+    """
+    written: set[tuple[object, ...]] = set()
+
+    def listener(notes: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
+        for note in notes:
+            key = (note.code, *note.places)
+            if key not in written:
+                written.add(key)
+                write(note.render(dict(sources)))
+
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def report_notes(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
+    """Hand the notes among them to `notes_to`; outside of it, nothing is done."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener((d for d in diagnostics if d.severity is Severity.NOTE), sources)
+
+
+def counted(number: int | str, thing: str, things: str = "") -> str:
+    """`1 rank`, `2 ranks`; `things` where an s does not make the plural. A `number` that is a text may be symbolic."""
+    return f"{number} {thing if str(number) == '1' else things or thing + 's'}"
+
+
+_MARGIN = 100
+
+
+def _excerpt(source: Source, span: Span) -> list[str]:
+    line, column = source.line_column(span.start)
+    text = source.line(line)
+    if not text.strip():
+        return []
+    text = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in text)  # no control codes to a terminal
+    first = max(0, column - 1 - _MARGIN)  # of a very long line only what is near
+    text, column = text[first : first + 2 * _MARGIN], column - first
+    width = max(1, min(span.end - span.start, len(text) - column + 1))
+    # Tabs are kept in the caret line, so that the caret stands under its word however wide a tab is.
+    pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])
+    return [f"  | {text}", f"  | {pad}{'^' * width}"]
+
+
+class DagcError(Exception):
+    """Any failure that is not a bug of dagc. `exit_code` is the process's (design: 1 to 5, 130)."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+    def render(self) -> str:
+        return printable(f"dagc: error: {self.message}" + (f"\n  help: {self.help}" if self.help else ""))
+
+
+class ProgramError(DagcError):
+    """A `.dag` text is wrong; carries every diagnostic found (exit code 2)."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], sources: dict[str, Source]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        self.sources = sources
+        super().__init__("\n".join(d.render(sources) for d in self.diagnostics))
+
+    def render(self) -> str:
+        count = sum(d.severity is Severity.ERROR for d in self.diagnostics)
+        return f"{self.message}\n{counted(count, 'error')}"
+
+
+class UsageError(DagcError):
+    """A bad argument (exit code 2)."""
+
+
+LOOK = "look for a mistake in a kernel or in its reference, or for an edge that is missing"
+
+
+class WrongResult(DagcError):
+    """A program ran and its result does not agree with the reference (exit code 1)."""
+
+    exit_code = 1
+
+
+class MissingTool(DagcError):
+    """A compiler, an MPI, a GPU or a package is missing (exit code 3)."""
+
+    exit_code = 3
+
+
+class BuildFailed(DagcError):
+    """A compiler refused emitted code (exit code 4)."""
+
+    exit_code = 4
+
+
+class RunFailed(DagcError):
+    """A program that was started failed (exit code 5)."""
+
+    exit_code = 5

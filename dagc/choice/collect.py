@@ -1,0 +1,74 @@
+"""Where counters are read: sample points over sizes and settings (KLARAPTOR's step 1, data collection).
+
+Sizes are a Latin hypercube over the ranges of the asked ones, in logarithms, so that most are no powers of two; none
+has a larger product than the largest that is asked for. At each size other settings are drawn, each number of a warp's
+lanes along x as often as the next, since memory instructions hang on that most.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from dagc.base.errors import UsageError
+from dagc.choice.types import Point, Settings, Unit
+from dagc.perf.fit import sample_points
+
+WARP = 32
+SIZES = 12  # sampled, for each program
+SETTINGS = 12  # at each size, for each kernel
+
+
+def sizes_to_count(points: Sequence[Point], seed: int, n: int = SIZES) -> tuple[Point, ...]:
+    """`n` sizes or fewer, where the ranges hold no more. A parameter with one value is varied from half to twice it;
+    one below 2 stays."""
+    values: dict[str, list[int]] = {}
+    for point in points:
+        for name, value in point.params:
+            values.setdefault(name, []).append(value)
+    ranges = {k: (min(v), max(v)) for k, v in values.items()}
+    ranges = {k: (max(1, a // 2), 2 * b) if a == b and a > 1 else (a, b) for k, (a, b) in ranges.items()}
+    if not ranges:
+        return tuple(points)
+    largest = max(_product(p.params) for p in points)
+    names = list(ranges)
+
+    def keep(rows: np.ndarray) -> np.ndarray:
+        return np.asarray(rows.astype(float).prod(axis=1) <= largest)
+
+    for wanted in range(n, 0, -1):
+        try:
+            rows = sample_points(ranges, wanted, seed, keep=keep)
+        except UsageError:
+            continue
+        return tuple(Point.of(dict(zip(names, map(int, row), strict=True))) for row in rows)
+    return tuple(points)
+
+
+def _product(params: Sequence[tuple[str, int]]) -> float:
+    product = 1.0
+    for _, value in params:
+        product *= value
+    return product
+
+
+def settings_to_count(
+    unit: Unit, settings: Sequence[Settings], draw: random.Random, n: int = SETTINGS
+) -> tuple[Settings, ...]:
+    """`n` of the settings, the numbers of lanes along x in turn."""
+    axis = next((t.name for t in unit.tunables if t.axis == "x"), None)
+    groups: dict[int, list[Settings]] = {}
+    for s in settings:
+        groups.setdefault(min(WARP, dict(s)[axis]) if axis else 0, []).append(s)
+    for group in groups.values():
+        draw.shuffle(group)
+    out: list[Settings] = []
+    turns = list(groups.values())
+    draw.shuffle(turns)
+    while len(out) < n and any(turns):
+        for group in turns:
+            if group and len(out) < n:
+                out.append(group.pop())
+    return tuple(out)

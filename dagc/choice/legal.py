@@ -1,0 +1,160 @@
+"""Which settings of a unit may be launched at all: the program's constraints, and the device's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import product
+
+from dagc.choice.types import Settings, Unit
+from dagc.ir import sym
+from dagc.ir.graph import Graph
+from dagc.ir.launching import is_open, kernel_of, open_tunables
+from dagc.ir.program import Impl, KernelOp, Program, Region
+from dagc.ir.sym import Const, Number, Sym, substitute
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+SHARED_LIMIT = 48 << 10  # bytes of a block, of a kernel that does not ask for more; the emitted launches do not
+
+
+def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
+    """All ops with open tunables; with `wanted` those whose op or kernel is named. Raises UsageError (no such one)."""
+    from dagc.base.errors import UsageError
+
+    names = list(wanted)
+    found: dict[str, Unit] = {}
+    for index, op in enumerate(graph.ops):
+        if not isinstance(op.op, KernelOp) or not op.gpu or not op.op.tunables or op.op.base in found:
+            continue
+        if not is_open(graph.program, op.op) and not {op.op.base, op.op.kernel} & set(names):
+            continue
+        if names and op.op.base not in names and op.op.kernel not in names:
+            continue
+        tunables = open_tunables(graph.program, [op.op.base])
+        found[op.op.base] = Unit(op.op.base, op.op.kernel, index, tunables)
+    known = {u.op for u in found.values()} | {u.kernel for u in found.values()}
+    if not found or any(name not in known for name in names):
+        bad = next((name for name in names if name not in known), "")
+        have = [o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)]
+        raise UsageError(
+            f"no op or kernel `{bad}` has anything to tune"
+            if bad
+            else "no kernel of the program has `tune` choices that are open",
+            f"one of: {', '.join(dict.fromkeys(have))}"
+            if have
+            else "declare `tune bx in {32, 64, 128}` in a kernel, or drop -D OP.NAME=...",
+        )
+    return tuple(found.values())
+
+
+def unit_in(graph: Graph, unit: Unit) -> Unit:
+    """The same unit in a graph of the same program at another size. Raises UsageError where there is no such op."""
+    from dagc.base.errors import UsageError
+
+    for index, op in enumerate(graph.ops):
+        if isinstance(op.op, KernelOp) and op.gpu and op.op.base == unit.op and is_open(graph.program, op.op):
+            return replace(unit, index=index)
+    raise UsageError(f"there is no op `{unit.op}` to tune", "leave this size out")
+
+
+def op_of(graph: Graph, unit: Unit) -> KernelOp:
+    op = graph.ops[unit.index].op
+    assert isinstance(op, KernelOp)
+    return op
+
+
+def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sym]:
+    """What names in the kernel's expressions stand for under the settings: sizes stay per-rank scalars."""
+    kernel, impl = kernel_of(program, op)
+    env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
+    env |= {n: Const(v) for n, v in op.tunables}
+    env |= {n: Const(v) for n, v in settings}
+    for formal, arg in zip(kernel.formals, op.args, strict=True):
+        if not isinstance(arg, Region):
+            env[formal.name] = arg
+    for name, expr in (*kernel.lets, *impl.lets):
+        env[name] = substitute(expr, env)
+    return env
+
+
+def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tuple[Settings, ...]:
+    """Settings that the program's `require`s and the device's block limits allow, the default first.
+
+    `hardware`: values of `hw.*` by name without the prefix (`max_threads_per_block`, ...). Sizes are not known here:
+    a `require` on them is left to `fits`.
+    """
+    program, op = graph.program, op_of(graph, unit)
+    kernel, impl = kernel_of(program, op)
+    names = [t.name for t in unit.tunables]
+    hw: dict[str, Sym] = {f"hw.{n}": Const(v) for n, v in hardware.items()}
+    out = []
+    for values in product(*(t.values for t in unit.tunables)):
+        settings = tuple((n, int(v)) for n, v in zip(names, values, strict=True))
+        env = bindings(program, op, settings)
+        allowed = all(_may_hold(substitute(substitute(c, env), hw)) for c in (*kernel.requires, *impl.requires))
+        if allowed and _block_fits(program, impl, op, settings, hardware):
+            out.append(settings)
+    return tuple(sorted(out, key=lambda s: s != unit.default))
+
+
+def _may_hold(condition: Sym) -> bool:
+    return not (isinstance(condition, Const) and not condition.value)
+
+
+def block_of(program: Program, op: KernelOp, settings: Settings) -> tuple[int, int, int]:
+    """The block in threads. Raises sym.UnboundName where a dimension hangs on a size."""
+    _, impl = kernel_of(program, op)
+    assert impl.launch is not None
+    env = bindings(program, op, settings)
+    sizes = [int(sym.evaluate(substitute(e, env), {})) for e in impl.launch.block]
+    return _three(sizes)
+
+
+def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Settings, hardware: Mapping[str, int]) -> bool:
+    if impl.launch is None:
+        return True
+    block = block_of(program, op, settings)
+    threads = block[0] * block[1] * block[2]
+    most = min(hardware.get("max_threads_per_block", 1024), 1024)
+    if not 0 < threads <= most or not all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True)):
+        return False
+    return _shared_fits(impl, bindings(program, op, settings))
+
+
+def _shared_fits(impl: Impl, env: Mapping[str, Sym]) -> bool:
+    """Dynamic shared memory; one that hangs on sizes is left to the launch."""
+    if impl.launch is None or impl.launch.shared is None:
+        return True
+    size = substitute(impl.launch.shared, env)
+    return not isinstance(size, Const) or int(size.value) <= SHARED_LIMIT
+
+
+def _three(sizes: list[int]) -> tuple[int, int, int]:
+    x, y, z = [*sizes, 1, 1, 1][:3]
+    return x, y, z
+
+
+def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
+    """The grid in blocks, for the values of the rank's scalars."""
+    program, op = graph.program, op_of(graph, unit)
+    _, impl = kernel_of(program, op)
+    assert impl.launch is not None
+    env = bindings(program, op, settings)
+    sizes = [int(sym.evaluate(substitute(e, env), scalars)) for e in impl.launch.grid]
+    return _three(sizes)
+
+
+def fits(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> bool:
+    """Can it be launched at these sizes? An empty grid launches nothing and is none to time."""
+    program, op = graph.program, op_of(graph, unit)
+    kernel, impl = kernel_of(program, op)
+    env = bindings(program, op, settings)
+    for condition in (*kernel.requires, *impl.requires):
+        try:
+            if not sym.evaluate(substitute(condition, env), scalars):
+                return False
+        except sym.UnboundName:
+            continue  # hardware: `legal_settings` has seen to it
+    grid = grid_of(graph, unit, settings, scalars)
+    return all(0 < g <= limit for g, limit in zip(grid, GRID_LIMITS, strict=True))

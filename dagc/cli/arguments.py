@@ -1,0 +1,120 @@
+"""Arguments that several commands share, and what their texts mean."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from dagc.base.errors import UsageError
+from dagc.base.source import INCLUDE
+
+_LARGEST = 2**63 - 1  # that a results file holds
+
+
+def positive(text: str) -> int:
+    return _whole(text, 1)
+
+
+def natural(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or (len(text) < 100 and int(text) < least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    if len(text) >= 100 or int(text) > _LARGEST:
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is more than {_LARGEST}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+def duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `10m`, `1.5h`."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    return seconds(number) * unit
+
+
+def file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the .dag text")
+    include(parser)
+
+
+def include(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-I", dest="include", action="append", default=[], metavar="DIR",
+        help="a folder that the program may name files of, besides its own (include, setup); may be repeated",
+    )  # fmt: skip
+
+
+@contextmanager
+def included(folders: Sequence[str]) -> Iterator[None]:
+    """What -I gives, for this command and for what it starts."""
+    before = os.environ.get(INCLUDE)
+    if folders:
+        given = [str(Path(folder).absolute()) for folder in folders]
+        os.environ[INCLUDE] = os.pathsep.join([*given, *([before] if before else [])])
+    try:
+        yield
+    finally:
+        os.environ.pop(INCLUDE, None)
+        if before is not None:
+            os.environ[INCLUDE] = before
+
+
+def defines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-D", dest="defines", action="append", default=[], metavar="NAME=VALUE",
+        help="override a parameter or fix a decision (rows=1000, transport=mpi_cuda, yl.block=128); may be repeated",
+    )  # fmt: skip
+
+
+def space(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
+    transport(parser)
+
+
+def transport(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--transport", metavar="NAME",
+        help="mpi_host, mpi_cuda, nccl or peer (default: the first that the program allows)",
+    )  # fmt: skip
+
+
+def ranks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", dest="ranks", type=positive, metavar="RANKS", help="(default: 4; under mpiexec or srun, their number)"
+    )
+
+
+def prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
+
+
+def given(args: argparse.Namespace) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for text in args.defines:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"-D {text}: not of the form NAME=VALUE", "write for example -D rows=1000")
+        out[name.strip()] = value.strip()
+    for name in ("streams", "transport"):
+        if getattr(args, name, None) is not None:
+            out[name] = str(getattr(args, name))
+    return out
+
+
+def quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no notes, no progress display")

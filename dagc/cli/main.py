@@ -1,0 +1,389 @@
+"""The command line. Thin: it reads arguments, calls `dagc.recipes.program`, prints."""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import NoReturn
+
+from dagc.base.errors import DagcError, counted, notes_to
+from dagc.base.version import __version__
+from dagc.cli.arguments import (
+    defines,
+    duration,
+    file,
+    given,
+    included,
+    natural,
+    positive,
+    prune,
+    quiet,
+    ranks,
+    seconds,
+    space,
+)
+from dagc.cli.results import add_commands
+from dagc.cli.tune import add_tune, run_tune
+
+DESCRIPTION = """\
+Compiles a .dag text (GPU kernels, MPI messages, host code, what must precede which, which choices are open)
+into a proved and verified CUDA + MPI program, and counts and lists all its implementations."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        print(f"dagc: error: {message}\n  help: see {self.prog} --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
+# ---- commands -------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> int:
+    from dagc.recipes import program as api
+
+    found = api.check(args.file, given(args))
+    if found.diagnostics:
+        print(found.render(), file=sys.stderr)
+    if found.errors:
+        print(counted(found.errors, "error"), file=sys.stderr)
+        return 2
+    print(f"{args.file}: no errors")
+    return 0
+
+
+def _count(args: argparse.Namespace) -> int:
+    from dagc.recipes import program as api
+    from dagc.report import counting
+    from dagc.report.display import Display
+
+    report = api.count(args.file, given(args), Display(quiet=args.quiet), args.time)
+    print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from dagc.recipes import program as api
+
+    lines = api.traversals(args.file, given(args), args.limit, args.prune_syncs)
+    if args.json:
+        import json
+
+        for number, text in lines:
+            print(json.dumps({"id": number, "traversal": text}))
+    else:
+        for number, text in lines:
+            print(f"{number}: {text}" if not args.plain else text)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from dagc.recipes import program as api
+
+    text = api.show(args.file, given(args), args.format)
+    if args.output is None:
+        print(text, end="")
+    else:
+        from dagc.base.files import write_text_atomic
+
+        write_text_atomic(args.output, text)
+    return 0
+
+
+def _fmt(args: argparse.Namespace) -> int:
+    from dagc.base.files import write_text_atomic
+    from dagc.recipes import program as api
+
+    different = 0
+    for path in args.files:
+        old, new = api.format_source(path)
+        different += old != new
+        if args.stdout:
+            print(new, end="")
+        elif old != new:
+            if not args.check:
+                write_text_atomic(path, new)
+            print(f"{'would format' if args.check else 'formatted'} {path}")
+    return 1 if args.check and different else 0
+
+
+def _setup(args: argparse.Namespace) -> int:
+    from dagc.build.mpi import ranks_or_default
+    from dagc.recipes import program as api
+    from dagc.report.display import Display
+
+    ranks = ranks_or_default(args.ranks)
+    api.run_setup(args.file, ranks, args.output, args.seed, given(args), Display(quiet=args.quiet))
+    print(f"arrays of {counted(ranks, 'rank')} in {args.output}")
+    return 0
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from dagc.recipes import program as api
+    from dagc.report.display import Display
+
+    done = api.compile(
+        args.file,
+        args.output,
+        target=args.target,
+        arch=args.arch,
+        defines=given(args),
+        traversal=args.traversal,
+        prune_syncs=args.prune_syncs,
+        build=not args.no_build,
+        run=args.run,
+        ranks=args.ranks,
+        seed=args.seed,
+        seconds=args.seconds,
+        repeats=args.repeats,
+        mpi_takes_device_pointers=args.mpi_takes_device_pointers,
+        force=args.force,
+        launch=args.launch,
+        display=Display(quiet=args.quiet),
+    )
+    if done.result is not None or not args.run:  # of several ranks, the first speaks
+        for warning in done.warnings:
+            print(f"dagc: warning: {warning}", file=sys.stderr)
+        print(done.render(), end="")
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from dagc import doctor
+
+    facts = doctor.examine()
+    print((doctor.render_json if args.json else doctor.render_text)(facts).rstrip())
+    return doctor.exit_code(facts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="dagc", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"dagc {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        command.set_defaults(run_command=run)
+        return command
+
+    _add_compile(add("compile", _compile, "compile a .dag text into a CUDA + MPI program, and run it"))
+
+    add_commands(add)
+    add_tune(add("tune", run_tune, "choose launch configurations: by a rational program, and by measuring its best"))
+
+    count = add("count", _count, "print the exact number of implementations, without enumerating them")
+    file(count)
+    space(count)
+    defines(count)
+    count.add_argument("--time", type=duration, metavar="T", help="after 90s, 10m, give a lower bound (default: none)")
+    count.add_argument("--json", action="store_true", help="print JSON")
+    quiet(count)
+
+    list_ = add("list", _list, "list the implementations, numbered stably")
+    file(list_)
+    space(list_)
+    defines(list_)
+    list_.add_argument("--limit", type=natural, metavar="N", help="the first N only (default: all)")
+    prune(list_)
+    form = list_.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
+    form.add_argument("--plain", action="store_true", help="texts alone, without their IDs")
+    quiet(list_)
+
+    show = add("show", _show, "draw the DAG")
+    file(show)
+    space(show)
+    defines(show)
+    show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
+    show.add_argument("-o", dest="output", metavar="PATH", help="write it there instead of printing it")
+    quiet(show)
+
+    check = add("check", _check, "print every diagnostic at once; runs no code of the program")
+    file(check)
+    space(check)
+    defines(check)
+
+    fmt = add("fmt", _fmt, "format .dag texts in place, comments kept")
+    fmt.add_argument("files", metavar="FILE", nargs="+", help=".dag texts")
+    fmt.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a file would change")
+    fmt.add_argument("--stdout", action="store_true", help="print the result, change nothing")
+
+    setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
+    file(setup)
+    defines(setup)
+    ranks(setup)
+    setup.add_argument(
+        "-o", dest="output", required=True, metavar="DIR", help="where to write; `bench --data DIR` reads it"
+    )
+    setup.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+    quiet(setup)
+
+    doctor = add("doctor", _doctor, "say what is there (compilers, MPI, GPUs, packages) and what each absence costs")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_compile(compile_: argparse.ArgumentParser) -> None:
+    file(compile_)
+    add = compile_.add_argument
+    add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM)")
+    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
+    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
+    defines(compile_)
+    add("--traversal", default="first", metavar="first|ID|FILE", help="which implementation (default: first)")
+    space(compile_)
+    prune(compile_)
+    add("--no-build", action="store_true", help="write sources only")
+    add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
+    ranks(compile_)
+    add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+    add(
+        "--seconds",
+        type=seconds,
+        default=0.01,
+        metavar="S",
+        help="length of one measurement in seconds (default: 0.01)",
+    )
+    add("--repeats", type=positive, default=20, metavar="N", help="measurements (default: 20)")
+    add(
+        "--mpi-takes-device-pointers", action="store_true",
+        help="vouch for an MPI that takes device pointers and cannot say so",
+    )  # fmt: skip
+    add("--force", action="store_true", help="write into a directory that dagc did not make")
+    add(
+        "--launch", default="fixed", metavar="fixed|TUNED",
+        help="launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)",
+    )  # fmt: skip
+    quiet(compile_)
+
+
+def _for_first_rank(args: argparse.Namespace) -> bool:
+    """Whether mpiexec or srun has started this command on several ranks, and its work is that of another one of them.
+
+    What measures is done by all ranks together, and `doctor` looks at the machine of each.
+    """
+    from dagc.build.mpi import is_first
+
+    if args.command in ("explore", "explain", "tune", "doctor") or (args.command == "compile" and args.run):
+        return False
+    return not is_first()
+
+
+def _say_what_ends_a_rank() -> None:
+    """Of a rank that mpiexec or srun has started; nothing where this command was started alone."""
+    from dagc.build.mpi import joined
+
+    place = joined()
+    if place is not None:
+        from dagc.measure.terminal import work_in_child
+
+        work_in_child(place[0])
+
+
+def _leaving_all_blocks(argv: Sequence[str] | None) -> AbstractContextManager[None]:
+    """SIGTERM ends a command of a shell in good order. Not a rank: its partners may have ended before it."""
+    from dagc.base.signals import unwinding
+    from dagc.build.mpi import joined
+
+    return unwinding() if argv is None and joined() is None else nullcontext()
+
+
+def _with_notes(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """The notes of graphs go to standard error, where the command takes a .dag text. `check` prints them itself."""
+    return notes_to(_report) if hasattr(args, "file") and not getattr(args, "quiet", False) else nullcontext()
+
+
+def _speak_utf8() -> None:
+    """Start anew in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
+
+    Where the encoding is another one, what it lacks is printed as an escape.
+    """
+    ascii_only = codecs.lookup(sys.getfilesystemencoding()).name == "ascii"
+    if ascii_only and "utf8" not in sys._xoptions:  # the option is for this process, the variable for those it starts
+        words = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execve(sys.executable, words, {**os.environ, "PYTHONUTF8": "1"})
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _open_closed_streams() -> None:
+    """Discard what goes to a closed standard stream (`>&-`), as Python does; no file of ours takes its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            closed = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
+            setattr(sys, name, os.fdopen(closed, "w" if number else "r", closefd=False))
+
+
+def _report(text: str) -> None:
+    """Print to standard error; where that cannot be written there is nowhere to say it."""
+    with suppress(OSError):
+        print(text, file=sys.stderr)
+
+
+def _flushed(code: int) -> int:
+    """Write what the standard streams still hold; `code`, or 5 where a command that succeeded cannot be read.
+
+    Python would try once more at its end, report "Exception ignored" and exit with 120.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+            if code == 0 and not isinstance(error, BrokenPipeError):  # a reader that left (head, less) has enough
+                _report(_output_error(error))
+                code = 5
+    return code
+
+
+def _output_error(error: OSError) -> str:
+    return f"dagc: error: {error.filename or 'output'}: {error.strerror or error}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (docs/cli.md). Without `argv`: as the command of a shell."""
+    if argv is None:
+        _speak_utf8()
+        _open_closed_streams()
+    try:
+        code = _run(argv)
+    except SystemExit as end:  # argparse: 0 after --help and --version, 2 after wrong usage
+        raise SystemExit(_flushed(end.code if isinstance(end.code, int) else 0)) from None
+    return _flushed(code)
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        args = _parser().parse_args(argv)
+        if _for_first_rank(args):
+            return 0
+        if argv is None:
+            _say_what_ends_a_rank()
+        with included(getattr(args, "include", ())), _with_notes(args), _leaving_all_blocks(argv):
+            code: int = args.run_command(args)
+        return code
+    except DagcError as error:
+        text = error.render()
+        if text:
+            _report(text)
+        return error.exit_code
+    except KeyboardInterrupt:
+        _report("dagc: interrupted")
+        return 130
+    except BrokenPipeError:
+        return 0  # the reader (head, less) has left
+    except OSError as error:
+        _report(_output_error(error))
+        return 5
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,266 @@
+"""Commands that make results files and read them: explore, best, rules, explain, report, export, merge."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from dagc.cli.arguments import defines, duration, file, given, include, natural, positive, prune, quiet, ranks, seconds
+
+
+class Add(Protocol):
+    """Adds a command to the parser."""
+
+    def __call__(self, name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser: ...
+
+
+def add_commands(add: Add) -> None:
+    """The commands of this module."""
+    _add_explore(add("explore", _explore, "search the implementations for the fastest on this machine"))
+    _add_best(add("best", _best, "compile the fastest implementation of a results file"))
+    _add_rules(add("rules", _rules, "say in design rules what makes implementations fast"))
+    _add_explain(add("explain", _explain, "measure what breaking each rule of the fastest class costs"))
+    _add_report(add("report", _report, "write a results file as one HTML page"))
+    _add_export(add("export", _export, "write the measurements of a results file as CSV or Parquet"))
+    _add_merge(add("merge", _merge, "put results files of one program and machine together"))
+
+
+def _results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", metavar="RESULTS", help="a results file of `dagc explore`")
+
+
+def _phase(args: argparse.Namespace, what: str) -> AbstractContextManager[object]:
+    """What standard error says of work that takes more than a second."""
+    from dagc.report.display import Display
+
+    return Display(quiet=args.quiet).phase(what)
+
+
+# ---- explore --------------------------------------------------------------------------------
+
+
+def _add_explore(parser: argparse.ArgumentParser) -> None:
+    file(parser)
+    add = parser.add_argument
+    add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
+    ranks(parser)
+    add(
+        "--strategy", type=_strategy, metavar="NAME",
+        help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
+        " --strategy help lists them",
+    )  # fmt: skip
+    add(
+        "--budget", type=positive, metavar="N",
+        help="measurements to search with (default: 200; exhaustive: all; with --time: no limit)",
+    )  # fmt: skip
+    add("--time", type=duration, metavar="T", help="end the search after 90s, 10m, 1.5h (default: no limit)")
+    add(
+        "--transport", dest="transports", default="all", metavar="all|NAME[,NAME]",
+        help="mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)",
+    )  # fmt: skip
+    add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
+    add(
+        "--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]",
+        help="search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated",
+    )  # fmt: skip
+    add(
+        "--launch", metavar="auto|fixed|TUNED",
+        help="launch settings: tuned first, the program's defaults, or those of a file of `dagc tune` (default: auto"
+        " with GPUs, fixed on the host; --resume: those of the results file)",
+    )  # fmt: skip
+    add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
+    defines(parser)
+    prune(parser)
+    add("--passes", type=positive, default=1, metavar="N", help="measurements of everything measured (default: 1)")
+    add("--confirm", type=natural, default=10, metavar="K", help="re-measure the best K at the end (default: 10)")
+    add("--repeats", type=positive, default=5, metavar="R", help="until each of them has R measurements (default: 5)")
+    add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")
+    add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the search (default: 0)")
+    add("--resume", action="store_true", help="go on with an existing results file")
+    add("--other-machine", action="store_true", help="go on although the file was made on another machine")
+    add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
+    add("--data", metavar="DIR", help="arrays made by `dagc setup` (default: made anew)")
+    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
+    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
+    add("--max", type=positive, default=100_000, metavar="N", help="largest space to measure whole (default: 100000)")
+    add("--max-configurations", type=positive, default=64, metavar="N", help="most to compile (default: 64)")
+    add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
+    add("--no-trace", action="store_true", help="do not trace the best and the slowest at the end")
+    add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
+    quiet(parser)
+
+
+def _strategy(text: str) -> str:
+    """The name; `help` lists all, without a FILE too, and ends the command as --help does."""
+    if text != "help":
+        return text
+    from dagc.recipes import explore as api
+
+    for name, summary in api.strategies():
+        print(f"{name:12} {summary}")
+    raise SystemExit(0)
+
+
+def _explore(args: argparse.Namespace) -> int:
+    from dagc.build.mpi import ranks_or_default
+    from dagc.recipes import explore as api
+
+    done = api.explore(
+        args.file,
+        args.output,
+        api.ExploreOptions(
+            ranks=ranks_or_default(args.ranks), strategy=args.strategy, budget=args.budget, time=args.time,
+            transport=args.transports, capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs,
+            passes=args.passes, confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed,
+            resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
+            target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
+            watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
+            quiet=args.quiet, launch=args.launch,
+        ),
+        given(args),
+    )  # fmt: skip
+    if done is not None:  # of several ranks, the first speaks
+        print(done.render(), end="")
+        return done.exit_code
+    return 0
+
+
+# ---- reading results ------------------------------------------------------------------------
+
+
+def _add_best(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    add = parser.add_argument
+    add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM-best)")
+    add("--rank", type=natural, default=0, metavar="K", help="not the best, but the K-th after it (default: 0)")
+    add("--no-build", action="store_true", help="write sources only")
+    add("--plan", action="store_true", help="print the traversal and its choices, write nothing")
+    add("--target", choices=("cuda", "host"), help="(default: that of the results file)")
+    add("--force", action="store_true", help="write into a directory that dagc did not make")
+    quiet(parser)
+
+
+def _best(args: argparse.Namespace) -> int:
+    from dagc.recipes import results as api
+
+    with _phase(args, f"{args.results}: reading" if args.plan else f"{args.results}: reading, compiling the best"):
+        text = api.best(
+            args.results, args.output, rank=args.rank, build=not args.no_build, only_print=args.plan,
+            target=args.target, force=args.force,
+        )  # fmt: skip
+    print(text, end="")
+    return 0
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    add = parser.add_argument
+    add("--against", metavar="FULL", help="a full exploration: mark each rule consistent or not, print the accuracy")
+    add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
+    add("--sets", type=positive, default=3, metavar="N", help="rule sets shown of each class (default: 3)")
+    add(
+        "--classes", choices=("distinct", "all"), default="distinct",
+        help="distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)",
+    )  # fmt: skip
+    add(
+        "--tree", choices=("pruned", "full"), default="pruned",
+        help="to what cross-validation can tell from noise, or as the paper grows it (default: pruned; full with"
+        " --classes all)",
+    )  # fmt: skip
+    add("--estimate", action="store_true", help="learn from estimated times of what was not measured, too")
+    quiet(parser)
+
+
+def _rules(args: argparse.Namespace) -> int:
+    from dagc.recipes import results as api
+
+    with _phase(args, f"{args.results}: reading, learning rules"):
+        text = api.rules(
+            args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
+            full_tree=args.tree == "full", estimate=args.estimate,
+        )  # fmt: skip
+    print(text, end="")
+    return 0
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    include(parser)
+    add = parser.add_argument
+    add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
+    add("--variants", type=positive, default=3, metavar="N", help="edits tried for each rule (default: 3)")
+    add("--pairs", type=positive, default=30, metavar="N", help="most pairs timed for each edit (default: 30)")
+    add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")
+    add("--data", metavar="DIR", help="arrays made by `dagc setup` (default: made anew)")
+    add("--seed", type=natural, default=0, metavar="N", help="seed (default: 0)")
+    add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
+    add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
+    add("--other-machine", action="store_true", help="measure although the file was made on another machine")
+    add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
+    quiet(parser)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from dagc.recipes import explain as api
+
+    text, code = api.explain(
+        args.results,
+        api.ExplainOptions(
+            replay=args.replay, variants=args.variants, pairs=args.pairs, seconds=args.seconds, data=args.data,
+            seed=args.seed, watchdog=args.watchdog, other_machine=args.other_machine,
+            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,
+        ),
+        args.format,
+    )  # fmt: skip
+    print(text, end="")
+    return code
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the page, for example report.html")
+    quiet(parser)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from dagc.recipes import results as api
+
+    with _phase(args, f"{args.results}: reading, learning rules, drawing"):
+        api.report(args.results, args.output)
+    print(f"wrote {args.output}")
+    return 0
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    _results(parser)
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--csv", action="store_true", help="comma-separated values")
+    form.add_argument("--parquet", action="store_true", help="Parquet; needs dagc[parquet] and -o")
+    parser.add_argument("-o", dest="output", metavar="PATH", help="(default: standard output)")
+    quiet(parser)
+
+
+def _export(args: argparse.Namespace) -> int:
+    from dagc.recipes import results as api
+
+    with _phase(args, f"{args.results}: reading, writing its measurements"):
+        api.export(args.results, "parquet" if args.parquet else "csv", args.output)
+    return 0
+
+
+def _add_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", nargs="+", metavar="RESULTS", help="results files")
+    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the file to write; must not exist")
+    parser.add_argument("--other-machine", action="store_true", help="also where the machines differ")
+    quiet(parser)
+
+
+def _merge(args: argparse.Namespace) -> int:
+    from dagc.recipes import results as api
+
+    with _phase(args, f"{args.output}: putting files together"):
+        text = api.merge(args.results, args.output, args.other_machine)
+    print(text, end="")
+    return 0

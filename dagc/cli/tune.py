@@ -1,0 +1,171 @@
+"""`dagc tune`: launch configurations."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from dagc.cli.arguments import defines, duration, file, given, natural, positive, quiet, seconds
+from dagc.report import si
+
+if TYPE_CHECKING:
+    from dagc.recipes.tune_found import Tuning
+
+
+def add_tune(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `dagc tune`."""
+    file(parser)
+    add = parser.add_argument
+    add("-o", dest="output", metavar="PATH", help="tuned file (default: dagc-out/PROGRAM-tuned.db)")
+    add(
+        "--kernel",
+        dest="kernels",
+        action="append",
+        default=[],
+        metavar="K",
+        help="op or kernel (default: all); may be repeated",
+    )
+    add(
+        "--method",
+        default="",
+        metavar="NAME",
+        help="volume, rational, exhaustive, knn, tree, forest (default: the program's `select`, else volume); or help",
+    )
+    add(
+        "--sizes",
+        default="",
+        metavar="SPEC",
+        help="NI=NJ=512,1000 NK=64; several with `;` (default: the values after `over`)",
+    )
+    add(
+        "--check-at",
+        default="",
+        metavar="SPEC",
+        help="the size at which results are compared with the reference (default: the smallest)",
+    )
+    add(
+        "--top",
+        type=natural,
+        default=5,
+        metavar="N",
+        help="of the model's ranking, measured at each size; 0: none (default: 5)",
+    )
+    add("--budget", type=positive, metavar="N", help="measure at most N settings (default: no limit)")
+    add("--time", type=duration, metavar="T", help="stop measuring after 90s, 10m, 1.5h (default: no limit)")
+    add(
+        "--cell", type=seconds, default=0.25, metavar="S", help="longest time of one setting in seconds (default: 0.25)"
+    )
+    add(
+        "--gpu",
+        metavar="NAME",
+        help="descriptor of the GPU: h200, a100, v100, rtx2080ti or a .toml file (default: by architecture)",
+    )
+    add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
+    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
+    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: of --gpu, else the GPU here, else sm_90)")
+    defines(parser)
+    add(
+        "-n", dest="ranks", type=positive, metavar="RANKS",
+        help="ranks that run the program together; the slowest counts (default: 1)",
+    )  # fmt: skip
+    add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
+    add("--resume", action="store_true", help="add to a tuned file")
+    add("--other-machine", action="store_true", help="with --resume: a file of another machine")
+    quiet(parser)
+    add("--show", metavar="K", help="only print the rational program of this op or kernel, or of the `occupancy`")
+    add("--format", choices=("text", "latex", "c", "dot", "svg"), default="text", help="of --show (default: text)")
+
+
+def run_tune(args: argparse.Namespace) -> int:
+    """Exit code 0; failures of single settings are told, and are none of the command."""
+    from dagc.recipes import tune as api_tune
+    from dagc.recipes import tune_use as api_tune_use
+
+    if args.method == "help":
+        for name, summary in api_tune.METHODS.items():
+            print(f"{name:11} {summary}")
+        return 0
+    if args.show:
+        print(
+            api_tune_use.show(
+                args.file, args.show, args.format, args.gpu or "h200", given(args), args.output, args.method
+            ),
+            end="",
+        )
+        return 0
+    _alone()
+    options = api_tune.TuneOptions(
+        kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,
+        budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch, defines=given(args),
+        seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume, other_machine=args.other_machine,
+        ranks=args.ranks or 1,
+    )  # fmt: skip
+    from pathlib import Path
+
+    from dagc.report.display import Display
+
+    output = args.output or f"dagc-out/{Path(args.file).stem}-tuned.db"
+    with Display(quiet=args.quiet).phase(f"tuning {Path(args.file).stem}", unit="setting") as phase:
+        done = api_tune.tune(args.file, output, options, phase.at)
+    print(table(done), end="")
+    return 0
+
+
+def _alone() -> None:
+    """Raises UsageError where the command is one of several ranks: they would all write one file."""
+    from dagc.base.errors import UsageError
+    from dagc.build.mpi import joined, refuse
+
+    place = joined()
+    if place is not None and place[1] > 1:
+        refuse(
+            UsageError(
+                f"`dagc tune` measures on one rank, but was started as one of {place[1]}", "start it without mpiexec"
+            )
+        )
+
+
+def table(done: Tuning) -> str:
+    """A line per kernel and size. Where a method has learned, its figure is the regret at sizes left out: at those that
+    it was trained on it has seen the answer."""
+    from dagc.choice.types import settings_text
+
+    learned = any(line.trained for line in done.lines)
+    titles = ["kernel", "size", "default", "chosen", "best known", "default us", "chosen us"]
+    titles += ["regret, in training", "left out"] if learned else ["regret"]
+    head = (*titles, "limited by")
+    rows = [head]
+    for line in done.lines:
+        best = settings_text(line.best) if line.best is not None else "-"
+        regret = line.chosen_seconds / line.best_seconds - 1 if line.best_seconds > 0 else math.nan
+        rows.append(
+            (
+                line.op, line.point.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
+                _us(line.default_seconds), _us(line.chosen_seconds), _share(regret),
+                *([_share(line.left_out)] if learned else []), line.why,
+            )
+        )  # fmt: skip
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    text = [f"{done.grade}; method {done.method}, {done.cells} settings measured{_in(done)}"]
+    text += ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    text += [f"failed: {failure}" for failure in done.failures]
+    text += [f"note: {note}" for note in done.notes]
+    if done.output is not None:
+        text.append(f"wrote {done.output}; use it: dagc compile FILE --launch {done.output}")
+    return "\n".join(text) + "\n"
+
+
+def _in(done: Tuning) -> str:
+    """How long that took; of it, what is not starting processes and loading data."""
+    if done.seconds < 0.05:
+        return ""
+    return f" in {done.seconds:.1f} s" + (f" ({done.busy:.2f} s of them checks and timings)" if done.busy else "")
+
+
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1%}"
+
+
+def _us(value: float) -> str:
+    return "-" if math.isnan(value) else si.significant(value * 1e6, 4)

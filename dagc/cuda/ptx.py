@@ -1,0 +1,166 @@
+"""Instructions of kernels, counted in PTX, the text that nvcc's front end hands to its assembler.
+
+A loop is what lies between a label and the last branch back to it. Loops that finish what an unrolled one leaves over
+are left out: they run a few times at most. nvcc marks them `.pragma "nounroll"`, as it does loops that the program's
+text wants so; where all loops of a depth are marked, they are the program's. A call is one instruction, whatever the
+function does: nvcc inlines nearly all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# ---- what a compiled kernel takes ----
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """Instructions of a warp in nvcc's output (PTX).
+
+    `once`: outside of loops. `loops[d]`: in loops at depth d + 1, for each instruction there that goes to global
+    memory. How often a loop runs hangs on the sizes, and how far it was unrolled on nvcc, but not this ratio.
+    """
+
+    once: float
+    loops: tuple[float, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"once": self.once, "loops": list(self.loops)}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> Instructions:
+        """Raises KeyError, TypeError or ValueError for anything but what `to_json` gives."""
+        return Instructions(float(found["once"]), tuple(float(n) for n in found["loops"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """`registers` of a thread, of 32 bits; `shared` memory of a block in bytes, declared in the kernel's text;
+    `instructions`: None where they are not known, and counted in the kernel's text."""
+
+    registers: int = 32
+    shared: int = 0
+    instructions: Instructions | None = None
+
+
+ASSUMED = Resources()  # of a kernel that nvcc has not seen
+
+
+# ---- Instructions of kernels, counted in PTX, the text that nvcc's front end hands to its assembler ----
+
+
+# Comments, and the lines that name places in the source, which no semicolon ends.
+_ASIDE = re.compile(r"/\*.*?\*/|//[^\n]*|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_LABEL = re.compile(r"([\w$%]+)\s*:(?!:)\s*")
+_PREDICATE = r"(?:@!?[\w%]+\s+)?"
+_BRANCH = re.compile(rf"{_PREDICATE}bra(?:\.uni)?\s+([\w$%]+)")
+# To global memory, or to memory that the compiler cannot tell; not to parameters, constants, shared and local memory.
+_REQUEST = re.compile(rf"{_PREDICATE}(?:ld|ldu|st|atom|red)\.(?!(?:\w+\.)*(?:param|const|shared|local)\b)")
+_COPY = re.compile(rf"{_PREDICATE}cp\.async\.c[ag]\.")  # from global memory to shared memory
+_MARK = '.pragma "nounroll"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """Statements `first` to `last` of a function's body."""
+
+    first: int
+    last: int
+
+    def holds(self, other: _Loop) -> bool:
+        return self != other and self.first <= other.first and other.last <= self.last
+
+
+def read_instructions(text: str) -> dict[str, Instructions]:
+    """Of each kernel function of a PTX text, by name."""
+    return {name: _counted(body) for name, body in _functions(text)}
+
+
+def _functions(text: str) -> Iterable[tuple[str, list[str]]]:
+    """(name, statements) of each kernel. A label is a statement of its own and ends with a colon.
+
+    The text of `asm` may have braces, several statements and labels on a line.
+    """
+    name, depth, operand = "", 0, False
+    words = ""
+    body: list[str] = []
+    for part in re.split(r"([{};])", _ASIDE.sub(" ", text)):
+        if operand or part not in ("{", "}", ";"):
+            words += part
+            operand = operand and part != "}"
+        elif part == "{" and depth > 0 and (words := _after_labels(words, body)):
+            words += part  # a vector of registers, not a scope
+            operand = True
+        elif part == "{":
+            if depth == 0:
+                found = _ENTRY.search(words)
+                name, body = found.group(1) if found else "", []
+            words, depth = "", depth + 1
+        elif part == ";":
+            if statement := _after_labels(words, body):
+                body.append(statement)
+            words = ""
+        else:
+            _after_labels(words, body)
+            words, depth = "", depth - 1
+            if depth == 0 and name:
+                yield name, body
+                name = ""
+
+
+def _after_labels(words: str, body: list[str]) -> str:
+    """What follows the labels at the begin of `words`, in one line; the labels go into the body."""
+    words = " ".join(words.split())
+    while found := _LABEL.match(words):
+        body.append(f"{found.group(1)}:")
+        words = words[found.end() :]
+    return words
+
+
+def _loops(body: list[str]) -> list[_Loop]:
+    labels: dict[str, int] = {}  # those above: a label of `asm` may stand in several scopes
+    last: dict[int, int] = {}
+    for i, statement in enumerate(body):
+        if statement.endswith(":"):
+            labels[statement[:-1]] = i
+        elif (found := _BRANCH.match(statement)) and found.group(1) in labels:
+            last[labels[found.group(1)]] = i
+    return [_Loop(first, end) for first, end in sorted(last.items())]
+
+
+def _counted(body: list[str]) -> Instructions:
+    loops = _loops(body)
+    once, _ = _own(body, _Loop(0, len(body) - 1), loops)
+    depths: dict[int, list[_Loop]] = {}
+    for loop in loops:
+        depths.setdefault(sum(x.holds(loop) for x in loops), []).append(loop)
+    ratios = []
+    for _, found in sorted(depths.items()):
+        main = [x for x in found if not _is_marked(body, x)] or found
+        loading = [own for x in main if (own := _own(body, x, loops))[1]]  # what the others do, the text has to say
+        instructions, requests = (sum(own[i] for own in loading) for i in (0, 1))
+        ratios.append(instructions / requests if loading else 1.0)
+    return Instructions(once, tuple(ratios))
+
+
+def _own(body: list[str], loop: _Loop, loops: list[_Loop]) -> tuple[int, int]:
+    """(instructions, those that go to memory) of a loop, without the loops in it."""
+    inner = [x for x in loops if loop.holds(x)]
+    own = [
+        body[i]
+        for i in range(loop.first, loop.last + 1)
+        if not any(x.first <= i <= x.last for x in inner) and _is_instruction(body[i])
+    ]
+    return len(own), sum(bool(_REQUEST.match(line) or _COPY.match(line)) for line in own)
+
+
+def _is_instruction(statement: str) -> bool:
+    return not statement.startswith(".") and not statement.endswith(":")
+
+
+def _is_marked(body: list[str], loop: _Loop) -> bool:
+    return any(_MARK in line for line in body[loop.first : loop.first + 2])

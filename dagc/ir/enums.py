@@ -1,0 +1,58 @@
+"""Enumerations that the syntax tree and the IR share."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ElementType(Enum):
+    """Types of scalars and array elements."""
+
+    I8 = "i8"
+    I16 = "i16"
+    I32 = "i32"
+    I64 = "i64"
+    U8 = "u8"
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
+    F32 = "f32"
+    F64 = "f64"
+    BOOL = "bool"
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return 1 if self is ElementType.BOOL else int(self.value[1:]) // 8
+
+
+class Place(Enum):
+    DEVICE = "device"
+    HOST = "host"
+    PINNED = "pinned"
+    ANY = "any"
+
+
+class Role(Enum):
+    CONST = "const"
+    IN = "in"
+    OUT = "out"
+    INOUT = "inout"
+
+
+class Mode(Enum):
+    IN = "in"
+    OUT = "out"
+    INOUT = "inout"
+
+
+class OpKind(Enum):
+    GPU = "gpu"
+    CPU = "cpu"
+    ANY = "any"
+    DAG = "dag"
+
+
+class CodeLang(Enum):
+    CUDA = "cuda"
+    CPP = "cpp"

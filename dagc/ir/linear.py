@@ -1,0 +1,255 @@
+"""Linear inequalities over integers: does one follow from others?
+
+Fourier-Motzkin elimination on the negated goal (Schrijver, Theory of Linear and Integer Programming, 12.2), over the
+rationals, with coefficients divided by their common divisor and constants rounded down. What is proved holds for all
+integers; what holds for the integers alone may stay undecided. What is not linear counts as a variable of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from math import floor, gcd, lcm
+from typing import TypeAlias
+
+from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, apply, polynomial
+
+_MOST_ROWS = 400  # of one elimination; beyond, it is given up: undecided
+_MOST_TERMS = 300  # of an expression that is multiplied out
+
+# sum of coefficient * atom + constant >= 0; the constant is that of the empty monomial.
+_Terms: TypeAlias = tuple[tuple[tuple[Sym, ...], int], ...]
+_Row: TypeAlias = tuple[_Terms, int]
+
+
+class Facts:
+    """Conditions that hold wherever the program runs, and what follows from them."""
+
+    def __init__(self, conditions: Iterable[Sym] = (), fractional: Iterable[str] = ()) -> None:
+        """`fractional`: variables that are no integers. What names one of them says nothing here."""
+        self._fractional = frozenset(fractional)
+        self._rows: dict[_Terms, int] = {}
+        self._polynomials: dict[Sym, Poly | None] = {}
+        self._answers: dict[frozenset[tuple[tuple[Sym, ...], Fraction]], bool | None] = {}
+        self._later = list(conditions)
+
+    def at_most(self, a: Sym, b: Sym) -> bool | None:
+        """Is a <= b, for integers a and b? True or False where it follows for all values, None where it does not."""
+        if isinstance(a, Const) and isinstance(b, Const):
+            return bool(a.value <= b.value)  # type: ignore[operator]
+        p, q = self.polynomial(a), self.polynomial(b)
+        if p is None or q is None:
+            return True if a == b else None
+        difference = dict(q)
+        for monomial, coefficient in p.items():
+            difference[monomial] = difference.get(monomial, Fraction(0)) - coefficient
+        difference = {m: c for m, c in difference.items() if c}
+        if not difference or (len(difference) == 1 and () in difference):
+            return difference.get((), Fraction(0)) >= 0
+        key = frozenset(difference.items())
+        if key not in self._answers:
+            self._answers[key] = self._sign(difference)
+        return self._answers[key]
+
+    def polynomial(self, expr: Sym) -> Poly | None:
+        """Each expression is multiplied out once; None where it has too many terms."""
+        if expr not in self._polynomials:
+            self._polynomials[expr] = polynomial(expr) if _terms(expr) <= _MOST_TERMS else None
+        return self._polynomials[expr]
+
+    def _sign(self, difference: Poly) -> bool | None:
+        """Is it at least 0?"""
+        if self._follows(difference):
+            return True
+        beyond = {m: -c for m, c in difference.items()}
+        beyond[()] = beyond.get((), Fraction(0)) - 1
+        return False if self._follows(beyond) else None
+
+    def _follows(self, goal: Poly) -> bool:
+        """goal >= 0, for an integer goal?"""
+        negated = {m: -c for m, c in goal.items()}
+        negated[()] = negated.get((), Fraction(0)) - 1
+        row = self._row(negated)
+        if row is None:
+            return False
+        self._settle()
+        return _infeasible(_related(row, [*self._rows.items(), *self._about(row)]))
+
+    def _settle(self) -> None:
+        """Conditions become rows when the first question is asked."""
+        for condition in self._later:
+            for poly in self._meaning(condition):
+                row = self._row(poly)
+                if row is not None:
+                    for found in (row, *self._about(row)):
+                        _keep(self._rows, found)
+        self._later.clear()
+
+    def _meaning(self, condition: Sym) -> Iterator[Poly]:
+        """Polynomials that are at least 0."""
+        if not isinstance(condition, Apply) or _terms(condition) > _MOST_TERMS:
+            return
+        if condition.fn is Fn.AND:
+            for part in condition.args:
+                yield from self._meaning(part)
+            return
+        if condition.fn is Fn.NOT:
+            inner = condition.args[0]
+            if isinstance(inner, Apply) and inner.fn in _NEGATED:
+                yield from self._meaning(Apply(_NEGATED[inner.fn], inner.args))
+            return
+        if condition.fn not in (Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ):
+            return
+        a, b = condition.args
+        low, high = (a, b) if condition.fn in (Fn.LT, Fn.LE, Fn.EQ) else (b, a)
+        difference = polynomial(Apply(Fn.SUB, (high, low)))
+        if condition.fn in (Fn.LT, Fn.GT):  # by at least 1 where both are integers, else at least not the other way
+            scale = lcm(*(c.denominator for c in difference.values())) if difference else 1
+            if all(self._integral(atom) for m in difference for atom in m):
+                difference[()] = difference.get((), Fraction(0)) - Fraction(1, scale)
+        yield difference
+        if condition.fn is Fn.EQ:
+            yield {m: -c for m, c in difference.items()}
+
+    def _integral(self, atom: Sym) -> bool:
+        if isinstance(atom, Var):
+            return atom.name not in self._fractional
+        if isinstance(atom, Apply) and atom.fn in (Fn.FLOOR, Fn.CEIL):
+            return True
+        whole = isinstance(atom, Apply) and atom.fn in (Fn.MIN, Fn.MAX, Fn.ABS, Fn.MOD, Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG)
+        if whole:
+            return all(self._integral(a) for a in atom.args)  # type: ignore[union-attr]
+        return isinstance(atom, Const) and isinstance(atom.value, int)
+
+    def _row(self, poly: Poly) -> _Row | None:
+        """With whole coefficients; None where a variable is no number or no integer."""
+        if any(not self._usable(atom) for monomial in poly for atom in monomial):
+            return None
+        scale = lcm(*(c.denominator for c in poly.values())) if poly else 1
+        terms = {m: int(c * scale) for m, c in poly.items() if m and c}
+        constant = int(poly.get((), Fraction(0)) * scale)
+        whole = all(self._integral(atom) for monomial in terms for atom in monomial)
+        return _row(terms, constant, whole)
+
+    def _usable(self, atom: Sym) -> bool:
+        if isinstance(atom, Var):
+            return atom.name not in self._fractional
+        if isinstance(atom, Const):
+            return isinstance(atom.value, (int, Fraction))
+        return all(self._usable(a) for a in atom.args)
+
+    def _about(self, row: _Row) -> Iterator[_Row]:
+        """What floor, ceil, min, max, abs and % say of themselves."""
+        for monomial, _ in row[0]:
+            for atom in monomial:
+                if isinstance(atom, Apply):
+                    for poly in _properties(atom):
+                        found = self._row(poly)
+                        if found is not None:
+                            yield found
+
+
+_NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT}
+
+
+def _properties(atom: Apply) -> Iterator[Poly]:
+    if atom.fn in (Fn.FLOOR, Fn.CEIL):
+        (inner,) = atom.args
+        low, high = (atom, inner) if atom.fn is Fn.FLOOR else (inner, atom)
+        yield polynomial(Apply(Fn.SUB, (high, low)))
+        yield polynomial(apply(Fn.ADD, Apply(Fn.SUB, (low, high)), Const(1)))
+    elif atom.fn in (Fn.MIN, Fn.MAX):
+        for arg in atom.args:
+            yield polynomial(Apply(Fn.SUB, (arg, atom) if atom.fn is Fn.MIN else (atom, arg)))
+    elif atom.fn is Fn.ABS:
+        yield polynomial(Apply(Fn.SUB, (atom, atom.args[0])))
+        yield polynomial(Apply(Fn.ADD, (atom, atom.args[0])))
+    elif atom.fn is Fn.MOD and isinstance(atom.args[1], Const) and atom.args[1].value > 0:  # type: ignore[operator]
+        yield polynomial(atom)
+        if isinstance(atom.args[1].value, int):
+            yield polynomial(Apply(Fn.SUB, (atom.args[1], atom)))
+
+
+# ---- elimination -----------------------------------------------------------------------------
+
+
+def _row(terms: dict[tuple[Sym, ...], int], constant: int, whole: bool) -> _Row:
+    """Divided by the common divisor. Where all that varies is whole, what is left of the constant is rounded down."""
+    terms = {m: c for m, c in terms.items() if c}
+    divisor = gcd(*terms.values()) if terms else 1
+    if not whole:
+        divisor = gcd(divisor, constant)
+    if divisor > 1:
+        terms = {m: c // divisor for m, c in terms.items()}
+        constant = floor(Fraction(constant, divisor))
+    return tuple(sorted(terms.items(), key=repr)), constant
+
+
+def _related(goal: _Row, rows: list[_Row]) -> list[_Row]:
+    """The goal, and the rows that share variables with it, directly or through others."""
+    out, seen, left = [goal], {m for m, _ in goal[0]}, list(dict.fromkeys(rows))
+    grown = True
+    while grown:
+        near = [row for row in left if any(m in seen for m, _ in row[0]) or not row[0]]
+        left = [row for row in left if row not in near]
+        grown = bool(near)
+        out += near
+        seen |= {m for row in near for m, _ in row[0]}
+    return out
+
+
+def _infeasible(rows: list[_Row]) -> bool:
+    """Is there no solution? False also where that is too much work to tell."""
+    while True:
+        if any(not terms and constant < 0 for terms, constant in rows):
+            return True
+        rows = [row for row in rows if row[0]]
+        if not rows or len(rows) > _MOST_ROWS:
+            return False
+        above: dict[tuple[Sym, ...], int] = {}
+        below: dict[tuple[Sym, ...], int] = {}
+        for terms, _ in rows:
+            for monomial, coefficient in terms:
+                table = above if coefficient < 0 else below
+                table[monomial] = table.get(monomial, 0) + 1
+        chosen = min({*above, *below}, key=lambda m: (above.get(m, 0) * below.get(m, 0), repr(m)))
+        rows = _without(rows, chosen)
+
+
+def _without(rows: list[_Row], monomial: tuple[Sym, ...]) -> list[_Row]:
+    """What the rows say of all others."""
+    out: dict[_Terms, int] = {}
+    lower: list[tuple[int, dict[tuple[Sym, ...], int], int]] = []
+    upper: list[tuple[int, dict[tuple[Sym, ...], int], int]] = []
+    for terms, constant in rows:
+        table = dict(terms)
+        coefficient = table.pop(monomial, 0)
+        if not coefficient:
+            _keep(out, (terms, constant))
+        else:
+            (lower if coefficient > 0 else upper).append((abs(coefficient), table, constant))
+    for c, low, k in lower:
+        for d, high, n in upper:
+            joined = {m: d * v for m, v in low.items()}
+            for m, v in high.items():
+                joined[m] = joined.get(m, 0) + c * v
+            _keep(out, _row(joined, d * k + c * n, whole=False))
+            if len(out) > _MOST_ROWS:
+                return list(out.items())
+    return list(out.items())
+
+
+def _keep(rows: dict[_Terms, int], row: _Row) -> None:
+    """Of rows that differ in the constant alone, the strongest."""
+    terms, constant = row
+    rows[terms] = min(constant, rows.get(terms, constant))
+
+
+def _terms(value: Sym) -> int:
+    """Upper bound for the terms of the polynomial."""
+    if not isinstance(value, Apply):
+        return 1
+    counts = [_terms(a) for a in value.args]
+    if value.fn is Fn.MUL:
+        return min(10**6, counts[0] * counts[1])
+    return min(10**6, sum(counts))

@@ -1,0 +1,399 @@
+"""The IR: a `Program` (what was said, resolved) and the `Graph` (primitive ops of one lowering).
+
+Program:  one value for every structural choice; loops, branches and compounds expanded; names resolved;
+          messages still abstract.
+Graph:    messages lowered by a transport; every op is issued by the CPU, on a stream or synchronously.
+          What space, verify and emit work on.
+Sizes and by-value arguments are symbolic (`dagc.ir.sym`) in per-rank scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NewType, TypeAlias
+
+from dagc.base.source import NOWHERE, Source, Span
+from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role
+from dagc.ir.linear import Facts
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show
+
+OpId = NewType("OpId", int)  # index into Graph.ops
+Value: TypeAlias = int | float | bool | str
+
+
+def _span() -> Span:
+    return field(default=NOWHERE, compare=False, kw_only=True, repr=False)
+
+
+# ---- declarations ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A compile-time value of the program. `over` holds the values after `over`: what to tune for."""
+
+    name: str
+    value: Value | ElementType
+    type: str  # as declared: i64, f64, bool, str, type
+    over: tuple[Value, ...] = ()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A per-rank value, from the set-up. `name` is the display name, indices resolved: `nbr[x,lo]`."""
+
+    name: str
+    type: ElementType
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`dims` entries are None where unknown (`*`): the length comes from the set-up."""
+
+    name: str
+    type: ElementType
+    dims: tuple[Sym | None, ...]
+    place: Place
+    role: Role | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What an op touches: a whole array, a slice of it (first dimension), or a declared part.
+
+    `start`, `stop` are None for the whole. `part` names a `part` without bounds (a promise of disjointness).
+    """
+
+    array: str
+    start: Sym | None = None
+    stop: Sym | None = None
+    part: str | None = None
+
+    @property
+    def text(self) -> str:
+        """`x`, `x[1 .. m]`, or the name of a part without bounds."""
+        if self.start is None or self.stop is None:
+            return self.part or self.array
+        return f"{self.array}[{show(self.start)} .. {show(self.stop)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    region: Region
+    bounded: bool
+    span: Span = _span()
+
+
+class Device(Enum):
+    GPU = "gpu"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """A formal of a kernel. `mode` is None for by-value scalars; then `dims` is None too."""
+
+    name: str
+    type: ElementType
+    mode: Mode | None
+    dims: tuple[Sym | None, ...] | None  # in the kernel's own scalar formals, and compile-time names
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class CodeText:
+    """Code with its place. For `f from "file"`, `function` and `file` are set and `text` is None."""
+
+    lang: CodeLang
+    text: str | None
+    function: str | None = None
+    file: str | None = None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Grid, block and dynamic shared bytes, in formals, compile-time names and tunables (as `Var`)."""
+
+    grid: tuple[Sym, ...]
+    block: tuple[Sym, ...]
+    shared: Sym | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Tunable:
+    """A `tune` declared in a kernel or implementation; decided once per op name."""
+
+    name: str
+    values: tuple[Value, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """An array declared in an implementation."""
+
+    name: str
+    type: ElementType
+    dims: tuple[Sym | None, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Impl:
+    """One implementation. Expressions hold formals, tunables and file-level compile-time names as `Var`s;
+    file-level compile-time names that are fixed are already replaced by their values."""
+
+    name: str  # "default" where unnamed
+    device: Device
+    launch: Launch | None
+    code: CodeText | None
+    tunables: tuple[Tunable, ...]
+    scratch: tuple[Scratch, ...]
+    requires: tuple[Sym, ...]
+    lets: tuple[tuple[str, Sym], ...]
+    links: tuple[str, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    name: str
+    value: Sym | CodeText
+    cost: Sym | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`owner` is the kernel's name, "" at program level, "dag" in the main dag."""
+
+    owner: str
+    names: tuple[str, ...]
+    method: str
+    args: tuple[Sym, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    name: str
+    formals: tuple[Formal, ...]
+    impls: tuple[Impl, ...]
+    tunables: tuple[Tunable, ...]
+    requires: tuple[Sym, ...]
+    lets: tuple[tuple[str, Sym], ...]
+    features: tuple[Feature, ...]
+    selects: tuple[Select, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An open choice. `name` is what -D takes: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
+    `dense[0].device`. `structural` is true where another value may give another graph. values[0] is the default."""
+
+    name: str
+    values: tuple[Value, ...]
+    chosen: Value
+    structural: bool
+    span: Span = _span()
+
+
+# ---- the graph as written ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    region: Region
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOp:
+    """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one."""
+
+    name: str  # display name, indices resolved: `pack[x,lo]`
+    base: str  # name without indices: decisions are per base name
+    kernel: str
+    device: Device
+    variant: str
+    tunables: tuple[tuple[str, Value], ...]
+    args: tuple[Region | Sym, ...]
+    accesses: tuple[Access, ...]
+    stream: int | None = None  # pinned stream
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOp:
+    """`gpu copy(dst, src)`: an asynchronous device copy; direction follows the places of the arrays."""
+
+    name: str
+    base: str
+    dst: Region
+    src: Region
+    stream: int | None = None
+    inserted: bool = False  # by the compiler, for an `any` array
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names)."""
+
+    label: str  # "" where unnamed in a single-message exchange; else `face[x,lo]`
+    send: Region
+    to: Sym | str
+    send_counts: str | None
+    recv: Region
+    source: Sym | str
+    recv_counts: str | None
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOp:
+    name: str
+    base: str
+    messages: tuple[Message, ...]
+    span: Span = _span()
+
+
+class CollectiveKind(Enum):
+    ALLREDUCE = "allreduce"
+    BCAST = "bcast"
+    ALLTOALLV = "alltoallv"
+    BARRIER = "barrier"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveOp:
+    """`args`: regions (dst, src, count and displacement arrays), the root as a Sym; `reduce` the operator."""
+
+    name: str
+    base: str
+    collective: CollectiveKind
+    args: tuple[Region | Sym, ...]
+    accesses: tuple[Access, ...]
+    reduce: str | None = None
+    span: Span = _span()
+
+
+Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
+
+
+class End(Enum):
+    """Which end of a lowered op an edge meets, where the op is an exchange or a collective."""
+
+    WHOLE = "whole"
+    SEND = "send"
+    RECV = "recv"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeEnd:
+    """`message` restricts it to one message of an exchange (its label)."""
+
+    op: str
+    end: End = End.WHOLE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """completion: v starts after u has completed; otherwise only issue order (`before`)."""
+
+    u: EdgeEnd
+    v: EdgeEnd
+    completion: bool = True
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """`args`: keyword arguments, evaluated."""
+
+    file: str
+    function: str
+    args: tuple[tuple[str, Value], ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    region: Region
+    function: str
+    args: tuple[tuple[str, Value], ...]
+    rtol: float
+    nan_equal: bool = False  # NaN is right where the reference has NaN
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    name: str
+    path: str
+    params: tuple[Param, ...]
+    lets: tuple[tuple[str, Sym], ...]  # program-level `let`s by display name (code may use the constant ones)
+    enums: tuple[tuple[str, tuple[str, ...]], ...]
+    scalars: tuple[Scalar, ...]
+    arrays: tuple[Array, ...]
+    parts: tuple[Part, ...]
+    kernels: tuple[Kernel, ...]
+    code: tuple[CodeText, ...]
+    features: tuple[Feature, ...]
+    selects: tuple[Select, ...]
+    requires: tuple[Sym, ...]  # those that are left for run time
+    decisions: tuple[Decision, ...]
+    ops: tuple[Op, ...]  # in text order
+    edges: tuple[Edge, ...]
+    explicit: bool  # `edges explicit`
+    repeat: Sym | None
+    until: str | None  # array name
+    setup: Setup | None
+    verifies: tuple[Verify, ...]
+    sources: Mapping[str, Source] = field(compare=False, repr=False)
+
+    def decision(self, name: str) -> Value:
+        """The value chosen for a decision. KeyError where there is none of that name."""
+        for d in self.decisions:
+            if d.name == name:
+                return d.chosen
+        raise KeyError(name)
+
+
+def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterable[Region] = ()) -> Facts:
+    """What holds on every rank whenever the program runs, since it ends before its first op where it does not: the
+    `conditions`, the types of the scalars, and that the slices of `regions` do not end before they start.
+
+    Conditions on the hardware are left out: not every program can check them.
+    """
+    scalars = tuple(scalars)
+    rank, ranks, zero = Var("rank"), Var("ranks"), Const(0)
+    known: list[Sym] = [Apply(Fn.GE, (rank, zero)), Apply(Fn.LT, (rank, ranks))]
+    known += [c for c in conditions if not any(name.startswith("hw.") for name in free(c))]
+    known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.value[0] == "u"]
+    for region in dict.fromkeys(regions):
+        if region.start is not None and region.stop is not None:
+            known += [Apply(Fn.GE, (region.start, zero)), Apply(Fn.LE, (region.start, region.stop))]
+    no_integers = [s.name for s in scalars if s.type is ElementType.BOOL or s.type.value[0] == "f"]
+    return Facts(known, no_integers)
+
+
+def regions(op: Op) -> Iterator[Region]:
+    """What an op of the program names in its arguments or messages."""
+    if isinstance(op, KernelOp | CollectiveOp):
+        yield from (a for a in op.args if isinstance(a, Region))
+    elif isinstance(op, CopyOp):
+        yield from (op.dst, op.src)
+    else:
+        for message in op.messages:
+            yield from (message.send, message.recv)

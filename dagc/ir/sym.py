@@ -1,0 +1,315 @@
+"""Symbolic values as the `.dag` language writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import TypeAlias
+
+# ---- Symbolic scalars: sizes, grids, by-value arguments, conditions ----
+
+
+Number: TypeAlias = "int | float | bool | str | Fraction"
+
+
+class Fn(Enum):
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    MOD = "%"
+    NEG = "neg"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    MIN = "min"
+    MAX = "max"
+    ABS = "abs"
+    LOG2 = "log2"
+    SQRT = "sqrt"
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    AND = "&&"
+    OR = "||"
+    NOT = "!"
+    COND = "?:"
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A per-rank scalar by display name (`nbr[x,lo]`), `rank`, `ranks`, `hw.NAME`, a formal or a tunable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    fn: Fn
+    args: tuple[Sym, ...]
+
+
+Sym: TypeAlias = Const | Var | Apply
+
+
+class UnboundName(Exception):
+    """`evaluate` met a `Var` without a value; `.args[0]` is its name."""
+
+
+def _exact(value: Number) -> Number:
+    """A Fraction that is an integer becomes an int."""
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return value.numerator
+    return value
+
+
+def _divide(a: Number, b: Number) -> Number:
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b  # type: ignore[operator]
+    return _exact(Fraction(a) / Fraction(b))
+
+
+_RULES: dict[Fn, Callable[..., Number]] = {
+    Fn.ADD: lambda a, b: _exact(a + b),
+    Fn.SUB: lambda a, b: _exact(a - b),
+    Fn.MUL: lambda a, b: _exact(a * b),
+    Fn.DIV: _divide,
+    Fn.MOD: lambda a, b: a % b,
+    Fn.NEG: lambda a: -a,
+    Fn.FLOOR: math.floor,
+    Fn.CEIL: math.ceil,
+    Fn.MIN: lambda *a: min(a),
+    Fn.MAX: lambda *a: max(a),
+    Fn.ABS: abs,
+    Fn.LOG2: math.log2,
+    Fn.SQRT: math.sqrt,
+    Fn.EQ: lambda a, b: a == b,
+    Fn.NE: lambda a, b: a != b,
+    Fn.LT: lambda a, b: a < b,
+    Fn.LE: lambda a, b: a <= b,
+    Fn.GT: lambda a, b: a > b,
+    Fn.GE: lambda a, b: a >= b,
+    Fn.AND: lambda a, b: bool(a) and bool(b),
+    Fn.OR: lambda a, b: bool(a) or bool(b),
+    Fn.NOT: lambda a: not a,
+    Fn.COND: lambda t, a, b: a if t else b,
+}
+
+
+def apply(fn: Fn, *args: Sym) -> Sym:
+    """Build an application; constants are folded, and a condition with a constant test is resolved.
+
+    Raises ZeroDivisionError, ValueError or TypeError where constant operands do not fit.
+    """
+    if fn is Fn.COND and isinstance(args[0], Const):
+        return args[1] if args[0].value else args[2]
+    if fn is Fn.AND and any(isinstance(a, Const) and not a.value for a in args):
+        return Const(False)
+    if fn is Fn.OR and any(isinstance(a, Const) and a.value for a in args):
+        return Const(True)
+    if all(isinstance(a, Const) for a in args):
+        return Const(_RULES[fn](*(a.value for a in args if isinstance(a, Const))))
+    return Apply(fn, args)
+
+
+def evaluate(expr: Sym, env: Mapping[str, Number]) -> Number:
+    """Exact value. Raises `UnboundName`, ZeroDivisionError, ValueError or TypeError."""
+    if isinstance(expr, Const):
+        return expr.value
+    if isinstance(expr, Var):
+        if expr.name not in env:
+            raise UnboundName(expr.name)
+        return env[expr.name]
+    if expr.fn is Fn.COND:
+        return evaluate(expr.args[1] if evaluate(expr.args[0], env) else expr.args[2], env)
+    if expr.fn is Fn.AND:
+        return all(bool(evaluate(a, env)) for a in expr.args)
+    if expr.fn is Fn.OR:
+        return any(bool(evaluate(a, env)) for a in expr.args)
+    return _RULES[expr.fn](*(evaluate(a, env) for a in expr.args))
+
+
+def substitute(expr: Sym, env: Mapping[str, Sym]) -> Sym:
+    """Replace variables; fold what becomes constant."""
+    if isinstance(expr, Var):
+        return env.get(expr.name, expr)
+    if isinstance(expr, Apply):
+        return apply(expr.fn, *(substitute(a, env) for a in expr.args))
+    return expr
+
+
+def free(expr: Sym) -> frozenset[str]:
+    """Names of the variables in it."""
+    if isinstance(expr, Var):
+        return frozenset((expr.name,))
+    if isinstance(expr, Apply):
+        return frozenset().union(*(free(a) for a in expr.args))
+    return frozenset()
+
+
+# ---- equality of polynomials --------------------------------------------------------------
+# A polynomial is {monomial: coefficient}; a monomial is a sorted tuple of atoms. An atom is a variable or an
+# application that is not a ring operation (floor, ceil, %, ...), whose own arguments are normalised first.
+
+Poly: TypeAlias = dict[tuple[Sym, ...], Fraction]
+
+
+def polynomial(expr: Sym) -> Poly:
+    if isinstance(expr, Const) and isinstance(expr.value, (int, Fraction)):
+        return {(): Fraction(expr.value)} if expr.value else {}
+    if isinstance(expr, Apply):
+        if expr.fn in (Fn.ADD, Fn.SUB):
+            sign = 1 if expr.fn is Fn.ADD else -1
+            out = dict(polynomial(expr.args[0]))
+            for m, c in polynomial(expr.args[1]).items():
+                out[m] = out.get(m, Fraction(0)) + sign * c
+            return {m: c for m, c in out.items() if c}
+        if expr.fn is Fn.NEG:
+            return {m: -c for m, c in polynomial(expr.args[0]).items()}
+        if expr.fn is Fn.MUL:
+            out = {}
+            for m, c in polynomial(expr.args[0]).items():
+                for n, d in polynomial(expr.args[1]).items():
+                    k = tuple(sorted(m + n, key=repr))
+                    out[k] = out.get(k, Fraction(0)) + c * d
+            return {m: c for m, c in out.items() if c}
+        if expr.fn is Fn.DIV:
+            divisor = polynomial(expr.args[1])
+            if set(divisor) == {()}:
+                return {m: c / divisor[()] for m, c in polynomial(expr.args[0]).items()}
+        return {(Apply(expr.fn, tuple(_normal(a) for a in expr.args)),): Fraction(1)}
+    return {(expr,): Fraction(1)}
+
+
+def _normal(expr: Sym) -> Sym:
+    """One representative per polynomial."""
+    out: Sym | None = None
+    for monomial, coefficient in sorted(polynomial(expr).items(), key=repr):
+        term: Sym = Const(_exact(coefficient))
+        for atom in monomial:
+            term = atom if term == Const(1) else Apply(Fn.MUL, (term, atom))
+        out = term if out is None else Apply(Fn.ADD, (out, term))
+    return out if out is not None else Const(0)
+
+
+def equal(a: Sym, b: Sym) -> bool | None:
+    """True or False where that can be proved, None where it depends on values not known yet."""
+    difference = polynomial(Apply(Fn.SUB, (a, b)))
+    if not difference:
+        return True
+    return False if set(difference) == {()} else None
+
+
+# ---- C++ ------------------------------------------------------------------------------------
+
+_PRECEDENCE = {
+    Fn.OR: 1, Fn.AND: 2, Fn.EQ: 3, Fn.NE: 3, Fn.LT: 4, Fn.LE: 4, Fn.GT: 4, Fn.GE: 4,
+    Fn.ADD: 5, Fn.SUB: 5, Fn.MUL: 6, Fn.DIV: 6, Fn.MOD: 6,
+}  # fmt: skip
+_CALLS = {Fn.MIN: "std::min", Fn.MAX: "std::max", Fn.ABS: "std::abs", Fn.LOG2: "std::log2", Fn.SQRT: "std::sqrt"}
+
+
+def fraction(expr: Sym) -> tuple[Sym, Sym]:
+    """(numerator, denominator) without any division left at their tops."""
+    if isinstance(expr, Const) and isinstance(expr.value, Fraction):
+        return Const(expr.value.numerator), Const(expr.value.denominator)
+    if isinstance(expr, Apply) and expr.fn in (Fn.ADD, Fn.SUB, Fn.MUL, Fn.DIV, Fn.NEG):
+        parts = [fraction(a) for a in expr.args]
+        (n, d) = parts[0]
+        if expr.fn is Fn.NEG:
+            return apply(Fn.NEG, n), d
+        (m, e) = parts[1]
+        if expr.fn is Fn.MUL:
+            return _times(n, m), _times(d, e)
+        if expr.fn is Fn.DIV:
+            return _times(n, e), _times(d, m)
+        if d == e:
+            return apply(expr.fn, n, m), d
+        return apply(expr.fn, _times(n, e), _times(m, d)), _times(d, e)
+    return expr, Const(1)
+
+
+def _times(a: Sym, b: Sym) -> Sym:
+    if a == Const(1):
+        return b
+    return a if b == Const(1) else apply(Fn.MUL, a, b)
+
+
+def to_c(expr: Sym, name: Callable[[str], str] = str, _outer: int = 0) -> str:
+    """C++ text over std::int64_t and double; `name` maps variables to C++ names.
+
+    `ceil(a / b)` becomes `dagc::ceil_div(a, b)`, `floor(a / b)` `dagc::floor_div(a, b)`, `a % b`
+    `dagc::floor_mod(a, b)` (templates/runtime).
+    """
+    if isinstance(expr, Const):
+        if isinstance(expr.value, bool):
+            return "true" if expr.value else "false"
+        if isinstance(expr.value, Fraction):
+            return f"({expr.value.numerator}.0 / {expr.value.denominator}.0)"
+        if isinstance(expr.value, int) and not -(2**31) < expr.value < 2**31:
+            return f"std::int64_t{{{expr.value}}}"
+        if isinstance(expr.value, str):
+            return '"' + expr.value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return repr(expr.value)
+    if isinstance(expr, Var):
+        return name(expr.name)
+    fn, args = expr.fn, expr.args
+    if fn in (Fn.FLOOR, Fn.CEIL):
+        numerator, denominator = fraction(args[0])
+        if denominator == Const(1):
+            return to_c(numerator, name, _outer)
+        return f"dagc::{fn.value}_div({to_c(numerator, name)}, {to_c(denominator, name)})"
+    if fn in _CALLS:
+        cast = "std::int64_t" if fn in (Fn.MIN, Fn.MAX) else ""
+        inner = ", ".join(f"{cast}({to_c(a, name)})" if cast else to_c(a, name) for a in args)
+        return f"{_CALLS[fn]}({inner})"
+    if fn is Fn.NEG:
+        inner = to_c(args[0], name, 9)
+        return f"-({inner})" if inner.startswith("-") else f"-{inner}"
+    if fn is Fn.MOD:  # C's % rounds to zero
+        return f"dagc::floor_mod({to_c(args[0], name)}, {to_c(args[1], name)})"
+    if fn is Fn.NOT:
+        return f"!{to_c(args[0], name, 9)}"
+    if fn is Fn.COND:
+        return "(" + f"{to_c(args[0], name, 1)} ? {to_c(args[1], name, 1)} : {to_c(args[2], name, 1)}" + ")"
+    if fn is Fn.DIV:
+        return f"(double({to_c(args[0], name)}) / double({to_c(args[1], name)}))"
+    level = _PRECEDENCE[fn]
+    text = f"{to_c(args[0], name, level)} {fn.value} {to_c(args[1], name, level + 1)}"
+    return f"({text})" if level < _outer else text
+
+
+# ---- Symbolic values as the `.dag` language writes them ----
+
+
+_PREC = {
+    Fn.OR: 1, Fn.AND: 2, Fn.EQ: 3, Fn.NE: 3, Fn.LT: 3, Fn.LE: 3, Fn.GT: 3, Fn.GE: 3,
+    Fn.ADD: 4, Fn.SUB: 4, Fn.MUL: 5, Fn.DIV: 5, Fn.MOD: 5,
+}  # fmt: skip
+
+
+def show(value: Sym, outer: int = 0) -> str:
+    """A symbolic value as the language writes it."""
+    if isinstance(value, Const):
+        return str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
+    if isinstance(value, Var):
+        return value.name
+    if value.fn is Fn.COND:
+        return "(" + f"{show(value.args[0], 1)} ? {show(value.args[1])} : {show(value.args[2])}" + ")"
+    if value.fn in (Fn.NEG, Fn.NOT):
+        return ("-" if value.fn is Fn.NEG else "!") + show(value.args[0], 9)
+    if value.fn not in _PREC:
+        return f"{value.fn.value}({', '.join(show(a) for a in value.args)})"
+    level = _PREC[value.fn]
+    text = f"{show(value.args[0], level)} {value.fn.value} {show(value.args[1], level + 1)}"
+    return f"({text})" if level < outer else text

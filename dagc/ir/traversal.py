@@ -1,0 +1,122 @@
+"""The text of traversals: `pack@s0 record(e0)@s0 sync(e0) post_send ... end`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType, TypeAlias
+
+from dagc.base.errors import UsageError
+from dagc.ir.graph import Graph, GraphOp
+from dagc.ir.program import OpId
+
+# ---- `Traversal`: a complete program in issue order, and its text (the one of design.md section 11) ----
+
+
+Stream = NewType("Stream", int)
+Event = NewType("Event", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """An op is issued; `stream` is None for a CPU op."""
+
+    op: OpId
+    stream: Stream | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Event record in a stream. Events are numbered by their records, from 0."""
+
+    event: Event
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A stream waits for an event."""
+
+    event: Event
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """The CPU waits for an event."""
+
+    event: Event
+
+
+Entry: TypeAlias = Issue | Record | Wait | Sync
+
+
+@dataclass(frozen=True, slots=True)
+class Traversal:
+    """Entries in issue order; the last is the issue of `end`."""
+
+    entries: tuple[Entry, ...]
+
+
+# ---- The text of traversals: `pack@s0 record(e0)@s0 sync(e0) post_send ... end` ----
+
+
+def entry_text(entry: Entry, graph: Graph) -> str:
+    """`op`, `op@sN`, `record(eN)@sN`, `wait(eN)@sN` or `sync(eN)`."""
+    match entry:
+        case Issue(op, None):
+            return graph.ops[op].name
+        case Issue(op, stream):
+            return f"{graph.ops[op].name}@s{stream}"
+        case Record(event, stream):
+            return f"record(e{event})@s{stream}"
+        case Wait(event, stream):
+            return f"wait(e{event})@s{stream}"
+        case Sync(event):
+            return f"sync(e{event})"
+
+
+def traversal_text(traversal: Traversal, graph: Graph) -> str:
+    """Entries separated by blanks."""
+    return " ".join(entry_text(entry, graph) for entry in traversal.entries)
+
+
+_ENTRY = re.compile(
+    r"(?:(?P<what>record|wait|sync)\(e(?P<event>[0-9]{1,9})\)|(?P<op>[A-Za-z_][^\s@()]*))(?:@s(?P<stream>[0-9]{1,9}))?"
+)
+
+
+def parse_traversal(text: str, graph: Graph, name: str = "traversal") -> Traversal:
+    """Read a traversal's text. `name` (a file, say) is named in errors, with line and column. Raises UsageError."""
+    ops = {op.name: op for op in graph.ops}
+    entries: list[Entry] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        for word in re.finditer(r"\S+", line.split("#", 1)[0]):
+            entry = _parse_entry(word.group(), ops)
+            if isinstance(entry, str):
+                raise UsageError(f"{name}:{number}:{word.start() + 1}: `{word.group()}`: {entry}", _HELP)
+            entries.append(entry)
+    return Traversal(tuple(entries))
+
+
+_HELP = "write entries as printed by `dagc list`: op, op@sN, record(eN)@sN, wait(eN)@sN, sync(eN)"
+
+
+def _parse_entry(word: str, ops: dict[str, GraphOp]) -> Entry | str:
+    match = _ENTRY.fullmatch(word)
+    if match is None:
+        return "not an entry of a traversal"
+    stream = Stream(int(match["stream"])) if match["stream"] is not None else None
+    if match["what"]:
+        event = Event(int(match["event"]))
+        if match["what"] == "sync":
+            return Sync(event) if stream is None else "sync takes no stream"
+        if stream is None:
+            return f"{match['what']} needs a stream"
+        return Record(event, stream) if match["what"] == "record" else Wait(event, stream)
+    op = ops.get(match["op"])
+    if op is None:
+        return "there is no op of that name"
+    if op.gpu != (stream is not None):
+        return "a GPU op needs a stream" if op.gpu else "only a GPU op has a stream"
+    return Issue(op.id, stream)

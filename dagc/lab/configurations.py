@@ -1,0 +1,119 @@
+"""The configurations of a program: what is chosen besides the order and the streams of its ops.
+
+Every configuration has a graph and a space of traversals of its own. A search opens some decisions; the others keep the
+value that the program, or -D, gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from dagc.base.errors import ProgramError, Severity, UsageError
+from dagc.ir.graph import Graph
+from dagc.ir.program import Program, Value
+from dagc.store.results import Configuration
+
+OPEN_BY_DEFAULT = ("transport", "capture")
+MOST = 64  # configurations, unless more are asked for: each is compiled before a search
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A configuration with the graph that it gives. `defines` lead to it from the text of the program."""
+
+    configuration: Configuration
+    defines: Mapping[str, Value]
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A combination that the program forbids, and why."""
+
+    defines: Mapping[str, Value]
+    reason: str
+
+
+def configuration_of(graph: Graph) -> Configuration:
+    """All decisions of a graph's program. `staging` only where the transport stages; `capture` always."""
+    made: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
+    made.setdefault("capture", False)
+    made["streams"] = graph.streams
+    if made.get("transport") != "mpi_host":
+        made.pop("staging", None)
+    return Configuration(tuple(sorted(made.items())))
+
+
+def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]) -> dict[str, tuple[Value, ...]]:
+    """Name -> values of the decisions to search, in the program's order. `fixed` are those that -D has fixed.
+
+    `opened` holds names; `all` stands for every decision that is not fixed and has several values (not for `capture`,
+    which any program can open). `NAME=V1,V2` opens some of the values only.
+    Raises UsageError for a name that is no decision, or a value that it cannot take.
+    """
+    values = {d.name: d.values for d in program.decisions}
+    values.setdefault("capture", (False, True))
+    chosen: dict[str, tuple[Value, ...]] = {}
+    closed = set(fixed)
+    for text in opened:
+        name, equals, some = text.partition("=")
+        if name == "all":
+            chosen |= {n: v for n, v in values.items() if n not in closed and n != "capture" and len(v) > 1}
+            continue
+        if name not in values:
+            raise UsageError(f"there is no decision `{name}` to open", f"one of: {', '.join(sorted(values))}, all")
+        if name in closed:
+            raise UsageError(f"`{name}` is both opened and fixed", f"drop -D {name}=... or --open {name}")
+        chosen[name] = _some(name, values[name], some) if equals else values[name]
+    return {n: chosen[n] for n in values if n in chosen}
+
+
+def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:
+    by_text = {str(v).lower(): v for v in values}
+    wanted = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in wanted:
+        if word not in by_text:
+            raise UsageError(f"`{name}` cannot be {word}", f"one of: {', '.join(by_text)}")
+    return tuple(by_text[w] for w in dict.fromkeys(wanted))
+
+
+def configurations(
+    opened: Mapping[str, Sequence[Value]], build: Callable[[dict[str, Value]], Graph], most: int = MOST
+) -> tuple[tuple[Configured, ...], tuple[LeftOut, ...]]:
+    """All combinations of the opened decisions, each configuration once, and those that the program forbids.
+
+    `build` lowers the program under choices. The one with every default comes first. Raises UsageError where there are
+    more than `most`, and where none is left.
+    """
+    names = list(opened)
+    combinations = [dict(zip(names, values, strict=True)) for values in product(*opened.values())]
+    distinct = list({_key(c): c for c in reversed(combinations)}.values())[::-1]
+    if len(distinct) > most:
+        raise UsageError(
+            f"{len(distinct)} configurations, more than {most}: each is compiled before the search",
+            "open fewer decisions, some of their values only (--open yl.block=64,128), or raise --max-configurations",
+        )
+    found: dict[Configuration, Configured] = {}
+    refused: list[LeftOut] = []
+    for choices in distinct:
+        try:
+            graph = build(choices)
+        except ProgramError as error:
+            refused.append(LeftOut(choices, next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)))
+            continue
+        key = configuration_of(graph)
+        found.setdefault(key, Configured(key, choices, graph))
+    if not found:
+        raise UsageError(
+            f"no configuration is left: {refused[0].reason}", "open other decisions, or fix others with -D"
+        )
+    return tuple(found.values()), tuple(refused)
+
+
+def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
+    """Staging makes no difference where the transport stages nothing."""
+    if choices.get("transport", "mpi_host") != "mpi_host":
+        return frozenset((n, v) for n, v in choices.items() if n != "staging")
+    return frozenset(choices.items())

@@ -1,0 +1,391 @@
+"""The loop of a search: propose, measure, record, observe; then measure the best again, until the choice is sure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from random import Random
+from statistics import median
+from time import perf_counter
+from typing import Protocol
+
+from dagc.base.statistics import interval
+from dagc.ir.traversal import traversal_text
+from dagc.lab.domain import Candidate, Domain
+from dagc.lab.strategy import Chooser, Strategy
+from dagc.store.results import CONFIRMED, Configuration, ImplementationId, Outcome, drift_factor, rank, ties
+
+
+class Machine(Protocol):
+    """Where candidates are measured: real ranks, or a recording."""
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        """One measurement; a failure is an outcome, not an exception."""
+
+
+class Store(Protocol):
+    """Where measurements are kept (dagc.store.records)."""
+
+    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
+        """An implementation is about to be measured."""
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None:
+        """It was measured."""
+
+    def fail(self, number: ImplementationId, failure: str) -> None:
+        """It could not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an earlier run found out about a candidate. `seconds` have drift divided out already."""
+
+    candidate: Candidate
+    seconds: tuple[float, ...]
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How long to search and how sure to be.
+
+    budget       measurements of the search, None: until the strategy has no more
+    time         seconds for all, None: no limit. As much as the confirmation is expected to take, at most half of it,
+                 is kept back for that
+    passes       measurements of everything that is measured, pass after pass, each in a new random order
+    confirm      how many of the best are measured again at the end
+    repeats      until each of them has so many measurements
+    """
+
+    budget: int | None = None
+    time: float | None = None
+    passes: int = 1
+    confirm: int = 10
+    repeats: int = 5
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a search after a measurement.
+
+    `seconds` are all times so far, in the order taken: the search's own list, not a copy.
+
+    phase        "search", "passes" or "confirm"
+    budget       measurements that the phase will take at most, None: not known
+    space        size of the space, None: not counted
+    best         the fastest so far, `best_seconds` the median of its `measurements_of_best` measurements
+    """
+
+    phase: str
+    measured: int
+    budget: int | None
+    space: int | None
+    implementations: int
+    failures: int
+    elapsed: float
+    time: float | None
+    best_seconds: float
+    best: Candidate | None
+    seconds: Sequence[float]
+    measurements_of_best: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """All that is known of one candidate. `seconds` have drift divided out."""
+
+    candidate: Candidate
+    number: ImplementationId | None
+    seconds: list[float] = field(default_factory=list)
+    failure: str = ""
+
+    @property
+    def median(self) -> float:
+        return median(self.seconds) if self.seconds else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
+
+    ties         how many others cannot be told from the best: the 95% intervals of their medians overlap
+    reasons      (why, how many implementations), of those that could not be measured, most first
+    lowest       the lowest single measurement, of whichever implementation: less than `seconds` where that was chance
+    displayed    the same as the display has shown it, scaled to the drift reference as it was when the search began
+    repeats      measurements that confirm a choice, see `confirmed`
+    measuring    seconds spent in the machine; `overhead`: in the search itself
+    """
+
+    best: Candidate | None
+    seconds: float
+    low: float
+    high: float
+    measurements_of_best: int
+    ties: int
+    worst: float
+    measurements: int
+    implementations: int
+    failures: int
+    space: int | None
+    measuring: float
+    overhead: float
+    interrupted: bool
+    reasons: tuple[tuple[str, int], ...] = ()
+    lowest: float = math.nan
+    displayed: float = math.nan
+    repeats: int = CONFIRMED
+
+    @property
+    def confirmed(self) -> bool:
+        """Was the best measured as often as a choice must be?"""
+        return self.measurements_of_best >= self.repeats
+
+
+def explore(
+    domain: Domain,
+    strategy: Strategy,
+    machine: Machine,
+    store: Store,
+    options: Options,
+    *,
+    known: Iterable[Known] = (),
+    base: float = math.nan,
+    same: Callable[[Candidate], str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Search until the budget, the time or the space is used up, or the user interrupts.
+
+    `known` are results of an earlier run, observed first; `base` is the drift reference that their times are scaled to
+    (NaN: the first that is measured). `same` gives equal keys for candidates that do the same
+    work (`--prune-syncs`): only the first of them is measured. Never raises for a failed measurement.
+    """
+    loop = _Loop(domain, strategy, machine, store, options, base, same, progress)
+    for earlier in known:
+        loop.learn(earlier)
+    try:
+        loop.search()
+        loop.passes()
+        loop.confirm()
+    except KeyboardInterrupt:
+        loop.interrupted = True
+    return loop.summary()
+
+
+class _Loop:
+    def __init__(
+        self,
+        domain: Domain,
+        strategy: Strategy,
+        machine: Machine,
+        store: Store,
+        options: Options,
+        base: float,
+        same: Callable[[Candidate], str] | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.domain, self.strategy, self.machine, self.store = domain, strategy, machine, store
+        self.options, self.same, self.progress = options, same, progress
+        self.random = Random(options.seed)
+        self.start = perf_counter()
+        self.measuring = 0.0
+        self.timed = 0.0  # of it, in measurements that did not fail: one that hangs takes as long as the watchdog waits
+        self.tallies: dict[Candidate, Tally] = {}
+        self.first_of: dict[str, Tally] = {}
+        self.times: list[float] = []
+        self.measurements = self.failures = 0
+        self.base = base  # of the drift reference: what times are scaled to
+        self.best: Tally | None = None
+        self.interrupted = False
+
+    # ---- phases -------------------------------------------------------------------------
+
+    def learn(self, earlier: Known) -> None:
+        tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure)
+        self.tallies[earlier.candidate] = tally
+        if self.same is not None:
+            self.first_of.setdefault(self.same(earlier.candidate), tally)
+        seconds = median(earlier.seconds) if earlier.seconds else math.nan
+        self.strategy.observe(earlier.candidate, Outcome(seconds, failure=earlier.failure))
+        self._consider(tally)
+
+    def search(self) -> None:
+        budget = self.options.budget
+        while (budget is None or self.measurements < budget) and self._time_to_search():
+            candidate = self.strategy.propose()
+            if candidate is None:
+                return
+            outcome = self._known_work(candidate)
+            if outcome is None:
+                outcome = self._measure(candidate, "search", budget)
+            self.strategy.observe(candidate, outcome)
+
+    def passes(self) -> None:
+        """Everything again, pass after pass, each in an order of its own."""
+        for number in range(1, self.options.passes):
+            again = [t for t in self._timed() if len(t.seconds) <= number]
+            self.random.shuffle(again)
+            for i, tally in enumerate(again):
+                if not self._time_to_search():
+                    return
+                self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
+
+    def confirm(self) -> None:
+        """The best so far, interleaved, until each has `repeats` measurements. Which they are is settled first.
+
+        Each round is in the order of their medians: where one ends early, what was measured once more is the fastest.
+        """
+        chosen = self._shortlist()
+        while self._in_time():
+            short = sorted((t for t in chosen if self._missing(t)), key=lambda t: t.median)
+            if not short:
+                return
+            left = sum(self._missing(t) for t in short)
+            for tally in short:
+                self._measure(tally.candidate, "confirm", self.measurements + left)
+                left -= 1
+                if not self._in_time():
+                    return
+
+    def _shortlist(self) -> list[Tally]:
+        """What is confirmed: the `confirm` best; fewer where there is no time to measure all of them often enough."""
+        chosen = sorted(self._timed(), key=lambda t: t.median)[: self.options.confirm]
+        known_better = self.strategy.best() if isinstance(self.strategy, Chooser) and chosen else None
+        better = self.tallies.get(known_better) if known_better is not None else None
+        if better is not None and better not in chosen and not better.failure:
+            chosen[-1] = better
+        if self.options.time is not None and self.times:
+            left = (self.options.time - self._elapsed()) / self._cost()
+            while len(chosen) > 1 and sum(map(self._missing, chosen)) > left:
+                del chosen[-2 if chosen[-1] is better else -1]
+        return chosen
+
+    def _missing(self, tally: Tally) -> int:
+        """How many measurements it needs to be confirmed."""
+        return 0 if tally.failure else max(0, self.options.repeats - len(tally.seconds))
+
+    # ---- one measurement ----------------------------------------------------------------
+
+    def _elapsed(self) -> float:
+        return perf_counter() - self.start
+
+    def _in_time(self) -> bool:
+        return self.options.time is None or self._elapsed() < self.options.time
+
+    def _cost(self) -> float:
+        """Seconds that a measurement has taken on average, those that failed left out. There must be one."""
+        return self.timed / len(self.times)
+
+    def _time_to_search(self) -> bool:
+        """Is there time for one more, and for confirming the best afterwards?"""
+        time, options = self.options.time, self.options
+        if time is None or not self.times:
+            return self._in_time()
+        left, cost = time - self._elapsed(), self._cost()
+        if left > cost * (1 + options.confirm * options.repeats):
+            return True
+        best = nsmallest(options.confirm, self._timed(), key=lambda t: t.median)
+        return left > cost + min(cost * sum(map(self._missing, best)), time / 2)
+
+    def _known_work(self, candidate: Candidate) -> Outcome | None:
+        """What was measured for a candidate that does the same work, None where there is none."""
+        if self.same is None:
+            return None
+        twin = self.first_of.get(self.same(candidate))
+        if twin is None or twin.candidate == candidate:
+            return None
+        return Outcome(twin.median if twin.seconds else math.nan, failure=twin.failure)
+
+    def _measure(self, candidate: Candidate, phase: str, budget: int | None) -> Outcome:
+        arm = self.domain.arms[candidate.arm]
+        tally = self.tallies.get(candidate)
+        if tally is None:
+            tally = self.tallies[candidate] = Tally(candidate, None)
+            if self.same is not None:
+                self.first_of.setdefault(self.same(candidate), tally)
+        text = traversal_text(candidate.traversal, arm.space.graph)
+        tally.number = self.store.begin(arm.configuration, text)
+        before = perf_counter()
+        outcome = self.machine.measure(candidate)
+        taken = perf_counter() - before
+        self.measuring += taken
+        self.measurements += 1
+        if outcome.failure:
+            self.failures += 1
+            tally.failure = outcome.failure
+            self.store.fail(tally.number, outcome.failure)
+        else:
+            purpose = "confirm" if phase == "confirm" else "search"
+            self.store.add(tally.number, outcome.seconds, outcome.reference, outcome.iterations, purpose)
+            outcome = self._without_drift(outcome)
+            tally.seconds.append(outcome.seconds)
+            self.times.append(outcome.seconds)
+            self.timed += taken
+        self._consider(tally)
+        if self.progress is not None:
+            self._report(phase, budget, self.progress)
+        return outcome
+
+    def _without_drift(self, outcome: Outcome) -> Outcome:
+        if math.isnan(outcome.reference):
+            return outcome
+        if math.isnan(self.base):
+            self.base = outcome.reference
+        return replace(outcome, seconds=outcome.seconds * drift_factor(self.base, outcome.reference))
+
+    def _consider(self, tally: Tally) -> None:
+        """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
+        if self.best is tally:
+            self.best = min(self._timed(), key=lambda t: t.median, default=None)
+        elif tally.failure or not tally.seconds:
+            return
+        elif self.best is None or tally.median < self.best.median:
+            self.best = tally
+
+    def _timed(self) -> list[Tally]:
+        """What may be the best. One that failed once may not, however fast it was before."""
+        return [t for t in self.tallies.values() if t.seconds and not t.failure]
+
+    def _report(self, phase: str, budget: int | None, progress: Callable[[Progress], None]) -> None:
+        # While the best are confirmed, what is shown is what would be the result: not a single lucky time.
+        ranked = rank(self._timed(), lambda t: t.seconds) if phase == "confirm" else ()
+        best = ranked[0] if ranked else self.best
+        progress(
+            Progress(
+                phase, self.measurements, budget, self.domain.size(), len(self.tallies), self.failures,
+                self._elapsed(), self.options.time, best.median if best else math.nan,
+                best.candidate if best else None, self.times, len(best.seconds) if best else 0,
+            )
+        )  # fmt: skip
+
+    def summary(self) -> Summary:
+        timed = self._timed()
+        lowest = min((min(t.seconds) for t in timed), default=math.nan)
+        ranked = rank(timed, lambda t: t.seconds)
+        best = ranked[0] if ranked else None
+        low, high = interval(best.seconds) if best else (math.nan, math.nan)
+        return Summary(
+            best=best.candidate if best else None,
+            seconds=best.median if best else math.nan,
+            low=low,
+            high=high,
+            measurements_of_best=len(best.seconds) if best else 0,
+            ties=ties([t.seconds for t in ranked]),
+            worst=max((t.median for t in timed), default=math.nan),
+            measurements=self.measurements,
+            implementations=len(timed),
+            failures=self.failures,
+            space=self.domain.size(),
+            measuring=self.measuring,
+            overhead=self._elapsed() - self.measuring,
+            interrupted=self.interrupted,
+            reasons=tuple(Counter(t.failure for t in self.tallies.values() if t.failure).most_common()),
+            lowest=lowest,
+            displayed=lowest,
+            repeats=min(CONFIRMED, self.options.repeats),
+        )

@@ -1,0 +1,271 @@
+"""The machine itself, as a search sees it: candidates are checked, timed, and traced on real ranks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dagc.base.errors import RunFailed, WrongResult
+from dagc.base.statistics import noise_floor
+from dagc.ir.traversal import Traversal
+from dagc.lab.domain import Candidate, Domain
+from dagc.measure.link import Link, RanksDied
+from dagc.measure.machine import machine_facts
+from dagc.store.results import Machine, Outcome, TraceSpan
+
+Row = tuple[int, int, int]  # dagc.emit.table
+
+EVERY = 8  # measurements, then the drift reference once
+OPEN_SECONDS = 300.0  # loading arrays, and connecting GPUs
+GIVE_UP = 3  # deaths in one configuration without a success
+
+_OP = " op `"  # dagc.emit.iteration.titled
+
+
+@dataclass(frozen=True, slots=True)
+class Loadable:
+    """The runner library of one arm of a domain, and what belongs to it.
+
+    data              the folder that `dagc setup` wrote
+    rows              dagc.emit.rows: a traversal as the runner's table, with stretches to be captured or without
+    capture           whether they are captured
+    device_pointers   the user vouches that this MPI takes them
+    """
+
+    library: Path
+    data: Path
+    rows: Callable[[Traversal, bool], Sequence[Row]]
+    capture: bool = False
+    device_pointers: bool = False
+
+
+class LiveMachine:
+    """Measures the candidates of a domain. Failures are outcomes; the next measurement starts anew.
+
+    The first candidate that can be measured becomes the drift reference, and is timed again after every eighth
+    measurement; each of these timings is handed to `on_reference` at once. An outcome's reference is the median of the
+    last three.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        loadables: Sequence[Loadable],
+        link: Link,
+        *,
+        seconds: float = 0.01,
+        watchdog: float = 20.0,
+        on_reference: Callable[[float], None] | None = None,
+    ) -> None:
+        """`loadables`: one for each arm. `seconds`: of one measurement.
+
+        `watchdog`: what takes longer, in seconds, hangs; at least a hundred times what was expected.
+        """
+        self.domain = domain
+        self.on_reference = on_reference
+        self._loadables = tuple(loadables)
+        self._link = link
+        self._seconds, self._watchdog = seconds, watchdog
+        self._opened: set[str] = set()
+        self._audited: dict[str, str] = {}  # what is wrong with a library's ops, "" nothing
+        self._op_failed: dict[str, str] = {}  # how the ranks ended when a library's ops ran one by one
+        self._measured: Counter[Candidate] = Counter()
+        self._last: dict[int, float] = {}  # seconds of an iteration, by arm
+        self._deaths: dict[int, int] = {}
+        self._broken: dict[int, str] = {}
+        self._reference: Candidate | None = None
+        self._timings: deque[float] = deque(maxlen=3)
+        self._since = 0
+
+    # ---- measuring ----------------------------------------------------------------------------
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        """Check the candidate's results where that has not been done yet, then time it once.
+
+        Raises RunFailed where the ranks cannot even be started, MissingTool where mpi4py is missing.
+        """
+        if self._since >= EVERY:
+            self.time_reference()
+        seconds, iterations, failure = self._time(candidate)
+        if failure:
+            return Outcome(failure=failure)
+        self._since += 1
+        if self._reference is None:
+            self._reference = candidate
+            self.time_reference()
+        return Outcome(seconds, self._around(), iterations)
+
+    def time_reference(self) -> float:
+        """Time the drift reference now; NaN where there is none yet, or it fails. Also at the end of a search."""
+        self._since = 0
+        if self._reference is None:
+            return math.nan
+        seconds, _, failure = self._time(self._reference)
+        if failure:
+            return math.nan
+        self._timings.append(seconds)
+        if self.on_reference is not None:
+            self.on_reference(seconds)
+        return seconds
+
+    def facts(self, target: str, arch: str) -> Machine:
+        """The machine of the ranks. Starts them. Raises RunFailed, MissingTool."""
+        try:
+            answer = self._send({"do": "hello", "limit": OPEN_SECONDS})
+        except RanksDied as death:
+            raise RunFailed(f"the ranks ended at their start: {death}") from None
+        return machine_facts(target, arch, answer["hosts"], answer["mpi"])
+
+    def noise_floor(self, reference: Candidate, number: int = 20, limit: float = math.inf) -> float:
+        """Make `reference` the drift reference, time it `number` times; the relative deviation of a single timing.
+
+        Where that takes longer than `limit` seconds there are fewer timings, at least one; NaN where they are too few.
+        Raises WrongResult where its results are wrong, RunFailed where it cannot be measured.
+        """
+        _, _, failure = self._time(reference)
+        if failure:
+            raise WrongResult(failure) if failure.startswith("wrong result") else RunFailed(failure)
+        self._reference = reference
+        end = time.monotonic() + limit
+        timings: list[float] = []
+        while len(timings) < number and (not timings or time.monotonic() < end):
+            timings.append(self.time_reference())
+        return noise_floor([[t for t in timings if not math.isnan(t)]])
+
+    def probe(self, arm: int) -> str:
+        """Open an arm's library, check and time its first traversal: "" where all is well, else what is wrong."""
+        return self._time(Candidate(arm, self.domain.arms[arm].space.first()))[2]
+
+    def narrow(self, arms: Sequence[int]) -> Domain:
+        """Measure only these arms from now on. The new domain; candidates of the old one are not to be used."""
+        kept = Domain([self.domain.arms[arm] for arm in arms])
+        self.domain, self._loadables = kept, tuple(self._loadables[arm] for arm in arms)
+        self._last, self._deaths, self._broken = {}, {}, {}
+        self._measured.clear()
+        self._reference = None
+        return kept
+
+    def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:
+        """One traced iteration on all ranks, uncaptured; empty where it fails."""
+        arm = candidate.arm
+        try:
+            answer = self._ask(arm, do="trace", rows=self._rows(candidate, False), limit=self._limit(arm))
+        except RanksDied:
+            return ()
+        return tuple(TraceSpan(int(rank), int(at), *times) for rank, at, *times in answer.get("spans", ()))
+
+    # ---- within -------------------------------------------------------------------------------
+
+    def _around(self) -> float:
+        return median(self._timings) if self._timings else math.nan
+
+    def _rows(self, candidate: Candidate, capture: bool) -> list[list[int]]:
+        return [list(row) for row in self._loadables[candidate.arm].rows(candidate.traversal, capture)]
+
+    def _limit(self, arm: int) -> float:
+        return max(self._watchdog, 100 * self._last.get(arm, 0.0), 100 * self._seconds)
+
+    def _time(self, candidate: Candidate) -> tuple[float, int, str]:
+        """(seconds, iterations, failure)."""
+        arm = candidate.arm
+        if arm in self._broken:
+            return math.nan, 0, self._broken[arm]
+        guess = self._last.get(arm, 0.0)
+        times = self._measured[candidate] + 1
+        try:
+            answer = self._audit(arm) or self._ask(
+                arm, do="measure", rows=self._rows(candidate, self._loadables[arm].capture),
+                # Checked again when a candidate is confirmed, but not each time where it is measured very often.
+                check=times == 1, recheck=times & (times - 1) == 0,
+                seconds=self._seconds, guess=guess, limit=self._limit(arm),
+            )  # fmt: skip
+        except RanksDied as death:
+            return math.nan, 0, self._note_death(arm, str(death))
+        if "error" in answer:
+            return math.nan, 0, _line(f"run failed: {answer['error']}")
+        if "wrong" in answer:
+            return math.nan, 0, _line(f"wrong result: {answer['wrong']}")
+        self._measured[candidate] = times
+        self._last[arm] = answer["seconds"]
+        return answer["seconds"], answer["iterations"], ""
+
+    def _audit(self, arm: int) -> dict[str, Any]:
+        """The first time that a library is used: an answer that says which op breaks its header, or empty.
+
+        In the first order and in the one furthest from it, so that parts that overlap show whichever op comes first.
+        """
+        key = _key(self._loadables[arm])
+        if key not in self._audited:
+            space = self.domain.arms[arm].space
+            orders = [Candidate(arm, traversal) for traversal in (space.first(), space.last())]
+            tables = [self._rows(order, False) for order in orders]
+            try:
+                answer = self._ask(arm, do="audit", tables=tables, limit=self._limit(arm))
+            except RanksDied as death:  # perhaps in one order only: what is measured will show it
+                answer = {}
+                self._op_failed[key] = str(death)
+            if "error" in answer:
+                return answer
+            self._audited[key] = answer.get("wrong", "")
+        return {"wrong": self._audited[key]} if self._audited[key] else {}
+
+    def _note_death(self, arm: int, failure: str) -> str:
+        """An arm in which nothing ever succeeds is not tried again and again: each death costs a start."""
+        failure = _line(failure)
+        failed = _line(self._op_failed.get(_key(self._loadables[arm]), ""))
+        if _OP in failed and _OP not in failure:  # errors of a GPU come to light in a later call
+            failure = f"{failure}; op by op: {failed.removeprefix('run failed: ')}"
+        if arm not in self._last:
+            self._deaths[arm] = self._deaths.get(arm, 0) + 1
+            if self._deaths[arm] >= GIVE_UP:
+                self._broken[arm] = f"{failure} (given up after {GIVE_UP} such failures)"
+        return failure
+
+    def _ask(self, arm: int, **command: Any) -> dict[str, Any]:
+        """Have a command executed with the arm's library open. Raises RanksDied."""
+        key = _key(self._loadables[arm])
+        if key not in self._opened:
+            answer = self._open(arm, key)
+            if "error" in answer:
+                return answer
+        return self._send({**command, "key": key})
+
+    def _open(self, arm: int, key: str) -> dict[str, Any]:
+        loadable = self._loadables[arm]
+        command = {
+            "do": "open", "key": key, "library": str(loadable.library.absolute()),
+            "data": str(loadable.data.absolute()), "device_pointers": loadable.device_pointers,
+            "limit": max(OPEN_SECONDS, self._watchdog),
+        }  # fmt: skip
+        alone = not self._opened
+        try:
+            answer = self._send(command)
+        except RanksDied:
+            if alone:
+                raise
+            answer = self._send(command)  # with others open there may have been too little memory
+        if "error" not in answer:
+            self._opened.add(key)
+        return answer
+
+    def _send(self, command: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._link.ask(command)
+        except RanksDied:
+            self._opened.clear()
+            raise
+
+
+def _key(loadable: Loadable) -> str:
+    """Arms that differ in capture only share a library."""
+    return f"{loadable.library.absolute()} {loadable.data.absolute()} {loadable.device_pointers}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

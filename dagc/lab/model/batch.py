@@ -1,0 +1,78 @@
+"""Many traversals simulated at once: arrays with a column for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dagc.lab.model.simulate import END, Costs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+    Counts = np.ndarray[Any, np.dtype[np.uint16]]
+
+
+class Batch:
+    """Programs (`Simulator.program`) side by side, the short ones filled up with instructions that do nothing."""
+
+    def __init__(self, costs: Costs) -> None:
+        import numpy as np
+
+        self.costs = costs
+        self.programs: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal
+
+    def __len__(self) -> int:
+        return int(self.programs.shape[1])
+
+    def extend(self, programs: Sequence[Sequence[int]]) -> None:
+        """More columns."""
+        import numpy as np
+
+        longest = max([len(self.programs), *map(len, programs)])
+        out = np.zeros((longest, len(self) + len(programs)), dtype=np.int64)
+        out[: len(self.programs), : len(self)] = self.programs
+        for column, program in enumerate(programs, len(self)):
+            out[: len(program), column] = program
+        self.programs = out
+
+    def times(self, costs: Array) -> Array:
+        """When each iteration ends, in microseconds, under these costs (one for each of `Costs.prior`)."""
+        return self._run(costs, self.programs, None)[0]
+
+    def paths(self, costs: Array, columns: Numbers) -> tuple[Array, Array]:
+        """The same of some columns, with how often each cost lies on the path that was waited for.
+
+        Shapes (columns,) and (columns, costs); the product of the second with the costs is the first.
+        """
+        import numpy as np
+
+        programs = self.programs[:, columns]
+        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)), dtype=np.uint16)  # small: copied often
+        times, paths = self._run(costs, programs, counts)
+        return times, paths.astype(np.float64)
+
+    def _run(self, costs: Array, programs: Numbers, counts: Counts | None) -> tuple[Array, Array | Counts]:
+        import numpy as np
+
+        made = np.zeros((len(self.costs.sums), len(costs)))
+        for numbers, row in self.costs.sums.items():
+            for number in numbers:
+                made[row, number] += 1
+        target, a, b, total = np.array(list(self.costs.instructions)).T
+        added, made = (made @ costs)[total], made.astype(np.uint16)
+        width = programs.shape[1]
+        column = np.arange(width)
+        moments = np.zeros((self.costs.moments, width))
+        flat = moments.ravel()
+        targets, left, right = (numbers * width for numbers in (target, a, b))
+        for step in programs:
+            first, second = flat[left[step] + column], flat[right[step] + column]
+            if counts is not None:
+                # Equal moments: the first, as one who waits for what is there already does not wait.
+                won = np.where(second > first, b[step], a[step])
+                counts[target[step], column] = counts[won, column] + made[total[step]]
+            flat[targets[step] + column] = np.maximum(first, second) + added[step]
+        return moments[END], moments if counts is None else counts[END]

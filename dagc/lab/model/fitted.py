@@ -1,0 +1,40 @@
+"""Simulated times of implementations, with costs fitted to what was measured of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dagc.lab.domain import Candidate, Domain
+from dagc.lab.model.pool import Pool
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+DEVIATION = 0.04  # relative standard deviation of a measurement and of the simulation
+
+
+class Fitted:
+    """A simulation of distinct candidates, the first `measured` of which have times."""
+
+    def __init__(self, domain: Domain, candidates: Sequence[Candidate], measured: int) -> None:
+        self._pool = Pool(domain)
+        self._pool.extend(candidates)
+        self._measured = measured
+
+    def __call__(self, seconds: Array, weights: Array) -> Array:
+        """The simulated time of every candidate, in seconds.
+
+        `seconds` are the times of the measured ones, `weights` how much each counts when the costs are fitted.
+        """
+        import numpy as np
+
+        from dagc.lab.model.fit import fit_costs
+
+        prior, rows, times = np.array(self._pool.costs.prior), np.arange(self._measured), seconds * 1e6
+        deviation = DEVIATION * float(np.median(times))
+        batch = self._pool.batch
+        costs = fit_costs(lambda costs: batch.paths(costs, rows), prior, prior, times, deviation, weights)
+        return batch.times(costs) * 1e-6

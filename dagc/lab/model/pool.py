@@ -1,0 +1,76 @@
+"""The candidates that the model knows, and their features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dagc.ir.traversal import Issue
+from dagc.lab.domain import Candidate, Domain
+from dagc.lab.model.batch import Batch
+from dagc.lab.model.simulate import Costs, Simulator
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Single = np.ndarray[Any, np.dtype[np.float32]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_ABSENT = 1 << 20  # place of an op that a candidate does not have
+_CONFIGURATION = 4  # bits that differ with the configuration
+
+
+class Pool:
+    """Candidates in rows, each with its program for the simulation."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.costs = Costs(max(arm.space.moves.streams for arm in domain.arms))
+        self._simulators = [Simulator(arm.space.graph, arm.configuration, self.costs) for arm in domain.arms]
+        self.batch = Batch(self.costs)
+        self.candidates: list[Candidate] = []
+        self.row: dict[Candidate, int] = {}
+        names = sorted({op.name for arm in domain.arms for op in arm.space.graph.ops})
+        on_gpu = {op.name for arm in domain.arms for op in arm.space.graph.ops if op.gpu}
+        self._columns = [[names.index(op.name) for op in arm.space.graph.ops] for arm in domain.arms]
+        self._pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
+        self._gpu_pairs = [(i, j) for i, j in self._pairs if names[i] in on_gpu and names[j] in on_gpu]
+        self._ops = len(names)
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    @property
+    def bits(self) -> int:
+        """How many features there are."""
+        return _CONFIGURATION * len(self.domain.arms) + len(self._pairs) + len(self._gpu_pairs)
+
+    def extend(self, candidates: Iterable[Candidate]) -> Single:
+        """Adds those that are new, in their order; their features, shape (new ones, bits), 0 or 1.
+
+        Features are the configuration, the order of all pairs of ops, and which GPU ops share a stream.
+        """
+        import numpy as np
+
+        new = [c for c in dict.fromkeys(candidates) if c not in self.row]
+        for candidate in new:
+            self.row[candidate] = len(self.candidates)
+            self.candidates.append(candidate)
+        self.batch.extend([self._simulators[c.arm].program(c.traversal) for c in new])
+        place = np.full((self._ops, len(new)), _ABSENT)
+        stream = np.full((self._ops, len(new)), -1)
+        for number, candidate in enumerate(new):
+            columns, issued = self._columns[candidate.arm], 0
+            for entry in candidate.traversal.entries:
+                if isinstance(entry, Issue):
+                    column = columns[entry.op]
+                    place[column, number] = issued
+                    issued += 1
+                    if entry.stream is not None:
+                        stream[column, number] = entry.stream
+        arm = np.array([c.arm for c in new], dtype=np.int64)
+        chosen = np.repeat(arm[:, None] == np.arange(len(self.domain.arms)), _CONFIGURATION, axis=1)
+        a, b = np.array(self._pairs, dtype=np.int64).reshape(-1, 2).T
+        c, d = np.array(self._gpu_pairs, dtype=np.int64).reshape(-1, 2).T
+        before, shared = place[a] < place[b], (stream[c] == stream[d]) & (stream[c] >= 0)
+        return np.concatenate([chosen, before.T, shared.T], axis=1).astype(np.float32)

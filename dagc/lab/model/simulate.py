@@ -1,0 +1,154 @@
+"""A simulation of one iteration: the CPU issues entry by entry, streams are queues, messages take a while.
+
+A traversal becomes a list of instructions `moment[target] = max(moment[a], moment[b]) + cost`, the moments being those
+of the CPU, of each stream, of each event and of the last post. All traversals are then simulated at once, instruction
+by instruction, as arrays (`dagc.lab.model.batch`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dagc.ir.graph import Action, Graph
+from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+from dagc.store.results import Configuration
+
+# Microseconds, before anything is measured: a current GPU and a current CPU (launch 4 us, record 0.3 us).
+PRIOR = {
+    "launch": 3.5, "latency": 2.0, "record": 0.3, "sync": 2.0, "post": 1.5, "wait": 0.5, "cpu": 1.0, "graph": 4.0,
+    "node": 0.8, "message": 12.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0, "iteration": 1.0,
+}  # fmt: skip
+
+
+# Moments: the beginning, the CPU, the last post, a passing one; then streams, then events.
+_BEGIN, _NOW, _POSTED, _PASSING, _STREAMS = range(5)
+# Target, a, b, sum of costs (number in `Costs.sums`).
+Instruction: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(slots=True)
+class Costs:
+    """The costs that can occur, by name; `prior` in microseconds. One table for all configurations of a domain.
+
+    sums           what instructions add: each a number of costs (numbers in `prior`), the first none at all
+    instructions   those that occur, by number; the first does nothing
+    streams        labels of all configurations
+    """
+
+    streams: int
+    numbers: dict[str, int] = field(default_factory=dict)
+    prior: list[float] = field(default_factory=list)
+    sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
+    instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
+
+    def number(self, kind: str, what: str = "") -> int:
+        """The number of a cost; `what` tells equal kinds apart (the name of an op)."""
+        name = f"{kind} {what}".strip()
+        if name not in self.numbers:
+            self.numbers[name] = len(self.prior)
+            self.prior.append(PRIOR[kind])
+        return self.numbers[name]
+
+    def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
+        """The number of an instruction that adds these costs."""
+        total = self.sums.setdefault(costs, len(self.sums))
+        return self.instructions.setdefault((target, a, b, total), len(self.instructions))
+
+    @property
+    def moments(self) -> int:
+        """Moments that the instructions speak of."""
+        return 1 + max(target for target, *_ in self.instructions)
+
+
+class Simulator:
+    """Turns traversals of one configuration into instructions."""
+
+    def __init__(self, graph: Graph, configuration: Configuration, costs: Costs) -> None:
+        self.graph = graph
+        self.captured = configuration.get("capture") is True
+        transport = graph.transport.value
+        self.costs = costs
+        self._iteration = costs.number("iteration", configuration.text)
+        self._launch, self._latency = costs.number("launch"), costs.number("latency")
+        self._record, self._sync = costs.number("record"), costs.number("sync")
+        self._graph, self._node = costs.number("graph"), costs.number("node")
+        self._ops = [self._cost_of(op, transport, configuration) for op in graph.ops]
+        self._start = costs.instruction(_NOW, _BEGIN, _BEGIN, self._iteration)
+        self._capture = costs.instruction(_NOW, _NOW, _NOW, self._graph)
+        self._known: dict[Entry, tuple[int, ...]] = {}
+
+    def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
+        """Costs of an op: of a GPU op its duration; of a wait the call, and the time that the message takes."""
+        from dagc.ir.graph import GraphOp
+
+        assert isinstance(op, GraphOp)
+        base = op.name.split("[")[0]
+        chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}."))
+        number = self.costs.number
+        if op.gpu:
+            kind = {Action.COPY: "copy", Action.STAGE_OUT: "stage", Action.STAGE_IN: "stage", Action.GROUP: "group"}
+            out = [
+                number(
+                    kind.get(op.action, "kernel"), f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
+                )
+            ]
+            return (*out, *(number("stage", staged.region.text) for staged in (*op.copy_in, *op.copy_out)))
+        if op.action in _POSTS:
+            return (number("post", transport),)
+        if op.action in _WAITS:
+            return number("wait", transport), number("message", f"{transport} {base}")
+        return () if op.action is Action.END else (number("cpu", base),)
+
+    def program(self, traversal: Traversal) -> list[int]:
+        """Numbers of its instructions; when all are done, moment `END` is when the iteration ends."""
+        out = [self._start]
+        known, stretch = self._known, False
+        for entry in traversal.entries:
+            instructions = known.get(entry)
+            if instructions is None:
+                instructions = known[entry] = self._instructions(entry)
+            if self.captured:
+                on_gpu = not isinstance(entry, Sync) and entry.stream is not None
+                if on_gpu and not stretch:
+                    out.append(self._capture)
+                stretch = on_gpu
+            out += instructions
+        return out
+
+    def _instructions(self, entry: Entry) -> tuple[int, ...]:
+        make = self.costs.instruction
+        issue = () if self.captured else (make(_NOW, _NOW, _NOW, self._record),)
+        match entry:
+            case Issue(op, None):
+                return self._of_cpu(op)
+            case Issue(op, stream) if stream is not None:
+                queue = _STREAMS + stream
+                if self.captured:
+                    ready: tuple[int, ...] = (make(_PASSING, _NOW, _NOW, self._node),)
+                else:
+                    ready = make(_NOW, _NOW, _NOW, self._launch), make(_PASSING, _NOW, _NOW, self._latency)
+                return (*ready, make(queue, queue, _PASSING, *self._ops[op]))
+            case Record(event, stream):
+                return (*issue, make(self._event(event), _STREAMS + stream, _NOW))
+            case Wait(event, stream):
+                return (*issue, make(_STREAMS + stream, _STREAMS + stream, self._event(event)))
+            case Sync(event):
+                return (make(_NOW, _NOW, self._event(event), self._sync),)
+        raise AssertionError(entry)
+
+    def _of_cpu(self, op: int) -> tuple[int, ...]:
+        make, numbers, action = self.costs.instruction, self._ops[op], self.graph.ops[op].action
+        if action in _WAITS:
+            call, message = numbers
+            return make(_PASSING, _POSTED, _POSTED, message), make(_NOW, _NOW, _PASSING, call)
+        done = make(_NOW, _NOW, _NOW, *numbers)
+        return (done, make(_POSTED, _NOW, _NOW)) if action in _POSTS else (done,)
+
+    def _event(self, event: int) -> int:
+        return _STREAMS + self.costs.streams + event
+
+
+END = _NOW
+_POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
+_WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)

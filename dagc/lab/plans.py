@@ -1,0 +1,127 @@
+"""Whole programs as what is tuned: `select m, chunks with knn(n)` at program level, where each setting is a program.
+
+A setting gives every named decision a value; each is compiled once, for all sizes. What was measured of them is kept as
+cells of the op PROGRAM. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError
+from dagc.choice.extent import Extent
+from dagc.choice.types import PROGRAM, Cell, Point, Settings
+from dagc.ir.enums import ElementType
+from dagc.ir.program import Program
+from dagc.ir.sym import free
+
+if TYPE_CHECKING:
+    from dagc.store.tuned import Tuned
+
+METHODS = ("knn", "tree", "forest", "exhaustive")
+_WHOLE = {t for t in ElementType if t.value[0] in "iu"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSelect:
+    """`select NAMES with METHOD(DATA)` of a program; `data` are the scalars, whole numbers, that stand in DATA."""
+
+    names: tuple[str, ...]
+    method: str
+    data: tuple[str, ...]
+
+
+def program_select(program: Program) -> ProgramSelect | None:
+    """The program-level `select`, None where there is none. Raises UsageError for more than one, or other data."""
+    found = [s for s in program.selects if s.owner == ""]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UsageError("the program has more than one `select` at its top", "name all decisions in one")
+    (item,) = found
+    whole = {s.name for s in program.scalars if s.type in _WHOLE}
+    data = dict.fromkeys(name for argument in item.args for name in sorted(free(argument)))
+    for name in data:
+        if name not in whole:
+            names = ", ".join(sorted(whole)) or "the program has none: declare `scalar n : i64`"
+            raise UsageError(
+                f"`select ... with {item.method}(...)` asks for `{name}`, which is no scalar of whole numbers",
+                f"name scalars of the program ({names})",
+            )
+    if not data:
+        raise UsageError(f"`select ... with {item.method}()` has no data", "name the scalars it hangs on: knn(n)")
+    return ProgramSelect(item.names, item.method, tuple(data))
+
+
+def whole_scalars(program: Program) -> frozenset[str]:
+    """Names of the per-rank scalars that are whole numbers."""
+    return frozenset(s.name for s in program.scalars if s.type in _WHOLE)
+
+
+def plan_label(settings: Settings) -> str:
+    """`m8-chunks4-streams4`: the name of a plan's directory."""
+    return "-".join(re.sub(r"\W+", "_", f"{name}{value}") for name, value in settings)
+
+
+# ---- what was measured ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What may be learned from: `settings` that are right everywhere, and at each point (ascending by its data) the
+    seconds of each by its number. `notes` say what was left out."""
+
+    settings: tuple[Settings, ...]
+    points: tuple[Point, ...]
+    data: tuple[tuple[int, ...], ...]
+    times: tuple[Mapping[int, float], ...]
+    intervals: tuple[tuple[tuple[float, float, float], ...], ...]  # low, median, high of each cell, by point
+    notes: tuple[str, ...]
+
+
+def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[int, ...]]) -> Measured:
+    """A size of which not every legal setting was tried is left out, and one at which all failed. A setting that failed
+    at any other size is not learned from at all, so that it is never chosen. `data`: the selector's, by point."""
+    at: dict[Point, dict[Settings, Cell]] = {}
+    for cell in cells:
+        at.setdefault(cell.point, {})[cell.settings] = cell
+    notes: list[str] = []
+    complete: dict[Point, dict[Settings, Cell]] = {}
+    for point in sorted(at, key=lambda p: (data[p], p)):
+        tried = sum(s in at[point] for s in legal)
+        if tried < len(legal):
+            notes.append(f"{_name(point)}: {tried} of {len(legal)} settings tried, left out until --resume ends it")
+        elif all(c.failure for c in at[point].values()):
+            notes.append(f"{_name(point)}: no setting runs, left out")
+        else:
+            complete[point] = at[point]
+    every = dict.fromkeys((*legal, *(s for found in complete.values() for s in found)))
+    failed = {s for found in complete.values() for s, c in found.items() if c.failure}
+    settings = tuple(s for s in every if s not in failed)
+    number = {s: i for i, s in enumerate(settings)}
+    if complete and not all(any(s in number for s in found) for found in complete.values()):
+        notes.append("no setting is right at every size: nothing is learned")
+        complete = {}
+    kept = [{number[s]: c for s, c in found.items() if s in number} for found in complete.values()]
+    return Measured(
+        settings, tuple(complete), tuple(data[p] for p in complete),
+        tuple({i: c.seconds for i, c in found.items()} for found in kept),
+        tuple(tuple((c.interval[0], c.seconds, c.interval[1]) for c in found.values()) for found in kept), tuple(notes),
+    )  # fmt: skip
+
+
+def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
+    """The extent of the selector's data, `names`, over the sizes at which plans were timed.
+
+    Raises ValueError where the file keeps other data of them.
+    """
+    timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times}
+    kept = [(Point.of(dict(params)), values) for params, values in tuned.facts.program_data]
+    return Extent.of(dict(zip(names, values, strict=True)) for point, values in kept if point in timed)
+
+
+def _name(point: Point) -> str:
+    return point.text or "as given"

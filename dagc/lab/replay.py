@@ -1,0 +1,61 @@
+"""A recorded results file in place of the machine: strategies and rules compared on real data, without a GPU."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from statistics import median
+
+from dagc.ir.traversal import traversal_text
+from dagc.lab.domain import Candidate, Domain
+from dagc.store.results import Implementation, Outcome, Results
+
+
+class ReplayMachine:
+    """Answers with recorded times, drift divided out.
+
+    The passes of each implementation are dealt out in an order drawn by `seed`, each once, then from the start again.
+    What was not recorded is a failure.
+    """
+
+    def __init__(self, results: Results, domain: Domain, seed: int) -> None:
+        self.domain, self.results = domain, results
+        self._found = {(i.configuration, i.traversal): i for i in results.implementations}
+        self._random = Random(seed)
+        self._dealt: dict[int, list[int]] = {}  # per implementation, order of its passes
+        self._next: dict[int, int] = {}
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        found = self._implementation(candidate)
+        if found is None:
+            return Outcome(failure="not recorded")
+        times = found.times(self.results.reference)
+        if not times:
+            return Outcome(failure=found.failure or "not recorded")
+        order = self._dealt.get(found.id)
+        if order is None:
+            order = self._dealt[found.id] = list(range(len(times)))
+            self._random.shuffle(order)
+        turn = self._next.get(found.id, 0)
+        self._next[found.id] = turn + 1
+        return Outcome(times[order[turn % len(order)]], iterations=1)
+
+    def judged(self, candidate: Candidate) -> float:
+        """The median of the passes that `measure` has not dealt out; of all where it has dealt out every one."""
+        found = self._implementation(candidate)
+        if found is None or not found.measurements:
+            return math.nan
+        times = found.times(self.results.reference)
+        seen = set(self._dealt.get(found.id, [])[: self._next.get(found.id, 0)])
+        unseen = [t for i, t in enumerate(times) if i not in seen]
+        return median(unseen or times)
+
+    def passes(self, candidate: Candidate) -> int:
+        """How many measurements of it were recorded."""
+        found = self._implementation(candidate)
+        return 0 if found is None else len(found.measurements)
+
+    def _implementation(self, candidate: Candidate) -> Implementation | None:
+        arm = self.domain.arms[candidate.arm]
+        text = traversal_text(candidate.traversal, arm.space.graph)
+        return self._found.get((arm.configuration, text))

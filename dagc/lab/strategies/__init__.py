@@ -1,0 +1,1 @@
+"""One file, one strategy. `dagc.lab.strategy` finds them here."""

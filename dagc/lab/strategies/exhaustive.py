@@ -1,0 +1,32 @@
+"""Every candidate once, in a random order."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar
+
+from dagc.lab.domain import Candidate, Domain
+from dagc.store.results import Outcome
+
+
+class Strategy:
+    """Random order, so that drift of the machine does not look like a property of neighbours."""
+
+    summary: ClassVar[str] = "every implementation, in random order; --passes N measures each N times"
+
+    def __init__(self, domain: Domain, seed: int) -> None:
+        """The whole domain is held in memory: `explore` refuses one that is larger than --max."""
+        self.left = list(domain)
+        Random(seed).shuffle(self.left)
+        self.seen: set[Candidate] = set()
+
+    def propose(self) -> Candidate | None:
+        while self.left:
+            candidate = self.left.pop()
+            if candidate not in self.seen:
+                self.seen.add(candidate)
+                return candidate
+        return None
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        self.seen.add(candidate)

@@ -1,0 +1,47 @@
+"""Uniformly random candidates, each at most once."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar
+
+from dagc.lab.domain import Candidate, Domain
+from dagc.store.results import Outcome
+
+_TRIES = 1000
+
+
+class Strategy:
+    """The baseline. Where the space cannot be counted, random walks stand in for uniform samples."""
+
+    summary: ClassVar[str] = "uniformly random, without repetition"
+
+    def __init__(self, domain: Domain, seed: int) -> None:
+        self.domain, self.random = domain, Random(seed)
+        self.seen: set[Candidate] = set()
+        self.left = domain.size()
+        self.moved: dict[int, int] = {}  # what stands in the places of an imagined, shuffled list of all numbers
+
+    def propose(self) -> Candidate | None:
+        tries = 0
+        while self.left != 0 and tries < _TRIES:
+            if self.left is None:
+                candidate = self.domain.walk(self.random)
+                tries += 1
+            else:
+                candidate = self.domain.at(self._draw(self.left))
+            if candidate not in self.seen:
+                self.seen.add(candidate)
+                return candidate
+        return None
+
+    def _draw(self, left: int) -> int:
+        """The next number of a random permutation (Fisher and Yates), of which only what was moved is held."""
+        place = self.random.randrange(left)
+        number = self.moved.get(place, place)
+        self.moved[place] = self.moved.pop(left - 1, left - 1)
+        self.left = left - 1
+        return number
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        self.seen.add(candidate)

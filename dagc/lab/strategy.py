@@ -1,0 +1,71 @@
+"""What a strategy is, and which there are.
+
+A strategy is one class in one file of `dagc/search/strategies`: `mcts_min.py` holds the strategy `mcts-min`, as a
+class `Strategy`. Adding one needs no other file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
+
+from dagc.base.errors import UsageError
+from dagc.lab.domain import Candidate, Domain
+from dagc.store.results import Outcome
+
+
+class Strategy(Protocol):
+    """Proposes what to measure next, and learns from what was measured.
+
+    `summary` is one line for the user. Two with the same domain, seed and observations propose the same.
+    """
+
+    summary: ClassVar[str]
+
+    def __init__(self, domain: Domain, seed: int) -> None: ...
+
+    def propose(self) -> Candidate | None:
+        """What to measure next; None where everything has been proposed."""
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        """A measurement: of the last proposal, or of anything else (a resumed search, a confirmation)."""
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A strategy that knows better than its smallest time which candidate is the fastest."""
+
+    def best(self) -> Candidate | None:
+        """The current choice; None before the first measurement."""
+
+
+PREFERRED = ("model", "mcts-min")  # the first that suits is the default; the last suits everything
+
+
+def default(domain: Domain) -> str:
+    """The strategy that a domain is searched with where the user names none.
+
+    A strategy that does not suit every domain has a class method `suits(domain)`.
+    """
+    for name in PREFERRED[:-1]:
+        suits: Callable[[Domain], bool] | None = getattr(find(name), "suits", None)
+        if suits is None or suits(domain):
+            return name
+    return PREFERRED[-1]
+
+
+def names() -> tuple[str, ...]:
+    """Names of all strategies, sorted; nothing is imported."""
+    folder = Path(__file__).parent / "strategies"
+    return tuple(sorted(p.stem.replace("_", "-") for p in folder.glob("*.py") if not p.stem.startswith("_")))
+
+
+def find(name: str) -> type[Strategy]:
+    """The strategy of this name. Raises UsageError."""
+    if name not in names():
+        raise UsageError(f"there is no strategy `{name}`", f"one of: {', '.join(names())}")
+    module = importlib.import_module(f"dagc.lab.strategies.{name.replace('-', '_')}")
+    found: type[Strategy] = module.Strategy
+    return found

@@ -1,0 +1,128 @@
+"""The tree of Monte-Carlo tree search ("Machine Learning for CUDA+MPI Design Rules", section III-C).
+
+Selection, expansion, rollout with the rollout kept in the tree, backpropagation. What a child is worth is the one
+thing that strategies differ in. No candidate is proposed twice: a leaf is done when it is proposed, and a subtree
+without anything new left is not entered again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+
+from dagc.ir.traversal import Entry, Traversal
+from dagc.lab.domain import Candidate, Decision, Domain, Node
+from dagc.space.moves import Asker
+from dagc.store.results import Outcome
+
+EXPLORATION = math.sqrt(2)
+
+
+class TreeNode:
+    """A prefix. `untried` are decisions without a rollout; `n` counts rollouts, tmin and tmax are seconds below it."""
+
+    __slots__ = ("children", "decision", "done", "n", "node", "parent", "tmax", "tmin", "untried")
+
+    def __init__(self, node: Node, decision: Decision | None, parent: TreeNode | None) -> None:
+        self.node, self.decision, self.parent = node, decision, parent
+        self.children: dict[Decision, TreeNode] = {}
+        self.untried: dict[Decision, list[Asker]] | None = None  # None: not looked at yet
+        self.n = 0
+        self.tmin, self.tmax = math.inf, -math.inf
+        self.done = False
+
+
+# What a child is worth beside its exploration value: (child, parent, root) -> number.
+Value = Callable[[TreeNode, TreeNode, TreeNode], float]
+
+
+class Tree:
+    """Proposes candidates and remembers what they took."""
+
+    def __init__(self, domain: Domain, seed: int, value: Value) -> None:
+        self.domain, self.value = domain, value
+        self.random = Random(seed)
+        self.root = TreeNode(domain.start(), None, None)
+
+    def propose(self) -> Candidate | None:
+        """Selection, expansion and rollout; None where every candidate has been proposed."""
+        if self.root.done:
+            return None
+        at = self.root
+        while not self._untried(at):
+            at = self._select(at)
+        while True:
+            untried = self._untried(at)
+            if not untried:
+                break
+            at = self._create(at, self.random.choice(list(untried)))
+        self._finish(at)
+        return self._candidate(at)
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        """Backpropagation. A candidate that was not proposed here is added; one seen before adds no rollout."""
+        at, new = self.root, False
+        for decision in self.domain.path(candidate):
+            child = at.children.get(decision)
+            if child is None:
+                if decision not in self._untried(at):
+                    return  # not of this domain
+                child, new = self._create(at, decision), True
+            at = child
+        if new:
+            self._finish(at)
+        rollout = at.n == 0
+        seconds = outcome.seconds
+        while True:
+            at.n += rollout
+            if not math.isnan(seconds):
+                at.tmin, at.tmax = min(at.tmin, seconds), max(at.tmax, seconds)
+            if at.parent is None:
+                break
+            at = at.parent
+
+    # ---- steps --------------------------------------------------------------------------
+
+    def _untried(self, at: TreeNode) -> dict[Decision, list[Asker]]:
+        if at.untried is None:
+            at.untried = self.domain.offers(at.node)
+        return at.untried
+
+    def _create(self, at: TreeNode, decision: Decision) -> TreeNode:
+        askers = self._untried(at).pop(decision)
+        child = TreeNode(self.domain.step(at.node, decision, askers), decision, at)
+        at.children[decision] = child
+        return child
+
+    def _select(self, at: TreeNode) -> TreeNode:
+        """The child of the largest sum of exploration and exploitation; those without anything new are left out."""
+        best, largest = None, -math.inf
+        log = math.log(max(at.n, 1))
+        for child in at.children.values():
+            if child.done:
+                continue
+            score = EXPLORATION * math.sqrt(log / max(child.n, 1)) + self.value(child, at, self.root)
+            if score > largest:
+                best, largest = child, score
+        assert best is not None, "a node that is not done has something new below it"
+        return best
+
+    def _finish(self, leaf: TreeNode) -> None:
+        """Mark a complete candidate as done, and every ancestor that has nothing new left."""
+        leaf.done = True
+        at = leaf.parent
+        while at is not None and not at.untried and all(child.done for child in at.children.values()):
+            at.done = True
+            at = at.parent
+
+    def _candidate(self, leaf: TreeNode) -> Candidate:
+        entries: list[Entry] = []
+        at = leaf
+        while at.parent is not None:
+            if not isinstance(at.decision, int):
+                assert at.decision is not None
+                entries.append(at.decision)
+            at = at.parent
+        assert leaf.node.arm is not None
+        return Candidate(leaf.node.arm, Traversal(tuple(reversed(entries))))

@@ -1,0 +1,386 @@
+"""Kernel calls: arguments against formals, and the decisions of one op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, product
+
+from dagc.base.errors import counted
+from dagc.base.source import Span
+from dagc.ir import program as ir
+from dagc.ir import sym
+from dagc.ir.enums import Mode, OpKind, Place
+from dagc.ir.program import Device
+from dagc.ir.sym import Const, Sym, show
+from dagc.lang import ast
+from dagc.lang.context import Context, integer_range
+from dagc.lang.frames import Frame, GraphOut
+from dagc.lang.regions import check_sizes, overlap, storage
+from dagc.lang.scope import INTEGERS, Kind, Skip, Storage, did_you_mean, kind_of_type, listing, spelled
+
+COMBINATIONS = 100_000
+BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An array argument of a call and the formal that it meets."""
+
+    formal: ir.Formal
+    storage: Storage
+    span: Span
+
+
+def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir.KernelOp:
+    """A kernel op with its arguments checked and its decisions made. May give up (Skip)."""
+    kernel = _kernel(out, frame, item)
+    positional = [a for a in item.call.args if not isinstance(a, ast.Named)]
+    pins = {a.name: a for a in item.call.args if isinstance(a, ast.Named)}
+    if len(positional) != len(kernel.formals):
+        frame.ctx.report.fail(
+            "wrong-arity",
+            f"kernel `{kernel.name}` takes {counted(len(kernel.formals), 'argument')}, not {len(positional)}",
+            item.call.span,
+            f"pass {listing([f.name for f in kernel.formals], 12)}",
+            ((kernel.span, "declared here"),),
+        )
+    device = _device(frame, item, kernel, name)
+    qualified = f"{base}.{device.value}" if item.kind is OpKind.ANY else base
+    impl = _variant(frame, item, kernel, device, qualified)
+    chosen = _tunables(frame, item, kernel, impl, pins, qualified)
+    args = _arguments(frame, kernel, positional, device, chosen)
+    accesses = _accesses(out, frame, name, args)
+    stream = pinned_stream(frame, item, device)
+    return ir.KernelOp(
+        name,
+        base,
+        kernel.name,
+        device,
+        impl.name,
+        tuple(chosen.items()),
+        tuple(a.storage.region if isinstance(a, Argument) else a for a in args),
+        accesses,
+        stream,
+        span=item.span,
+    )
+
+
+def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
+    callee = item.call.callee
+    report = frame.ctx.report
+    if callee.name not in out.kernels:
+        if callee.name in out.dags:
+            help = f"write `: dag {callee.name}(...)`"
+            report.fail("unknown-name", f"`{callee.name}` is a dag, not a kernel", callee.span, help)
+        known = [*out.kernels, "copy"]
+        help = did_you_mean(callee.name, known, f"there are {listing(known)}")
+        report.fail("unknown-name", f"unknown kernel `{callee.name}`", callee.span, help)
+    out.called.add(callee.name)
+    return out.kernels[callee.name]
+
+
+# ---- decisions --------------------------------------------------------------------------------------
+
+
+def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device:
+    have = [d for d in (Device.GPU, Device.CPU) if any(i.device is d for i in kernel.impls)]
+    if item.kind is not OpKind.ANY:
+        device = Device(item.kind.value)
+        if device not in have:
+            frame.ctx.report.fail(
+                "missing-implementation",
+                f"kernel `{kernel.name}` has no {device.value} implementation",
+                item.call.span,
+                f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
+                if have
+                else "add an implementation",
+                ((kernel.span, "declared here"),),
+            )
+        return device
+    if not have:
+        raise Skip  # missing-implementation was reported for the kernel
+    choice = frame.ctx.choose(f"{name}.device", tuple(d.value for d in have), item.span)
+    choice.structural = True
+    return Device(str(choice.chosen))
+
+
+def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base: str) -> ir.Impl:
+    impls = {i.name: i for i in kernel.impls if i.device is device}
+    trailers = item.call.callee.trailers
+    if trailers:
+        member = trailers[0]
+        if len(trailers) > 1 or not isinstance(member, ast.Member):
+            help = "write `kernel(...)` or `kernel.variant(...)`"
+            frame.ctx.report.fail("bad-index", "a kernel takes no index", item.call.callee.span, help)
+        if member.name not in impls:
+            frame.ctx.report.fail(
+                "unknown-name",
+                f"kernel `{kernel.name}` has no {device.value} variant `{member.name}`",
+                member.span,
+                did_you_mean(member.name, impls, f"choose from {listing(impls)}"),
+                ((kernel.span, "declared here"),),
+            )
+        return impls[member.name]
+    if len(impls) == 1:
+        return next(iter(impls.values()))
+    name = f"{base}.variant"
+    if name not in frame.ctx.choices:
+        frame.ctx.choose(name, tuple(impls), item.span)
+    return impls[str(frame.ctx.choices[name].chosen)]
+
+
+def _tunables(
+    frame: Frame, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, pins: Mapping[str, ast.Named], base: str
+) -> dict[str, ir.Value]:
+    """Values of all tunables: pinned in the call, or decided once per base name."""
+    ctx = frame.ctx
+    tunables = (*kernel.tunables, *impl.tunables)
+    everywhere = {t.name for i in kernel.impls for t in i.tunables} | {t.name for t in tunables}
+    for pin in pins.values():
+        if pin.name not in everywhere:
+            help = did_you_mean(
+                pin.name, everywhere, f"there are {listing(sorted(everywhere))}" if everywhere else "drop it"
+            )
+            ctx.report.fail("unknown-name", f"kernel `{kernel.name}` has no tunable `{pin.name}`", pin.span, help)
+    candidates: list[tuple[ir.Value, ...]] = []
+    for tunable in tunables:
+        if tunable.name in pins:
+            candidates.append((_pinned(frame, tunable, pins[tunable.name]),))
+        elif f"{base}.{tunable.name}" in ctx.choices:
+            candidates.append((ctx.choices[f"{base}.{tunable.name}"].chosen,))
+        else:
+            candidates.append(_open(ctx, f"{base}.{tunable.name}", tunable))
+    names = tuple(t.name for t in tunables)
+    values = _first_legal(ctx, item, kernel, impl, names, candidates)
+    for tunable in tunables:
+        name = f"{base}.{tunable.name}"
+        if tunable.name not in pins and name not in ctx.choices:
+            ctx.choose(name, tunable.values, tunable.span, default=values[tunable.name])
+    return values
+
+
+def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
+    """The values that a decision not yet made may take: one, where -D gives it."""
+    from dagc.lang.context import parse_choice
+
+    if name in ctx.defines:
+        return (parse_choice(name, ctx.defines[name], tunable.values),)
+    return tunable.values
+
+
+def _pinned(frame: Frame, tunable: ir.Tunable, pin: ast.Named) -> ir.Value:
+    value = frame.ev.constant(pin.value, f"the value pinned for `{tunable.name}`")
+    same = [v for v in tunable.values if v == value and isinstance(v, bool) is isinstance(value, bool)]
+    if not same:
+        help = f"choose from {listing([spelled(v) for v in tunable.values], 12)}"
+        related = ((tunable.span, "declared here"),)
+        frame.ctx.report.fail("bad-choice", f"`{tunable.name}` cannot be {spelled(value)}", pin.span, help, related)
+    return same[0]
+
+
+def _first_legal(
+    ctx: Context,
+    item: ast.Op,
+    kernel: ir.Kernel,
+    impl: ir.Impl,
+    names: tuple[str, ...],
+    candidates: list[tuple[ir.Value, ...]],
+) -> dict[str, ir.Value]:
+    """The first combination that breaks no `require` and gives blocks that a GPU takes."""
+    conditions = [c for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
+    combinations = (dict(zip(names, v, strict=True)) for v in islice(product(*candidates), COMBINATIONS))
+    legal = next((e for e in combinations if all(_holds(c, e) for c in conditions) and _block_fits(impl, e)), None)
+    if legal is None:
+        combinations = (dict(zip(names, v, strict=True)) for v in islice(product(*candidates), COMBINATIONS))
+        blocks = any(all(_holds(c, e) for c in conditions) for e in combinations)
+        texts = BLOCK_LIMIT if blocks else listing([f"`{show(c)}`" for c in conditions])
+        open_names = [n for n, c in zip(names, candidates, strict=True) if len(c) > 1]
+        fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in zip(names, candidates, strict=True) if len(c) == 1)
+        what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} breaks {texts}"
+        where = (impl.launch.span, "the block is set here") if blocks and impl.launch else None
+        related = (where or (kernel.span, f"of kernel `{kernel.name}`"),)
+        help = "allow values with a smaller product" if blocks else "allow more values, or change the require"
+        ctx.report.fail("unsatisfiable-require", what, item.span, help, related)
+    return legal
+
+
+def _decidable(condition: Sym, names: tuple[str, ...]) -> bool:
+    return all(n in names or n.startswith("hw.") for n in sym.free(condition))
+
+
+def _holds(condition: Sym, env: Mapping[str, ir.Value]) -> bool:
+    """False where it is false for certain; what only the machine knows may hold."""
+    try:
+        return bool(sym.evaluate(condition, env))
+    except sym.UnboundName:
+        return True
+    except (ArithmeticError, ValueError, TypeError):
+        return False
+
+
+def _block_fits(impl: ir.Impl, env: Mapping[str, ir.Value]) -> bool:
+    if impl.launch is None:
+        return True
+    threads = 1
+    for size in impl.launch.block:
+        try:
+            value = sym.evaluate(size, env)
+        except (sym.UnboundName, ArithmeticError, ValueError, TypeError):
+            return True
+        if not isinstance(value, int) or value < 1:
+            return False
+        threads *= value
+    return threads <= 1024
+
+
+# ---- arguments --------------------------------------------------------------------------------------
+
+
+def _arguments(
+    frame: Frame, kernel: ir.Kernel, args: list[ast.Expr], device: Device, chosen: Mapping[str, ir.Value]
+) -> tuple[Argument | Sym, ...]:
+    out: list[Argument | Sym] = []
+    failed = False
+    for formal, arg in zip(kernel.formals, args, strict=True):
+        try:
+            if formal.dims is None:
+                out.append(by_value(frame, formal, arg))
+            else:
+                out.append(Argument(formal, array_argument(frame, formal, arg, device), arg.span))
+        except Skip:
+            failed = True
+    if failed:
+        raise Skip
+    env: dict[str, Sym] = {name: Const(value) for name, value in chosen.items()}
+    env |= {f.name: a for f, a in zip(kernel.formals, out, strict=True) if not isinstance(a, Argument)}
+    for argument in _arrays(out):
+        check_argument_size(frame, argument, env)
+    return tuple(out)
+
+
+def _arrays(args: list[Argument | Sym]) -> Iterator[Argument]:
+    return (a for a in args if isinstance(a, Argument))
+
+
+def check_argument_size(frame: Frame, argument: Argument, env: Mapping[str, Sym]) -> None:
+    """The actual's shape against the formal's, with the actual scalars put in."""
+    formal = argument.formal
+    assert formal.dims is not None
+    try:
+        dims = tuple(None if d is None else sym.substitute(d, env) for d in formal.dims)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        code = "division-by-zero" if isinstance(error, ZeroDivisionError) else "overflow"
+        frame.ctx.report.error(
+            code,
+            f"the size of formal `{formal.name}` has no value here",
+            argument.span,
+            "pass other sizes",
+            ((formal.span, "declared here"),),
+        )
+        return
+    related = ((formal.span, "declared here"),)
+    check_sizes(frame.ev, argument.storage, dims, f"formal `{formal.name}`", argument.span, related)
+
+
+def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
+    """A by-value argument of the formal's kind."""
+    report = frame.ctx.report
+    related = ((formal.span, f"formal `{formal.name}` is {formal.type.value}"),)
+    if isinstance(arg, ast.Ref) and not arg.trailers and arg.name not in frame.ev.loops:
+        found = frame.ev.scope.find(arg.name)
+        if found and () in found[0].instances and isinstance(found[0].instances[()].value, Storage):
+            help = f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
+            report.fail("type-mismatch", f"array `{arg.name}` meets a by-value formal", arg.span, help, related)
+    value = frame.ev.settled(arg)
+    kind, wanted = frame.ev.kind(value), kind_of_type(formal.type)
+    if kind is not wanted and (kind, wanted) != (Kind.INT, Kind.REAL):
+        help = (
+            "write `floor(...)` or `ceil(...)`"
+            if (kind, wanted) == (Kind.REAL, Kind.INT)
+            else "pass a value of that type"
+        )
+        report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is wanted", arg.span, help, related)
+    if formal.type in INTEGERS and isinstance(value, Const) and isinstance(value.value, int):
+        low, high = integer_range(formal.type)
+        if not low <= value.value <= high:
+            help = "declare the formal with a wider type"
+            report.fail("overflow", f"{value.value} does not fit {formal.type.value}", arg.span, help, related)
+    return value
+
+
+def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Device | None) -> Storage:
+    """An array argument of the formal's element type, in a place that the device reaches."""
+    report = frame.ctx.report
+    related = ((formal.span, f"formal `{formal.name}` is declared here"),)
+    if not isinstance(arg, ast.Ref):
+        report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array or a part of one", related)
+    actual = storage(frame.ev, arg)
+    if actual.array.type is not formal.type:
+        report.fail(
+            "type-mismatch",
+            f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is wanted",
+            arg.span,
+            "pass an array of that type",
+            related,
+        )
+    if device is not None:
+        check_place(frame, actual, device, arg.span)
+    return actual
+
+
+def check_place(frame: Frame, actual: Storage, device: Device, span: Span) -> None:
+    """A gpu op reaches device and pinned memory, a cpu op host and pinned memory."""
+    unreachable = Place.HOST if device is Device.GPU else Place.DEVICE
+    if actual.array.place is not unreachable:
+        return
+    other = "pinned" if device is Device.GPU else "pinned` or `on host"
+    frame.ctx.report.error(
+        "place-mismatch",
+        f"a {device.value} op cannot reach `{actual.label}`, which is on the {unreachable.value}",
+        span,
+        f"declare it `on {other}`, or copy it with `gpu copy`",
+        ((actual.array.span, "declared here"),),
+    )
+
+
+def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym, ...]) -> tuple[ir.Access, ...]:
+    arrays = list(_arrays(list(args)))
+    for i, a in enumerate(arrays):
+        for b in arrays[:i]:
+            written = a.formal.mode is not Mode.IN or b.formal.mode is not Mode.IN
+            if written and overlap(a.storage.region, b.storage.region, frame.ctx.facts):
+                frame.ctx.report.error(
+                    "aliased-arguments",
+                    f"`{a.storage.label}` meets `{b.formal.name}` and `{a.formal.name}`, and one of them is written",
+                    a.span,
+                    "make it one `inout` formal",
+                    ((b.span, "also passed here"),),
+                )
+    return tuple(out.use(frame, name, a.storage, a.formal.mode or Mode.IN, a.span) for a in arrays)
+
+
+def pinned_stream(frame: Frame, item: ast.Op, device: Device) -> int | None:
+    """The stream after `stream`, compile-time and within `streams`."""
+    if item.stream is None:
+        return None
+    report = frame.ctx.report
+    if device is Device.CPU:
+        help = "drop `stream ...`, or make it a gpu op"
+        report.fail("bad-stream", "a cpu op runs on no stream", item.stream.span, help)
+    number = frame.ev.integer(item.stream, "a stream", structural=True)
+    streams = stream_choice(frame.ctx, item.span)
+    if not 0 <= number < streams:
+        help = (
+            f"choose from 0 to {streams - 1}, or write `let streams = {number + 1}`" if number >= 0 else "count from 0"
+        )
+        report.fail("bad-stream", f"stream {number} of {streams}", item.stream.span, help)
+    return number
+
+
+def stream_choice(ctx: Context, span: Span) -> int:
+    """How many streams there are; 2 where the text says nothing."""
+    choice = ctx.choices.get("streams") or ctx.choose("streams", (2,), span, fixed=True)
+    choice.structural = True
+    assert isinstance(choice.chosen, int)
+    return choice.chosen

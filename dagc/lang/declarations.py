@@ -1,0 +1,416 @@
+"""Features and selectors: checked in full, carried in the program; `dagc tune` acts on some of the selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dagc.base.source import Span
+from dagc.ir import program as ir
+from dagc.ir import sym
+from dagc.ir.enums import CodeLang, ElementType
+from dagc.ir.sym import Const, Sym, Var
+from dagc.lang import ast
+from dagc.lang.context import (
+    MAX_STREAMS,
+    PREDEFINED,
+    STAGINGS,
+    TRANSPORTS,
+    TYPES,
+    element_type,
+    integer_range,
+    parse_param,
+    place_of,
+)
+from dagc.lang.evaluate import Evaluator
+from dagc.lang.regions import storage
+from dagc.lang.scope import (
+    INTEGERS,
+    Bound,
+    Kind,
+    Label,
+    ListValue,
+    Skip,
+    Storage,
+    TypeValue,
+    Value,
+    What,
+    as_sym,
+    did_you_mean,
+    kind_of_constant,
+    kind_of_type,
+    listing,
+    spelled,
+    too_large,
+)
+
+# ---- Declarations of values: param, let, enum, scalar, array, part, tune, require ----
+
+
+@dataclass(slots=True)
+class Declared:
+    """What the declarations of a program (and of its dags) gave, in text order."""
+
+    params: list[ir.Param] = field(default_factory=list)
+    lets: list[tuple[str, Sym]] = field(default_factory=list)
+    enums: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    scalars: list[ir.Scalar] = field(default_factory=list)
+    arrays: list[ir.Array] = field(default_factory=list)
+    parts: list[ir.Part] = field(default_factory=list)
+    requires: list[tuple[Sym, Span]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Declarer:
+    """Declares in the scope of its evaluator. `prefix` is that of display names (`mv[0].` in a compound)."""
+
+    ev: Evaluator
+    out: Declared
+    prefix: str = ""
+
+    def declare(self, item: ast.Item) -> bool:
+        """Enter a declaration of values; False where the item is none. Goes on after errors."""
+        if isinstance(item, ast.Param):
+            with self._breaking(ast.DeclName(item.name, span=item.span), What.PARAM):
+                self._param(item)
+        elif isinstance(item, ast.Let):
+            with self._breaking(item.name, What.LET):
+                self._let(item)
+        elif isinstance(item, ast.EnumDecl):
+            with self.ev.ctx.report.guard():
+                self._enum(item)
+        elif isinstance(item, ast.Scalar):
+            for name in item.names:
+                with self._breaking(name, What.SCALAR):
+                    self._scalar(name, item)
+        elif isinstance(item, ast.Array):
+            for name in item.names:
+                with self._breaking(name, What.ARRAY):
+                    self._array(name, item)
+        elif isinstance(item, ast.Part):
+            with self._breaking(item.name, What.PART):
+                self._part(item)
+        elif isinstance(item, ast.Tune):
+            with self._breaking(item.name, What.TUNE):
+                self._tune(item)
+        elif isinstance(item, ast.Require):
+            with self.ev.ctx.report.guard():
+                self._require(item)
+        else:
+            return False
+        return True
+
+    @contextmanager
+    def _breaking(self, name: ast.DeclName, what: What) -> Iterator[None]:
+        """A name whose declaration is wrong is remembered as broken, so that its uses stay silent."""
+        try:
+            yield
+        except Skip:
+            if name.name not in self.ev.scope.families:
+                self.ev.scope.break_name(name.name, what, name.span, len(name.indices))
+
+    def _enter(self, what: What, name: ast.DeclName, make: Value | Storage | None) -> Bound:
+        """Declare one instance with a value that is made; `make` None: the variable of its display name."""
+        key, display = self.display(name)
+        if name.name in PREDEFINED and what is not What.TUNE:
+            help = f"choose another name, or write `let {name.name} = ...` at program level"
+            self.ev.ctx.report.fail("reserved-name", f"`{name.name}` is a decision of the program", name.span, help)
+        bound = Bound(display, Var(display) if make is None else make, name.span)
+        self.ev.scope.declare(self.ev.ctx.report, what, name.name, key, bound)
+        return bound
+
+    def display(self, name: ast.DeclName) -> tuple[tuple[int, ...], str]:
+        """Indices and display name of a declared name. Refuses names of loop variables and known words."""
+        report = self.ev.ctx.report
+        if name.name in self.ev.loops:
+            report.fail(
+                "shadowed-name",
+                f"`{name.name}` would hide the loop variable of the same name",
+                name.span,
+                "choose another name",
+                ((self.ev.loops[name.name][1], "bound here"),),
+            )
+        if name.name in ("rank", "ranks", "hw") or name.name in TYPES:
+            report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
+        key, text = self.ev.key(name.indices, name.span)
+        return key, f"{self.prefix}{name.name}[{text}]" if key else self.prefix + name.name
+
+    # ---- param, let, enum, scalar -------------------------------------------------------------
+
+    def _param(self, item: ast.Param) -> None:
+        ctx = self.ev.ctx
+        if item.type not in TYPES and item.type not in ("type", "str", "bool"):
+            ctx.report.fail(
+                "unknown-type",
+                f"`{item.type}` is not a type",
+                item.span,
+                did_you_mean(item.type, TYPES, f"choose from {', '.join(TYPES)}, str, type"),
+            )
+        name = ast.DeclName(item.name, span=item.span)
+        if item.name in ctx.defines:
+            ctx.defined.add(item.name)
+            given = parse_param(item.name, ctx.defines[item.name], item.type)
+        else:
+            given = self._param_value(item)
+        value: Value = TypeValue(given) if isinstance(given, ElementType) else Const(given)
+        self._enter(What.PARAM, name, value)
+        over = self._over(item, item.over) if item.over is not None else ()
+        self.out.params.append(ir.Param(item.name, given, item.type, over, span=item.span))
+
+    def _param_value(self, item: ast.Param) -> ir.Value | ElementType:
+        if item.type == "type":
+            value = self.ev.value(item.value)
+            if not isinstance(value, TypeValue):
+                self.ev.ctx.report.fail(
+                    "type-mismatch", "a type is wanted", item.value.span, f"choose from {', '.join(TYPES)}"
+                )
+            return value.type
+        wanted = {"str": (Kind.STR,), "bool": (Kind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}.get(
+            item.type, (Kind.INT,)
+        )
+        number = self.ev.constant(item.value, "the value of a param", wanted)
+        return self._fitting(number, item.type, item.value.span)
+
+    def _fitting(self, number: sym.Number, type_: str, span: Span) -> ir.Value:
+        """The number as a value of the type; reports `overflow`."""
+        if type_ in ("f32", "f64"):
+            return float(number)
+        if isinstance(number, int) and type_ in TYPES and TYPES[type_] in INTEGERS:
+            low, high = integer_range(TYPES[type_])
+            if not low <= number <= high:
+                help = f"choose from {low} to {high}, or another type"
+                self.ev.ctx.report.fail("overflow", f"{number} does not fit {type_}", span, help)
+        assert not isinstance(number, Fraction)
+        return number
+
+    def _over(self, item: ast.Param, over: ast.Expr | ast.Range) -> tuple[ir.Value, ...]:
+        """The values to tune for; none yet of `files(...)`."""
+        ctx = self.ev.ctx
+        values: list[ir.Value] = []
+        if isinstance(over, ast.Call) and over.callee.name == "files" and not over.callee.trailers:
+            if len(over.args) != 1 or not isinstance(over.args[0], ast.Literal) or item.type != "str":
+                help = 'write `over files("folder/*.mtx")` on a param of type str'
+                ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, help)
+            ctx.not_used_yet("`over files`", over.span, "the default is used")
+        elif item.type != "type":
+            wanted = {"str": (Kind.STR,), "bool": (Kind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
+            for value in self.ev.items(over, "the values after `over`", structural=False):
+                found = self.ev.scalar(value, over.span, wanted.get(item.type, (Kind.INT,)))
+                if isinstance(found, Const) and not isinstance(found.value, Fraction):
+                    values.append(found.value)
+        return tuple(values)
+
+    def _let(self, item: ast.Let) -> None:
+        name = item.name.name
+        if not self.prefix and self.ev.scope.parent is None and name in PREDEFINED and not item.name.indices:
+            self._fixed(item)
+            return
+        value = self.ev.value(item.value)
+        scalar = as_sym(value)
+        if scalar is not None and too_large(scalar):
+            self.ev.ctx.report.fail(
+                "too-large", "this expression grows beyond reason", item.value.span, "give parts of it to a scalar"
+            )
+        bound = self._enter(What.LET, item.name, value)
+        if scalar is not None:
+            self.out.lets.append((bound.display, self.ev.settle(scalar, item.value.span)))
+
+    def _fixed(self, item: ast.Let) -> None:
+        """`let streams = 2` closes a predefined decision."""
+        name = item.name.name
+        number = self.ev.constant(item.value, f"`{name}`")
+        assert not isinstance(number, Fraction)
+        self._check_predefined(name, (number,), item.value.span)
+        self._refuse_second(item.name)
+        self.ev.ctx.choose(name, (number,), item.span, fixed=True)
+        self._enter(What.TUNE, item.name, None)
+        self.ev.scope.kinds[name] = kind_of_constant(number)
+
+    def _refuse_second(self, name: ast.DeclName) -> None:
+        """A predefined decision that was used before it is declared is already decided."""
+        if name.name in self.ev.ctx.choices and name.name not in self.ev.scope.families:
+            self.ev.ctx.report.fail(
+                "used-before-declaration",
+                f"`{name.name}` is used before it is declared",
+                name.span,
+                "move the declaration up",
+                ((self.ev.ctx.choices[name.name].span, "used here"),),
+            )
+
+    def _enum(self, item: ast.EnumDecl) -> None:
+        report = self.ev.ctx.report
+        labels = tuple(Label(item.labels, i) for i in range(len(item.labels)))
+        self._enter(What.ENUM, ast.DeclName(item.name, span=item.span), ListValue(labels))
+        self.out.enums.append((item.name, item.labels))
+        for label in labels:
+            with report.guard():
+                self._enter(What.LABEL, ast.DeclName(label.text, span=item.span), label)
+
+    def _scalar(self, name: ast.DeclName, item: ast.Scalar) -> None:
+        type_ = element_type(self.ev.ctx, self.ev.scope, item.type, item.span)
+        bound = self._enter(What.SCALAR, name, None)
+        self.ev.scope.kinds[bound.display] = kind_of_type(type_)
+        self.out.scalars.append(ir.Scalar(bound.display, type_, span=name.span))
+
+    # ---- array, part ----------------------------------------------------------------------------
+
+    def _array(self, name: ast.DeclName, item: ast.Array) -> None:
+        type_ = element_type(self.ev.ctx, self.ev.scope, item.type, item.span)
+        dims = tuple(dimension(self.ev, d) for d in item.dims)
+        _, display = self.display(name)
+        array = ir.Array(display, type_, dims, place_of(item.place), item.role, span=name.span)
+        self._enter(What.ARRAY, name, Storage(array, ir.Region(display), dims, display))
+        self.out.arrays.append(array)
+
+    def _part(self, item: ast.Part) -> None:
+        whole = storage(self.ev, item.of)
+        _, display = self.display(item.name)
+        bounded = whole.region.start is not None
+        if whole.region.part is not None:
+            self.ev.ctx.report.fail(
+                "bad-part", "a part of a part without bounds", item.of.span, "declare it a part of the array"
+            )
+        region = whole.region if bounded else ir.Region(whole.region.array, part=display)
+        value = Storage(whole.array, region, whole.dims if bounded else None, display)
+        self._enter(What.PART, item.name, value)
+        self.out.parts.append(ir.Part(display, region, bounded, span=item.name.span))
+
+    # ---- decisions ------------------------------------------------------------------------------
+
+    def _tune(self, item: ast.Tune) -> None:
+        ctx = self.ev.ctx
+        self._check_words(item)
+        values = tunable_values(self.ev, item)
+        _, display = self.display(item.name)
+        if item.name.name in PREDEFINED:
+            if item.name.indices:
+                help = f"write `tune {item.name.name} in ...`"
+                ctx.report.fail("bad-index", f"`{item.name.name}` takes no index", item.name.span, help)
+            self._check_predefined(display, values, item.range.span)
+            self._refuse_second(item.name)
+        self._enter(What.TUNE, item.name, None)
+        ctx.choose(display, values, item.span)
+        self.ev.scope.kinds[display] = kind_of_constant(values[0])
+
+    def _check_words(self, item: ast.Tune) -> None:
+        """Bare words among the choices of `transport` and `staging` that are none of theirs."""
+        known = {"transport": TRANSPORTS, "staging": STAGINGS}.get(item.name.name)
+        if known is None or not isinstance(item.range, ast.ListExpr):
+            return
+        for word in item.range.items:
+            if isinstance(word, ast.Ref) and word.name not in known and self.ev.scope.find(word.name) is None:
+                message = f"`{item.name.name}` cannot be {word.name}"
+                self.ev.ctx.report.fail("bad-choice", message, word.span, f"choose from {listing(known)}")
+
+    def _check_predefined(self, name: str, values: tuple[ir.Value, ...], span: Span) -> None:
+        known: tuple[ir.Value, ...] = {"transport": TRANSPORTS, "staging": STAGINGS}.get(name, (False, True))
+        for value in values:
+            if name == "streams":
+                if type(value) is not int or not 1 <= value <= MAX_STREAMS:
+                    help = f"choose from 1 to {MAX_STREAMS}"
+                    self.ev.ctx.report.fail("bad-choice", f"`streams` cannot be {spelled(value)}", span, help)
+            elif value not in known or isinstance(value, bool) is not (name == "capture"):
+                help = f"choose from {listing([spelled(k) for k in known])}"
+                self.ev.ctx.report.fail("bad-choice", f"`{name}` cannot be {spelled(value)}", span, help)
+
+    def _require(self, item: ast.Require) -> None:
+        condition = self.ev.sym(item.condition, (Kind.BOOL,))
+        self.ev.settle(condition, item.condition.span)
+        self.out.requires.append((condition, item.condition.span))
+
+
+_NUMBERS = (Kind.INT, Kind.REAL)
+MAX_CHOICES = 1000
+
+
+def dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
+    """One dimension of an array or a formal; None for `*`. Reports a size that is negative for certain."""
+    if isinstance(dim, ast.Every):
+        return None
+    size = ev.settled(dim, (Kind.INT,))
+    if isinstance(size, Const) and isinstance(size.value, int) and size.value < 0:
+        ev.ctx.report.fail("bad-size", f"a size of {size.value}", dim.span, "sizes are 0 or more")
+    return size
+
+
+def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
+    """The values of a `tune`, compile-time, of one kind, none twice."""
+    report = ev.ctx.report
+    found = ev.items(item.range, "the choices of a tune", structural=True)
+    if len(found) > MAX_CHOICES:
+        help = f"give at most {MAX_CHOICES}"
+        report.fail("bad-choice", f"{len(found)} choices", item.range.span, help)
+    values: list[ir.Value] = []
+    for item_value in found:
+        scalar = ev.scalar(item_value, item.range.span)
+        assert isinstance(scalar, Const)
+        value = scalar.value
+        if isinstance(value, Fraction):
+            report.fail("type-mismatch", "a choice is not an integer", item.range.span, "write `floor(...)`")
+        values.append(value)
+    if not values:
+        report.fail("bad-choice", "nothing to choose from", item.range.span, "give at least one value")
+    if len({kind_of_constant(v) for v in values}) > 1:
+        report.fail("type-mismatch", "the choices are of several kinds", item.range.span, "give values of one kind")
+    if len(set(values)) < len(values):
+        twice = next(v for i, v in enumerate(values) if v in values[:i])
+        report.fail("bad-choice", f"{spelled(twice)} is among the choices twice", item.range.span, "drop one")
+    return tuple(values)
+
+
+# ---- Features and selectors: checked in full, carried in the program; `dagc tune` acts on some of the selectors ----
+
+
+_FEATURE_NUMBERS = (Kind.INT, Kind.REAL)
+# Methods that `dagc tune` acts on: those of a kernel about its tunables, and those at program level.
+_IN_KERNEL = ("rational", "knn", "tree", "forest")
+_IN_PROGRAM = ("knn", "tree", "forest", "exhaustive")
+
+
+def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
+    """A feature; its name becomes a real number in the scope. May give up (Skip)."""
+    report = ev.ctx.report
+    value: Sym | ir.CodeText
+    if isinstance(item.value, ast.Code):
+        if item.value.lang is not CodeLang.CPP:
+            report.fail("wrong-code-language", "a feature is computed on the host", item.value.span, "write `cpp`")
+        if item.cost is None:
+            help = f"write `feature {item.name} cost n = ...`"
+            report.error("missing-cost", "a feature in code must state its cost in elements", item.span, help)
+        code = item.value
+        value = ir.CodeText(code.lang, code.text, code.function, code.file, span=code.span)
+    else:
+        value = ev.settled(item.value, _FEATURE_NUMBERS)
+    cost = ev.settled(item.cost, _FEATURE_NUMBERS) if item.cost is not None else None
+    ev.scope.declare(report, What.FEATURE, item.name, (), Bound(item.name, Var(item.name), item.span))
+    ev.scope.kinds[item.name] = Kind.REAL
+    ev.ctx.not_used_yet("`feature`", item.span, "features serve learned selectors, which are not built yet")
+    return ir.Feature(item.name, value, cost, span=item.span)
+
+
+def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.Select | None:
+    """A selector among decisions `names`; None where it is wrong (reported)."""
+    report = ev.ctx.report
+    try:
+        for name in item.names:
+            if name not in names:
+                report.fail(
+                    "unknown-name",
+                    f"`{name}` is no decision here",
+                    item.span,
+                    did_you_mean(name, names, f"choose from {listing(sorted(names))}"),
+                )
+        args = tuple(ev.settled(a) for a in item.args)
+        if not _used(item, owner):
+            ev.ctx.not_used_yet("`select`", item.span, "the default is taken; choose with -D until selectors are built")
+        return ir.Select(owner, item.names, item.method, args, span=item.span)
+    except Skip:
+        return None
+
+
+def _used(item: ast.Select, owner: str) -> bool:
+    if owner == "":
+        return item.method in _IN_PROGRAM
+    return owner != "dag" and item.method in _IN_KERNEL and not {"variant", "device"} & set(item.names)

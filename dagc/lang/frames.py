@@ -1,0 +1,250 @@
+"""The world outside: set-up, verification, `until`. Nothing of it is run or even looked for here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from fractions import Fraction
+
+from dagc.base.source import Span
+from dagc.ir import program as ir
+from dagc.ir.enums import ElementType, Mode, Place, Role
+from dagc.ir.sym import Const
+from dagc.lang import ast
+from dagc.lang.context import Context
+from dagc.lang.declarations import Declared, Declarer
+from dagc.lang.evaluate import Evaluator
+from dagc.lang.regions import storage
+from dagc.lang.scope import Key, Kind, Storage, TypeValue, did_you_mean, listing, refuse_reserved
+
+# ---- What a dag is lowered in: its scope of values, its scope of ops, and the prefixes of display names ----
+
+
+@dataclass(slots=True)
+class OpEntry:
+    """A named op. `labels`: messages of an exchange by name and key; `inner`: the ops of a compound."""
+
+    display: str
+    span: Span
+    exchange: bool = False
+    labels: dict[str, dict[Key, str]] = field(default_factory=dict)
+    inner: OpScope | None = None
+    names: list[str] = field(default_factory=list)  # primitive ops that it stands for
+
+
+@dataclass(slots=True)
+class OpScope:
+    families: dict[str, dict[Key, OpEntry]] = field(default_factory=dict)
+
+    def instances(self) -> Iterable[OpEntry]:
+        return (e for family in self.families.values() for e in family.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`base` is the prefix without indices; `stack` names the compounds that we are in."""
+
+    ev: Evaluator
+    declared: Declared
+    ops: OpScope
+    prefix: str = ""
+    base: str = ""
+    stack: tuple[str, ...] = ()
+
+    @property
+    def ctx(self) -> Context:
+        return self.ev.ctx
+
+    @property
+    def declarer(self) -> Declarer:
+        return Declarer(self.ev, self.declared, self.prefix)
+
+    def turn(self, ev: Evaluator) -> Frame:
+        return replace(self, ev=ev)
+
+    def enter_op(self, ref: ast.Ref) -> tuple[OpEntry, str]:
+        """Declare an op by the reference before its colon. Gives its entry and its base name. May give up (Skip)."""
+        report = self.ctx.report
+        index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
+        if ref.trailers and index is None:
+            report.fail(
+                "bad-op-name",
+                "the name of an op is a word, or a word with indices",
+                ref.span,
+                "write `name` or `name[i]`",
+            )
+        if ref.name == "end":
+            report.fail("reserved-name", "`end` is the op after all others", ref.span, "choose another name")
+        refuse_reserved(report, ref.name, ref.span)
+        key, text = self.ev.key(index.items, index.span) if index else ((), "")
+        display = f"{self.prefix}{ref.name}[{text}]" if index else self.prefix + ref.name
+        family = self.ops.families.setdefault(ref.name, {})
+        if family and (key in family or not key or () in family):
+            other = family.get(key) or next(iter(family.values()))
+            report.fail(
+                "duplicate-name",
+                f"op `{display}` is declared twice"
+                if key in family
+                else f"op `{ref.name}` is declared with and without indices",
+                ref.span,
+                "index it by the loop variable, or choose another name",
+                ((other.span, "first declared here"),),
+            )
+        entry = family[key] = OpEntry(display, ref.span)
+        self.ctx.expand_op(ref.span)
+        return entry, self.base + ref.name
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One access of an op to an array, for the checks of whole programs."""
+
+    op: str
+    storage: Storage
+    mode: Mode
+    span: Span
+
+
+@dataclass(slots=True)
+class GraphOut:
+    """The graph as it grows."""
+
+    kernels: dict[str, ir.Kernel]
+    dags: dict[str, ast.SubDag]
+    ops: list[ir.Op] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
+    edges: list[tuple[ast.Edge, Frame]] = field(default_factory=list)
+    selects: list[ir.Select] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
+    explicit: ast.EdgesExplicit | None = None
+    doubtful: set[str] = field(default_factory=set)  # words in ops that are in error: they may write arrays so called
+
+    def use(self, frame: Frame, op: str, storage: Storage, mode: Mode, span: Span) -> ir.Access:
+        """Enter an access. Reports writes to what may not be written."""
+        self.uses.append(Use(op, storage, mode, span))
+        if mode is not Mode.IN:
+            _check_writable(frame, storage, span)
+        return ir.Access(storage.region, mode)
+
+
+def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:
+    report = frame.ctx.report
+    related = ((storage.array.span, "declared here"),)
+    if storage.mode is Mode.IN:
+        help = "make the formal `inout` or `out`"
+        report.error(
+            "written-in", f"`{storage.label}` is an `in` formal of this dag, but is written", span, help, related
+        )
+    elif storage.array.role is Role.IN:
+        message = f"array `{storage.label}` has the role `in`, but is written"
+        report.error("written-in", message, span, "declare it `inout`", related)
+    elif storage.array.role is Role.CONST:
+        message = f"array `{storage.label}` is `const`, but is written"
+        report.error("const-written", message, span, "drop `const`, or write to another array", related)
+
+
+def unknown_op(frame: Frame, name: str, span: Span) -> None:
+    """Report a reference to an op that is not there (Skip)."""
+    known = frame.ops.families
+    help = did_you_mean(name, known, f"there are {listing(known)}" if known else "the dag has no ops")
+    frame.ctx.report.fail("unknown-name", f"unknown op `{name}`", span, help)
+
+
+def words(node: object) -> set[str]:
+    """Names of all references in a piece of the syntax tree."""
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, ast.Ref):
+            found.add(item.name)
+        if isinstance(item, tuple):
+            stack.extend(item)
+        elif is_dataclass(item):
+            stack.extend(getattr(item, f.name) for f in fields(item))
+    return found
+
+
+# ---- The world outside: set-up, verification, `until`. Nothing of it is run or even looked for here ----
+
+
+def setup(ev: Evaluator, item: ast.Setup) -> ir.Setup:
+    """May give up (Skip)."""
+    if not item.file.strip():
+        ev.ctx.report.fail("bad-setup", "the set-up needs a file", item.span, 'write `setup "file.py" function(...)`')
+    return ir.Setup(item.file, _function(ev, item.call), _keywords(ev, item.call), span=item.span)
+
+
+def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> ir.Verify:
+    """May give up (Skip)."""
+    report = ev.ctx.report
+    target = storage(ev, item.target)
+    rtol = ev.constant(item.rtol, "a tolerance", (Kind.INT, Kind.REAL))
+    assert not isinstance(rtol, str)
+    if rtol < 0:
+        report.fail("bad-verify", "a tolerance below 0", item.rtol.span, "give 0 or more")
+    if not has_setup:
+        help = 'add `setup "file.py" function(...)`: the reference is in the same file'
+        report.error("bad-verify", "there is nothing to verify with: the program has no set-up", item.span, help)
+    if not report.failed and not _written(out, target):  # an op in error may be the one that writes it
+        help = "verify an array that an op writes"
+        report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, help)
+    if target.region.part is not None:
+        report.fail("bad-verify", f"part `{target.label}` has no bounds", item.target.span, "verify the array itself")
+    function = _function(ev, item.call)
+    return ir.Verify(target.region, function, _keywords(ev, item.call), float(rtol), item.nan_equal, span=item.span)
+
+
+def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:
+    """Name of the array that ends the repetition: one element on the host, that an op writes. May give up (Skip)."""
+    report = ev.ctx.report
+    found: Storage = storage(ev, ref)
+    related = ((found.array.span, "declared here"),)
+    wrong = ""
+    if found.dims != (Const(1),) or found.region.start is not None:
+        wrong = "is not an array of one element"
+    elif found.array.type in (ElementType.F32, ElementType.F64):
+        wrong = f"holds {found.array.type.value}"
+    elif found.array.place not in (Place.HOST, Place.PINNED):
+        wrong = f"is on the {found.array.place.value}"
+    elif not report.failed and not _written(out, found):
+        wrong = "is written by no op"
+    if wrong:
+        help = f"declare `array {ref.name} : i32[1] on host`, and write it in a cpu op"
+        report.fail("bad-until", f"`{found.label}` {wrong}", ref.span, help, related)
+    return found.array.name
+
+
+def _written(out: GraphOut, target: Storage) -> bool:
+    return any(u.storage.region.array == target.region.array and u.mode is not Mode.IN for u in out.uses)
+
+
+def _function(ev: Evaluator, call: ast.Call) -> str:
+    if call.callee.trailers:
+        ev.ctx.report.fail("bad-setup", "a function name is wanted", call.callee.span, "write `function(...)`")
+    return call.callee.name
+
+
+def _keywords(ev: Evaluator, call: ast.Call) -> tuple[tuple[str, ir.Value], ...]:
+    """Arguments by keyword: a bare name is passed by that name, anything else must be named."""
+    report = ev.ctx.report
+    out: dict[str, ir.Value] = {}
+    for arg in call.args:
+        if isinstance(arg, ast.Named):
+            name, expr = arg.name, arg.value
+        elif isinstance(arg, ast.Ref) and not arg.trailers:
+            name, expr = arg.name, arg
+        else:
+            report.fail(
+                "unnamed-argument", "only a bare name is passed by its own name", arg.span, "write `name = ...`"
+            )
+        if name in out or name in ("rank", "size", "seed"):
+            message = f"`{name}` is passed twice" if name in out else f"`{name}` is always passed"
+            report.fail("duplicate-name", message, arg.span, "drop it, or choose another name")
+        value = ev.value(expr)
+        if isinstance(value, TypeValue):
+            out[name] = value.type.value
+            continue
+        number = ev.constant(expr, "an argument of the set-up")
+        out[name] = float(number) if isinstance(number, Fraction) else number
+    return tuple(out.items())

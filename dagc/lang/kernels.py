@@ -1,0 +1,360 @@
+"""Kernels: header, decisions, features, implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dagc.ir import program as ir
+from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
+from dagc.ir.program import Device
+from dagc.ir.sym import Const, Sym, Var
+from dagc.lang import ast
+from dagc.lang.context import PREDEFINED, TYPES, Context, element_type
+from dagc.lang.declarations import dimension, feature, select, tunable_values
+from dagc.lang.evaluate import Evaluator
+from dagc.lang.scope import Bound, Kind, Report, Scope, Skip, Storage, What, as_sym, kind_of_constant, kind_of_type
+
+# A formal may reuse the names of what a kernel does not see, and of labels (x, y, z are too good to lose).
+FORMALS_HIDE = frozenset((What.ARRAY, What.SCALAR, What.PART, What.LABEL))
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What the items of a kernel or of an implementation gave."""
+
+    tunables: list[ir.Tunable] = field(default_factory=list)
+    lets: list[tuple[str, Sym]] = field(default_factory=list)
+    requires: list[Sym] = field(default_factory=list)
+
+
+def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
+    """The kernel. Goes on after errors, so that each is reported; the result then lacks what was wrong."""
+    scope = Scope(parent=ctx.program, kernel=True)
+    ev = Evaluator(ctx, scope)
+    formals = lower_formals(ev, kernel.formals)
+    parts = _Parts()
+    features: list[ir.Feature] = []
+    impls: list[ir.Impl] = []
+    selects: list[ast.Select] = []
+    for item in kernel.items:
+        with ctx.report.guard():
+            if isinstance(item, ast.Impl):
+                impls.append(_impl(ctx, scope, item))
+            elif isinstance(item, ast.Feature):
+                features.append(feature(ev, item))
+            elif isinstance(item, ast.Select):
+                selects.append(item)
+            elif not _common(ev, parts, item):
+                wrong_place(ctx.report, item, "in a kernel")
+    _check_impls(ctx.report, kernel, impls, formals)
+    names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
+    chosen = tuple(s for s in (select(ev, item, kernel.name, names) for item in selects) if s is not None)
+    return ir.Kernel(
+        kernel.name,
+        formals,
+        tuple(impls),
+        tuple(parts.tunables),
+        tuple(parts.requires),
+        tuple(parts.lets),
+        tuple(features),
+        chosen,
+        span=kernel.name_span,
+    )
+
+
+def wrong_place(report: Report, item: ast.Item, place: str) -> None:
+    report.error(
+        "wrong-place-of-item",
+        f"{item_word(item)} cannot stand {place}",
+        item.span,
+        f"move it to {_BELONGS.get(type(item), 'program level')}",
+    )
+
+
+_BELONGS: dict[type, str] = {
+    ast.Op: "a dag", ast.Collective: "a dag", ast.Exchange: "a dag", ast.Edge: "a dag",
+    ast.EdgesExplicit: "the main dag", ast.Message: "an exchange", ast.Launch: "an implementation `gpu {...}`",
+    ast.Link: "an implementation", ast.Impl: "a kernel",
+}  # fmt: skip
+
+
+def item_word(item: ast.Item) -> str:
+    """How a message calls an item."""
+    words: dict[type, str] = {
+        ast.EnumDecl: "an enum", ast.MainDag: "the main dag", ast.SubDag: "a dag", ast.Op: "an op",
+        ast.Collective: "a collective", ast.Edge: "an edge", ast.EdgesExplicit: "`edges explicit`",
+        ast.For: "`for`", ast.If: "`if`", ast.Impl: "an implementation", ast.Array: "an array",
+        ast.Code: "code", ast.Message: "a message", ast.Exchange: "an exchange",
+    }  # fmt: skip
+    return words.get(type(item), f"`{type(item).__name__.lower()}`")
+
+
+# ---- formals ------------------------------------------------------------------------------------
+
+
+def lower_formals(ev: Evaluator, groups: Sequence[ast.Formal]) -> tuple[ir.Formal, ...]:
+    """Formals of a kernel, in order; by-value ones are declared first, since sizes use them."""
+    report = ev.ctx.report
+    types: dict[int, ElementType] = {}
+    for i, group in enumerate(groups):
+        with report.guard():
+            types[i] = element_type(ev.ctx, ev.scope, group.type, group.span)
+            _check_mode(report, group)
+            if group.dims is None:
+                for name in group.names:
+                    declare_formal(ev, name, Var(name.name))
+                    ev.scope.kinds[name.name] = kind_of_type(types[i])
+    out: list[ir.Formal] = []
+    for i, group in enumerate(groups):
+        dims: tuple[Sym | None, ...] | None = None
+        if group.dims is not None:
+            with report.guard():
+                dims = tuple(dimension(ev, d) for d in group.dims)
+            dims = dims or (None,)
+        for name in group.names:
+            if group.dims is not None:
+                with report.guard():
+                    declare_formal(ev, name, None)
+            mode = None if dims is None else group.mode or Mode.IN
+            out.append(ir.Formal(name.name, types.get(i, ElementType.F64), mode, dims, span=name.span))
+    return tuple(out)
+
+
+def declare_formal(ev: Evaluator, name: ast.DeclName, value: Sym | Storage | None) -> None:
+    """Enter a formal in the scope. Reports reserved-name, shadowed-name, duplicate-name, bad-index (Skip)."""
+    report = ev.ctx.report
+    if name.indices:
+        report.fail("bad-index", f"a formal takes no index: `{name.name}`", name.span, "give it a name of its own")
+    if name.name in ("rank", "ranks", "hw") or name.name in TYPES or name.name in PREDEFINED:
+        report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
+    ev.scope.declare(report, What.FORMAL, name.name, (), Bound(name.name, value, name.span), FORMALS_HIDE)
+
+
+def _check_mode(report: Report, group: ast.Formal) -> None:
+    if group.dims is not None and group.mode is None:
+        help = f"write `{group.names[0].name}: in {group.type}[...]`, `out` or `inout`"
+        report.error("missing-mode", "an array formal must say what is done with it", group.span, help)
+    if group.dims is None and group.mode is not None:
+        help = f"drop `{group.mode.value}`; for a computed value write `{group.type}[1]`"
+        report.error("missing-mode", "a by-value formal takes no mode", group.span, help)
+
+
+# ---- items of kernels and implementations ---------------------------------------------------------
+
+
+def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
+    """let, tune and require; False for other items."""
+    if isinstance(item, ast.Let):
+        value = ev.value(item.value)
+        scalar = as_sym(value)
+        _declare(ev, What.LET, item.name, value)
+        if scalar is not None:
+            parts.lets.append((item.name.name, ev.settle(scalar, item.value.span)))
+    elif isinstance(item, ast.Tune):
+        _tune(ev, parts, item)
+    elif isinstance(item, ast.Require):
+        condition = ev.settled(item.condition, (Kind.BOOL,))
+        if isinstance(condition, Const) and not condition.value:
+            ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
+        parts.requires.append(condition)
+    else:
+        return False
+    return True
+
+
+def _tune(ev: Evaluator, parts: _Parts, item: ast.Tune) -> None:
+    name = item.name.name
+    try:
+        values = tunable_values(ev, item)
+    except Skip:
+        ev.scope.break_name(name, What.TUNE, item.name.span, 0)
+        raise
+    _declare(ev, What.TUNE, item.name, Var(name))
+    ev.scope.kinds[name] = kind_of_constant(values[0])
+    parts.tunables.append(ir.Tunable(name, values, span=item.span))
+
+
+def _declare(ev: Evaluator, what: What, name: ast.DeclName, value: object) -> None:
+    report = ev.ctx.report
+    if name.indices:
+        report.fail("bad-index", "names in a kernel take no index", name.span, "give it a name of its own")
+    if name.name in PREDEFINED or name.name == "variant" or name.name == "device":
+        report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
+    ev.scope.declare(report, what, name.name, (), Bound(name.name, value, name.span))  # type: ignore[arg-type]
+
+
+# ---- implementations --------------------------------------------------------------------------------
+
+
+def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
+    scope = Scope(parent=kernel)
+    ev = Evaluator(ctx, scope)
+    parts = _Parts()
+    scratch: list[ir.Scratch] = []
+    launches: list[ir.Launch] = []
+    codes: list[ir.CodeText] = []
+    links: list[str] = []
+    for child in item.items:
+        with ctx.report.guard():
+            if isinstance(child, ast.Array):
+                scratch += _scratch(ev, child)
+            elif isinstance(child, ast.Launch):
+                _refuse_second(ctx.report, launches, child, "launch")
+                launches.append(_launch(ev, child, parts))
+            elif isinstance(child, ast.Code):
+                _refuse_second(ctx.report, codes, child, "code")
+                codes.append(code_text(ctx, child))
+            elif isinstance(child, ast.Link):
+                links += child.libraries
+                ctx.not_used_yet("`link`", child.span, "the library is not linked yet")
+            elif not _common(ev, parts, child):
+                wrong_place(ctx.report, child, "in an implementation")
+    device = Device.GPU if item.device is OpKind.GPU else Device.CPU
+    launch, code = launches[0] if launches else None, codes[0] if codes else None
+    _check_impl(ctx.report, item, device, launch, any(isinstance(i, ast.Launch) for i in item.items), code)
+    return ir.Impl(
+        item.name or "default",
+        device,
+        launch,
+        code,
+        tuple(parts.tunables),
+        tuple(scratch),
+        tuple(parts.requires),
+        tuple(parts.lets),
+        tuple(links),
+        span=item.span,
+    )
+
+
+def _refuse_second(report: Report, have: Sequence[ir.Launch | ir.CodeText], item: ast.Item, what: str) -> None:
+    if have:
+        at = ((have[0].span, "the first is here"),)
+        report.fail("duplicate-item", f"a second {what} in one implementation", item.span, "drop one", at)
+
+
+def _scratch(ev: Evaluator, item: ast.Array) -> list[ir.Scratch]:
+    if item.place is not None or item.role is not None:
+        word = item.place.value if item.place else item.role.value if item.role else ""
+        help = f"drop `{word}`: scratch lives where the implementation runs"
+        ev.ctx.report.error(
+            "wrong-place-of-item", "scratch of an implementation takes no place or role", item.span, help
+        )
+    type_ = element_type(ev.ctx, ev.scope, item.type, item.span)
+    dims = tuple(dimension(ev, d) for d in item.dims)
+    if None in dims:
+        ev.ctx.report.fail("bad-size", "scratch needs a size", item.span, "write an expression instead of `*`")
+    for name in item.names:
+        _declare(ev, What.ARRAY, name, None)
+    return [ir.Scratch(name.name, type_, dims, span=name.span) for name in item.names]
+
+
+def _launch(ev: Evaluator, item: ast.Launch, parts: _Parts) -> ir.Launch:
+    report = ev.ctx.report
+    for exprs, word in ((item.grid, "grid"), (item.block, "block")):
+        if len(exprs) > 3:
+            report.fail("bad-launch", f"`{word}` has {len(exprs)} dimensions", exprs[3].span, "give at most three")
+    grid = tuple(ev.settled(e, (Kind.INT,)) for e in item.grid)
+    block = tuple(ev.settled(e, (Kind.INT,)) for e in item.block)
+    for expr, value in zip(item.block, block, strict=True):
+        _check_block(ev, expr, value)
+    _check_threads(report, item, block)
+    shared = ev.settled(item.shared, (Kind.INT,)) if item.shared else None
+    return ir.Launch(grid, block, shared, span=item.span)
+
+
+def _check_block(ev: Evaluator, expr: ast.Expr, value: Sym) -> None:
+    """A block size is a compile-time value: constexpr in the kernel's code."""
+    from dagc.ir.sym import free
+
+    for name in sorted(free(value)):
+        found = ev.scope.find(name)
+        if found is None or found[0].what is not What.TUNE:
+            ev.ctx.report.fail(
+                "not-compile-time",
+                f"a block size must be known when compiling, but `{name}` is known only when the program runs",
+                expr.span,
+                "use a number or a `tune`",
+            )
+
+
+def _check_threads(report: Report, item: ast.Launch, block: tuple[Sym, ...]) -> None:
+    threads = 1
+    for value in block:
+        if not isinstance(value, Const) or not isinstance(value.value, int):
+            return
+        if value.value < 1:
+            report.fail("bad-launch", f"a block of {value.value} threads", item.span, "give at least 1")
+        threads *= value.value
+    if threads > 1024:
+        report.fail("bad-launch", f"a block of {threads} threads; a GPU takes 1024", item.span, "use a smaller block")
+
+
+def code_text(ctx: Context, code: ast.Code) -> ir.CodeText:
+    if code.file is not None:
+        ctx.not_used_yet("code from a file", code.span, 'write the code between """ and """ to compile it')
+    return ir.CodeText(code.lang, code.text, code.function, code.file, span=code.span)
+
+
+def _check_impl(
+    report: Report, item: ast.Impl, device: Device, launch: ir.Launch | None, launched: bool, code: ir.CodeText | None
+) -> None:
+    if code is None:
+        if not any(isinstance(i, ast.Code) for i in item.items):
+            report.error(
+                "missing-code", "this implementation has no code", item.span, 'add `cuda """..."""` or `cpp """..."""`'
+            )
+        return
+    if device is Device.CPU and code.lang is CodeLang.CUDA:
+        report.error(
+            "wrong-code-language", "CUDA code in a cpu implementation", code.span, "write `cpp`, or `gpu {...}`"
+        )
+    if device is Device.GPU and code.lang is CodeLang.CUDA and not launched:
+        help = "add `launch grid(ceil(n / 256)) block(256)`"
+        report.error("missing-launch", "a gpu implementation in CUDA needs a launch", item.span, help)
+    if launch is not None and code.lang is CodeLang.CPP:
+        report.error(
+            "wrong-place-of-item", "a launch belongs to CUDA code", launch.span, "drop it: `cpp` code launches itself"
+        )
+
+
+def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], formals: tuple[ir.Formal, ...]) -> None:
+    if not any(isinstance(i, ast.Impl) for i in kernel.items):
+        report.error(
+            "missing-implementation",
+            f"kernel `{kernel.name}` has no implementation",
+            kernel.name_span,
+            "add `gpu {...}` or `cpu {...}`",
+        )
+    seen: dict[tuple[Device, str], ir.Impl] = {}
+    run_time = {f.name for f in formals}
+    for impl in impls:
+        key = (impl.device, impl.name)
+        if key in seen:
+            word = "unnamed" if impl.name == "default" else f"called `{impl.name}`"
+            report.error(
+                "duplicate-name",
+                f"two {impl.device.value} implementations {word}",
+                impl.span,
+                "name each of them",
+                ((seen[key].span, "the first is here"),),
+            )
+        if not any(d is impl.device for d, _ in seen):
+            _check_default(report, impl, run_time)
+        seen[key] = impl
+
+
+def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
+    """The first implementation on a device is what others fall back to."""
+    from dagc.ir.sym import free
+
+    tunables = {t.name for t in impl.tunables}
+    for condition in impl.requires:
+        names = sorted(n for n in free(condition) if n in run_time and n not in tunables)
+        if names:
+            report.error(
+                "default-with-require",
+                f"the first {impl.device.value} implementation is the default, but requires something of `{names[0]}`",
+                impl.span,
+                "put one first that always works",
+            )

@@ -1,0 +1,441 @@
+"""Finding declared names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from typing import NoReturn, TypeAlias
+
+from dagc.base.errors import Diagnostic, Severity
+from dagc.base.source import Span
+from dagc.cuda.words import KEYWORDS, VARIABLES, is_macro, is_reserved
+from dagc.ir import program as ir
+from dagc.ir import sym
+from dagc.ir.enums import ElementType, Mode
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var
+
+# ---- Collecting diagnostics: lowering goes on after an error, so that one run reports all of them ----
+
+
+class Skip(Exception):
+    """The current item is given up; what is wrong with it has been reported."""
+
+
+class Stop(Exception):
+    """Lowering as a whole is given up; the reason has been reported."""
+
+
+class Report:
+    """Diagnostics in the order found, each (code, place) once: a loop repeats its mistake in every turn."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, int, int], Diagnostic] = {}
+        self._errors = 0  # with repeated ones
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        self._errors += diagnostic.severity is Severity.ERROR
+        span = diagnostic.span
+        self._found.setdefault((diagnostic.code, span.file, span.start, span.end), diagnostic)
+
+    def error(
+        self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
+    ) -> None:
+        self.add(Diagnostic(code, message, span, help, Severity.ERROR, related))
+
+    def fail(
+        self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
+    ) -> NoReturn:
+        """Report an error and give up the current item."""
+        self.error(code, message, span, help, related)
+        raise Skip
+
+    def warning(
+        self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
+    ) -> None:
+        self.add(Diagnostic(code, message, span, help, Severity.WARNING, related))
+
+    def note(self, code: str, message: str, span: Span, help: str = "") -> None:
+        self.add(Diagnostic(code, message, span, help, Severity.NOTE))
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Go on after the block when it was given up."""
+        with suppress(Skip):
+            yield
+
+    @property
+    def errors(self) -> int:
+        return self._errors
+
+    @property
+    def failed(self) -> bool:
+        return self._errors > 0
+
+    def sorted(self, files: Iterable[str]) -> tuple[Diagnostic, ...]:
+        """By file in the order given, then by place."""
+        order = {name: i for i, name in enumerate(files)}
+        return tuple(sorted(self._found.values(), key=lambda d: (order.get(d.span.file, -1), d.span.start, d.span.end)))
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A help that names the nearest known word, else `otherwise`."""
+    from difflib import get_close_matches  # needed only when something is wrong already
+
+    near = get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else otherwise
+
+
+def listing(words: Iterable[str], limit: int = 8) -> str:
+    """`a, b, c` for a message, cut where long."""
+    all_words = list(words)
+    shown = ", ".join(all_words[:limit])
+    return shown + (f", ... ({len(all_words)} in all)" if len(all_words) > limit else "")
+
+
+# ---- Values of expressions while lowering, and what kind of number a symbolic one is ----
+
+
+class Kind(Enum):
+    """Kind of a scalar value; the word is the one of messages."""
+
+    INT = "an integer"
+    REAL = "a real number"
+    BOOL = "a truth value"
+    STR = "a string"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label of an enum: a number in arithmetic, a word in display names."""
+
+    labels: tuple[str, ...]
+    index: int
+
+    @property
+    def text(self) -> str:
+        return self.labels[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class ListValue:
+    """`{a, b}`, or the labels of an enum."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    type: ElementType
+
+
+Value: TypeAlias = "Apply | Const | Var | Label | ListValue | TypeValue"
+
+INTEGERS = frozenset(
+    (
+        ElementType.I8, ElementType.I16, ElementType.I32, ElementType.I64,
+        ElementType.U8, ElementType.U16, ElementType.U32, ElementType.U64,
+    )
+)  # fmt: skip
+RATIONAL_LIMIT = 2**128
+INTEGER_LIMIT = 2**64
+NODE_LIMIT = 4000
+DEPTH_LIMIT = 150  # of a symbolic value; what works on it recurses
+
+
+def kind_of_type(type_: ElementType) -> Kind:
+    if type_ in INTEGERS:
+        return Kind.INT
+    return Kind.BOOL if type_ is ElementType.BOOL else Kind.REAL
+
+
+def kind_of_constant(value: sym.Number) -> Kind:
+    if isinstance(value, bool):
+        return Kind.BOOL
+    if isinstance(value, int):
+        return Kind.INT
+    return Kind.STR if isinstance(value, str) else Kind.REAL
+
+
+_TRUTH = frozenset((Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.AND, Fn.OR, Fn.NOT))
+
+
+def kind_of(value: Sym, of_var: Callable[[str], Kind]) -> Kind:
+    """Kind of a scalar expression whose operands already fit their operators."""
+    if isinstance(value, Const):
+        return kind_of_constant(value.value)
+    if isinstance(value, Var):
+        return of_var(value.name)
+    if value.fn in _TRUTH:
+        return Kind.BOOL
+    if value.fn in (Fn.FLOOR, Fn.CEIL):
+        return Kind.INT
+    if value.fn in (Fn.DIV, Fn.LOG2, Fn.SQRT):
+        return Kind.REAL
+    args = value.args[1:] if value.fn is Fn.COND else value.args
+    kinds = [kind_of(a, of_var) for a in args]
+    return kinds[0] if all(k is kinds[0] for k in kinds) else Kind.REAL
+
+
+def too_large(value: Sym) -> bool:
+    """Has it too many nodes, or too many levels? (`let`s are put in where they are used, so sizes can double.)"""
+    stack, count = [(value, 1)], 0
+    while stack:
+        node, depth = stack.pop()
+        count += 1
+        if count > NODE_LIMIT or depth > DEPTH_LIMIT:
+            return True
+        if isinstance(node, Apply):
+            stack.extend((a, depth + 1) for a in node.args)
+    return False
+
+
+def out_of_range(value: Sym) -> bool:
+    """Is it a constant that no machine type holds?"""
+    if not isinstance(value, Const) or isinstance(value.value, (bool, str)):
+        return False
+    if isinstance(value.value, Fraction):
+        return max(abs(value.value.numerator), value.value.denominator) >= RATIONAL_LIMIT
+    if isinstance(value.value, int):
+        return abs(value.value) >= INTEGER_LIMIT
+    return value.value != value.value or value.value in (float("inf"), float("-inf"))
+
+
+def as_sym(value: Value) -> Sym | None:
+    """The scalar, a label as its number; None for lists and types."""
+    if isinstance(value, Label):
+        return Const(value.index)
+    return None if isinstance(value, (ListValue, TypeValue)) else value
+
+
+def spelled(value: object) -> str:
+    """A constant as the language writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, ElementType):
+        return value.value
+    if isinstance(value, Label):
+        return value.text
+    return str(value)
+
+
+# ---- Scopes of values: program, dag, kernel, implementation. No shadowing, but for the formals of a kernel or dag ----
+
+
+Key: TypeAlias = tuple[int, ...]
+
+
+class What(Enum):
+    """What a name stands for; the word is the one of messages."""
+
+    PARAM = "a param"
+    LET = "a let"
+    ENUM = "an enum"
+    LABEL = "a label"
+    SCALAR = "a scalar"
+    ARRAY = "an array"
+    PART = "a part"
+    TUNE = "a tune"
+    LOOP = "a loop variable"
+    FORMAL = "a formal"
+    FEATURE = "a feature"
+
+
+_SEEN_BY_CODE = (What.PARAM, What.LET, What.LABEL, What.TUNE, What.FORMAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """An array, a part, a slice, or the formal of a compound that stands for one.
+
+    `dims` are those of the region; None where the whole shape is unknown (a part without bounds).
+    `mode` limits what may be done with it (a formal of a compound); None: no limit but the role.
+    """
+
+    array: ir.Array
+    region: ir.Region
+    dims: tuple[Sym | None, ...] | None
+    label: str  # the display name it was called by
+    mode: Mode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One instance of a declared name. `value` is None for the array formals of a kernel."""
+
+    display: str
+    value: Value | Storage | None
+    span: Span
+
+
+@dataclass(slots=True)
+class Family:
+    """All instances of one name: `snd[x,lo]`, `snd[x,hi]`, ... `broken`: its declaration had an error."""
+
+    name: str
+    what: What
+    span: Span
+    arity: int
+    instances: dict[Key, Bound] = field(default_factory=dict)
+    broken: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """`kinds` are those of the symbolic variables that the scope introduces."""
+
+    parent: Scope | None = None
+    kernel: bool = False  # sees only compile-time names of its parents
+    families: dict[str, Family] = field(default_factory=dict)
+    kinds: dict[str, Kind] = field(default_factory=dict)
+
+    def find(self, name: str) -> tuple[Family, bool] | None:
+        """The family, and whether it is outside of a kernel that we are in."""
+        scope: Scope | None = self
+        outside = False
+        while scope is not None:
+            if name in scope.families:
+                return scope.families[name], outside
+            outside = outside or scope.kernel
+            scope = scope.parent
+        return None
+
+    def names(self) -> set[str]:
+        own = set(self.families)
+        return own | self.parent.names() if self.parent else own
+
+    def kind_of(self, var: str) -> Kind:
+        scope: Scope | None = self
+        while scope is not None:
+            if var in scope.kinds:
+                return scope.kinds[var]
+            scope = scope.parent
+        return Kind.INT  # rank, ranks, hw.*
+
+    def declare(
+        self, report: Report, what: What, name: str, key: Key, bound: Bound, hides: frozenset[What] = frozenset()
+    ) -> None:
+        """Add an instance. Reports reserved-name, duplicate-name, shadowed-name, bad-index and gives up (Skip)."""
+        self._refuse_cxx(report, what, name, bound.span)
+        family = self.families.get(name)
+        if family is None:
+            self._refuse_shadow(report, name, bound.span, hides)
+            family = self.families[name] = Family(name, what, bound.span, len(key))
+        first = ((family.span, "first declared here"),)
+        if family.what is not what or (not key and () in family.instances):
+            family.broken = True  # what its uses mean is anyone's guess
+            report.fail(
+                "duplicate-name", f"`{name}` is already {family.what.value}", bound.span, "choose another name", first
+            )
+        if family.arity != len(key):
+            report.fail(
+                "bad-index",
+                f"`{bound.display}` has {_indices(len(key))}, but `{name}` was declared with {_indices(family.arity)}",
+                bound.span,
+                "give every instance of a name as many indices",
+                first,
+            )
+        if key in family.instances:
+            at = ((family.instances[key].span, "first declared here"),)
+            report.fail(
+                "duplicate-name",
+                f"`{bound.display}` is declared twice",
+                bound.span,
+                "index it by the loop variable, or choose another name",
+                at,
+            )
+        family.instances[key] = bound
+
+    def break_name(self, name: str, what: What, span: Span, arity: int) -> None:
+        """Remember a name whose declaration was wrong, so that its uses are not reported too."""
+        family = self.families.setdefault(name, Family(name, what, span, arity))
+        family.broken = True
+
+    def _refuse_cxx(self, report: Report, what: What, name: str, span: Span) -> None:
+        """Code sees these names as they are, so they cannot be words of C++; arrays of the program get other names."""
+        refuse_reserved(report, name, span)
+        scratch = what is What.ARRAY and self.parent is not None and self.parent.kernel
+        if not (what in _SEEN_BY_CODE or scratch):
+            return
+        if name in KEYWORDS | VARIABLES:
+            language = "C++" if name in KEYWORDS else "CUDA"
+            report.fail("reserved-name", f"`{name}` is a word of {language}", span, "choose another name")
+        if is_macro(name):
+            report.fail("reserved-name", f"`{name}` is a macro of C", span, "choose another name")
+
+    def _refuse_shadow(self, report: Report, name: str, span: Span, hides: frozenset[What]) -> None:
+        if self.parent is None:
+            return
+        found = self.parent.find(name)
+        if found and found[0].what not in hides:
+            report.fail(
+                "shadowed-name",
+                f"`{name}` would hide {found[0].what.value} of the same name",
+                span,
+                "choose another name",
+                ((found[0].span, "declared here"),),
+            )
+
+
+def refuse_reserved(report: Report, name: str, span: Span) -> None:
+    """Report a name that C++ reserves for compilers (Skip)."""
+    if is_reserved(name):
+        report.fail(
+            "reserved-name",
+            f"`{name}` is reserved in C++: names that begin with `__`, or with `_` and a capital, are the compiler's",
+            span,
+            "choose another name",
+        )
+
+
+def _indices(count: int) -> str:
+    return {0: "no index", 1: "one index"}.get(count, f"{count} indices")
+
+
+# ---- Finding declared names ----
+
+
+_HIDDEN = (What.SCALAR, What.ARRAY, What.PART, What.FEATURE)
+
+
+def find_family(report: Report, scope: Scope, others: set[str], name: str, span: Span) -> Family:
+    """The family of a name; reports unknown-name and not-visible. Broken names give up silently.
+
+    `others`: names that are known without a declaration, for the help.
+    """
+    found = scope.find(name)
+    if found is None:
+        help = did_you_mean(name, scope.names() | others, "declare it before its use")
+        report.fail("unknown-name", f"unknown name `{name}`", span, help)
+    family, outside = found
+    if family.broken:
+        raise Skip
+    if outside and family.what in _HIDDEN:
+        report.fail(
+            "not-visible",
+            f"{family.what.value} of the program is not visible in a kernel: `{name}`",
+            span,
+            "make it a formal and pass it in the call",
+            ((family.span, "declared here"),),
+        )
+    return family
+
+
+def find_instance(report: Report, family: Family, key: tuple[int, ...], text: str, span: Span) -> Bound:
+    """One instance of a family. Reports bad-index."""
+    if key not in family.instances:
+        _no_instance(report, family, key, text, span)
+    return family.instances[key]
+
+
+def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str, span: Span) -> NoReturn:
+    related = ((family.span, "declared here"),)
+    names = [b.display for b in family.instances.values()]
+    if len(key) != family.arity:
+        counts = {0: "no index", 1: "one index"}
+        wanted, given = (counts.get(n, f"{n} indices") for n in (family.arity, len(key)))
+        message = f"`{family.name}` takes {wanted}, not {given}"
+        report.fail("bad-index", message, span, f"write {listing(names, 4)}", related)
+    report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, f"there are {listing(names, 6)}", related)

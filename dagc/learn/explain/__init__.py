@@ -1,0 +1,12 @@
+"""Causal rules: what breaking one rule of the fastest implementation alone costs, measured."""
+
+from dagc.learn.explain.edits import questions
+from dagc.learn.explain.explain import Answers, Asked, answer, ask, explanation
+from dagc.learn.explain.pairs import Options, time_pairs
+from dagc.learn.explain.text import FORMATS, as_json, render
+from dagc.learn.explain.types import Answer, Edit, EditView, Explanation, Finding, Question, Timing, Verdict
+
+__all__ = [
+    "FORMATS", "Answer", "Answers", "Asked", "Edit", "EditView", "Explanation", "Finding", "Options", "Question",
+    "Timing", "Verdict", "answer", "as_json", "ask", "explanation", "questions", "render", "time_pairs",
+]  # fmt: skip

@@ -1,0 +1,268 @@
+"""An explanation as text, Markdown or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dagc.base.errors import UsageError, counted
+from dagc.learn.explain.types import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
+
+FORMATS = ("text", "md", "json")
+
+_WORDS = {
+    Finding.CAUSE: "costs",
+    Finding.CORRELATION: "correlation: costs nothing",
+    Finding.DEPENDS: "depends on how it is broken",
+    Finding.FASTER: "faster without it",
+    Finding.UNDECIDED: "undecided",
+    Finding.UNBREAKABLE: "not breakable",
+    Finding.FAILED: "not timed",
+}
+
+
+def render(found: Explanation, form: str = "text") -> str:
+    """The explanation in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
+    match form:
+        case "text":
+            return _text(found)
+        case "md":
+            return _markdown(found)
+        case "json":
+            return json.dumps(as_json(found), indent=1) + "\n"
+        case _:
+            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+
+
+# ---- pieces ---------------------------------------------------------------------------------
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.2f} us"
+
+
+def _class(found: Explanation) -> str:
+    return f"class {found.number + 1} of {found.classes} ({counted(found.implementations, 'implementation')})"
+
+
+def _finding(answer: Answer) -> str:
+    """The finding, and whether other rules broke too."""
+    edits = answer.question.edits
+    more = len(edits[0].also) if edits else 0
+    return _WORDS[answer.finding] + (f" (with {counted(more, 'more rule')})" if more else "")
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}"
+
+
+def _cost(timing: Timing | None) -> str:
+    """`+5.1 % (+3.2 to +7.0), 3.48 us`."""
+    if timing is None or timing.verdict is Verdict.FAILED:
+        return "-"
+    span = f"({_percent(timing.low)} to {_percent(timing.high)})"
+    return f"{_percent(timing.ratio)} % {span}, {timing.cost * 1e6:+.2f} us"
+
+
+def _sorted(found: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
+    """Those of the best's own rule set, or the others; the dearest first, what has no cost last."""
+    pairs = zip(found.answers, found.shown, strict=True)
+
+    def key(pair: tuple[Answer, tuple[EditView, ...]]) -> tuple[float, str]:
+        middle = pair[0].middle
+        return (-middle.ratio if middle else math.inf, pair[0].rule.text)
+
+    yield from sorted((p for p in pairs if p[0].question.own == own), key=key)
+
+
+_SECTIONS = (
+    (True, "Rules that the best follows, and what breaking one rule alone costs:"),
+    (False, "Rules of other rule sets of its class that hold for it too:"),
+)
+
+
+def _also(answer: Answer) -> str:
+    """Which rules break with it, where it cannot be broken alone."""
+    edits = answer.question.edits
+    if not edits or not edits[0].also:
+        return ""
+    verb = "it cannot be broken alone" if answer.question.exact else "no way was found to break it alone"
+    return f"{verb}: with it breaks {', '.join(rule.text for rule in edits[0].also)}"
+
+
+def _size(edit: Edit) -> str:
+    return f"{edit.distance} answer{'s' * (edit.distance != 1)} differ{'s' * (edit.distance == 1)}"
+
+
+def _none(answer: Answer) -> str:
+    if answer.question.edits:
+        return ""
+    found = "breaks it" if answer.question.exact else "was found that breaks it"
+    return f"no implementation of the same configuration {found}"
+
+
+def _closing(found: Explanation) -> Iterator[str]:
+    timings = [t for a in found.answers for t in a.timings if t.verdict is not Verdict.FAILED]
+    if not timings:
+        return
+    fewest, most = min(t.pairs for t in timings), max(t.pairs for t in timings)
+    sure = min(t.confidence for t in timings)
+    pairs = f"{fewest} to {most} interleaved pairs" if fewest != most else counted(most, "interleaved pair")
+    yield (
+        f"Each edit was timed in {pairs} with the best. A cost is the middle one of the edits that break the rule, with"
+        f" its {100 * sure:.0f} % interval."
+    )
+    if not math.isnan(found.noise):
+        margin = min(found.noise, MOST_MARGIN)
+        yield (
+            f"Costs nothing: the interval holds 0 and ends within {100 * margin:.1f} %. Undecided: neither this nor"
+            f" a cost for certain. Noise of a single measurement: {100 * found.noise:.1f} %."
+        )
+    gains = sorted(
+        (t.ratio, view.configuration.text, view.traversal)
+        for a, views in zip(found.answers, found.shown, strict=True)
+        for t, view in zip(a.timings, views, strict=True)
+        if t.verdict is Verdict.FASTER
+    )
+    if gains:
+        ratio, configuration, traversal = gains[0]
+        yield f"An edit is faster than the best by {100 * (1 - ratio):.1f} %: {configuration}: {traversal}"
+
+
+# ---- text -----------------------------------------------------------------------------------
+
+
+def _text(found: Explanation) -> str:
+    out = [
+        f"best       {_us(found.seconds)}, {_class(found)}",
+        f"           {found.configuration.text}",
+        f"           {found.traversal}",
+    ]
+    out += [f"note       {note}" for note in found.notes]
+    for own, title in _SECTIONS:
+        answers = list(_sorted(found, own))
+        out += ["", title] if answers or own else []
+        if not answers:
+            out += ["  there are none"] if own else []
+            continue
+        rows = [(answer.rule.text, _cost(answer.middle), _finding(answer)) for answer, _ in answers]
+        rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
+        out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
+    out += ["", *_closing(found)]
+    for own, _ in _SECTIONS:
+        for answer, views in _sorted(found, own):
+            out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views)]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _text_of(answer: Answer, views: Sequence[EditView]) -> Iterator[str]:
+    for remark in (_none(answer), _also(answer)):
+        if remark:
+            yield f"  {remark}"
+    edits = zip(answer.question.edits, answer.timings, views, strict=True)
+    for number, (edit, timing, view) in enumerate(edits, 1):
+        yield f"  {number}. {timing.failure or _cost(timing)}; {_size(edit)}"
+        if view.mechanism:
+            yield f"     {view.mechanism}"
+        if view.before:
+            yield f"     - {view.before}"
+            yield f"     + {view.after}"
+
+
+# ---- Markdown -------------------------------------------------------------------------------
+
+
+def _markdown(found: Explanation) -> str:
+    out = [
+        f"## What breaking a rule costs: {_cell(found.program)}",
+        "",
+        f"Best: {_us(found.seconds)}, {_class(found)}, {_cell(found.configuration.text)}",
+        "",
+        f"    {found.traversal}",
+        "",
+        *(f"- {_cell(note)}" for note in found.notes),
+    ]
+    for own, title in _SECTIONS:
+        answers = list(_sorted(found, own))
+        if answers:
+            out += ["", title, "", "| rule | cost | finding | remarks |", "|---|---|---|---|"]
+            out += [
+                f"| {_cell(a.rule.text)} | {_cost(a.middle)} | {_finding(a)} | {_cell(_none(a) or _also(a))} |"
+                for a, _ in answers
+            ]
+    out += ["", *(f"- {_cell(line)}" for line in _closing(found))]
+    for own, _ in _SECTIONS:
+        for answer, views in _sorted(found, own):
+            if views:
+                out += ["", f"### {_cell(answer.rule.text)}", ""]
+                out += ["| cost | what changes | instead of | edit |", "|---|---|---|---|"]
+                out += [_markdown_row(t, v) for t, v in zip(answer.timings, views, strict=True)]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _markdown_row(timing: Timing, view: EditView) -> str:
+    stretches = [f"`{text}`" if text else "" for text in (view.before, view.after)]
+    return f"| {_cell(timing.failure) or _cost(timing)} | {_cell(view.mechanism)} | {stretches[0]} | {stretches[1]} |"
+
+
+def _cell(text: str) -> str:
+    """Names of ops and values of decisions as they are, in a table."""
+    for mark in "\\`*_~|<":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+# ---- JSON -----------------------------------------------------------------------------------
+
+
+def as_json(found: Explanation) -> dict[str, Any]:
+    """Everything, with times in seconds and ratios to the best; what is unknown is null."""
+    return {
+        "program": found.program,
+        "configuration": dict(found.configuration.decisions),
+        "traversal": found.traversal,
+        "seconds": _number(found.seconds),
+        "class": found.number + 1,
+        "classes": found.classes,
+        "implementations": found.implementations,
+        "noise": _number(found.noise),
+        "notes": list(found.notes),
+        "rules": [_rule_json(a, v) for own, _ in _SECTIONS for a, v in _sorted(found, own)],
+    }
+
+
+def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
+    middle = answer.middle
+    return {
+        "rule": answer.rule.text,
+        "of_the_best": answer.question.own,
+        "finding": answer.finding.value,
+        "all_looked_at": answer.question.exact,
+        "ratio": _number(middle.ratio) if middle else None,
+        "low": _number(middle.low) if middle else None,
+        "high": _number(middle.high) if middle else None,
+        "edits": [
+            {
+                "configuration": dict(view.configuration.decisions),
+                "traversal": view.traversal,
+                "distance": edit.distance,
+                "also_broken": [rule.text for rule in edit.also],
+                "changed_decisions": list(edit.changed),
+                "mechanism": view.mechanism,
+                "verdict": timing.verdict.value,
+                "failure": timing.failure,
+                "pairs": timing.pairs,
+                **{
+                    name: _number(getattr(timing, name))
+                    for name in ("ratio", "low", "high", "confidence", "best", "edited")
+                },
+            }
+            for edit, timing, view in zip(answer.question.edits, answer.timings, views, strict=True)
+        ],
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

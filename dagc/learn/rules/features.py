@@ -1,0 +1,357 @@
+"""Implementations as vectors of features (seed section IV-B), and the features of several configurations together.
+
+Ordering features for every pair of names, stream features for every pair of GPU ops, choices for every decision whose
+value differs. Absent is not "after": `a before b` is yes only where both are there, and `b before a` is a feature of
+its own. What says nothing is left out: features with one answer for all samples, orders that the edges of the program
+imply, and of features that split the samples alike (or exactly the other way) all but the first in canonical order:
+choices, streams, then orders, ops before sync ops, in file order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from dagc.ir.graph import Graph
+from dagc.ir.program import OpId, Value
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.learn.rules.types import Feature, Kind, Rule, Sample
+from dagc.store.results import Configuration, shown
+
+if TYPE_CHECKING:
+    from dagc.learn.rules.types import Bools, Ints
+
+
+# ---- names of the entries of a traversal ----
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """All that is needed to name the entries of the traversals of one graph.
+
+    users      per op: ops that need its completion; empty for CPU ops
+    """
+
+    graph: Graph
+    users: tuple[tuple[OpId, ...], ...]
+
+    @staticmethod
+    def of(graph: Graph) -> Naming:
+        users: list[list[OpId]] = [[] for _ in graph.ops]
+        for u, v in graph.completion:
+            if graph.ops[u].gpu:
+                users[u].append(v)
+        return Naming(graph, tuple(tuple(sorted(set(found))) for found in users))
+
+    def positions(self, traversal: Traversal) -> dict[str, int]:
+        """Name -> position of the entry that bears it; names that no entry bears are left out."""
+        ops, at, bound = self.graph.ops, [-1] * len(self.graph.ops), [-1] * len(self.graph.ops)
+        records: dict[int, tuple[int, int]] = {}  # event -> its position, its stream
+        syncs: list[tuple[int, int, int]] = []  # position, stream that waits (-1: the CPU), event; in issue order
+        found: dict[str, int] = {}
+        for position, entry in enumerate(traversal.entries):
+            match entry:
+                case Issue(op, stream):
+                    at[op], bound[op] = position, -1 if stream is None else int(stream)
+                    found[ops[op].name] = position
+                case Record(event, stream):
+                    records[int(event)] = position, int(stream)
+                case Wait(event, stream):
+                    syncs.append((position, int(stream), int(event)))
+                case Sync(event):
+                    syncs.append((position, -1, int(event)))
+        for u, users in enumerate(self.users):
+            crossing = [v for v in users if not ops[v].gpu or bound[v] != bound[u]]
+            if not crossing:
+                continue
+            later = [p for p, s in records.values() if s == bound[u] and p > at[u]]
+            if later:
+                found[f"CER-after-{ops[u].name}"] = min(later)
+            for v in crossing:
+                waiter = bound[v]  # -1 for the CPU
+                for position, who, waited in syncs:
+                    recorded, lane = records[waited]
+                    if who == waiter and lane == bound[u] and recorded > at[u]:
+                        name = f"CES-b4-{ops[v].name}" if waiter < 0 else f"CSWE-after-{ops[u].name}"
+                        found[name] = min(position, found.get(name, position))
+                        break
+        return found
+
+    def always(self) -> frozenset[str]:
+        """Names that every traversal of the graph has."""
+        names = {op.name for op in self.graph.ops}
+        for u, users in enumerate(self.users):
+            hosts = [v for v in users if not self.graph.ops[v].gpu]
+            if hosts:
+                names.add(f"CER-after-{self.graph.ops[u].name}")
+            names |= {f"CES-b4-{self.graph.ops[v].name}" for v in hosts}
+        return frozenset(names)
+
+    def may(self) -> frozenset[str]:
+        """Names that some traversal of the graph may have."""
+        ops = self.graph.ops
+        names = {op.name for op in ops}
+        for u, users in enumerate(self.users):
+            for v in users:
+                names.add(f"CER-after-{ops[u].name}")
+                names.add(f"CSWE-after-{ops[u].name}" if ops[v].gpu else f"CES-b4-{ops[v].name}")
+        return frozenset(names)
+
+    def implied(self) -> frozenset[tuple[str, str]]:
+        """(a, b): wherever both are, the edges of the program put a before b."""
+        ops = self.graph.ops
+        after: dict[str, set[str]] = {}
+
+        def add(a: str, b: str) -> None:
+            after.setdefault(a, set()).add(b)
+
+        for first, second in (*self.graph.completion, *self.graph.order):
+            add(ops[first].name, ops[second].name)
+        needs: dict[int, set[int]] = {}
+        for u, users in enumerate(self.users):
+            for v in users:
+                needs.setdefault(v, set()).add(u)
+        for u, users in enumerate(self.users):
+            record, wait = f"CER-after-{ops[u].name}", f"CSWE-after-{ops[u].name}"
+            if users:
+                add(ops[u].name, record)
+            for v in users:
+                if ops[v].gpu:
+                    add(record, wait)
+                    if sum(ops[w].gpu for w in users) == 1:
+                        add(wait, ops[v].name)
+                else:
+                    sync = f"CES-b4-{ops[v].name}"
+                    add(sync, ops[v].name)
+                    if len(needs[v]) == 1:
+                        add(record, sync)
+        # Not through a wait: a traversal may have none where all users of u are on its stream.
+        return frozenset(_closure(after, {f"CSWE-after-{op.name}" for op in ops}))
+
+
+def _closure(after: dict[str, set[str]], ends: set[str]) -> set[tuple[str, str]]:
+    """All pairs (a, b) with a path from a to b that passes none of `ends` on its way. The graph has no cycle."""
+    reached: dict[str, set[str]] = {}
+
+    def reach(name: str) -> set[str]:
+        if name not in reached:
+            reached[name] = set()
+            for other in after.get(name, ()):
+                reached[name] |= {other} if other in ends else {other} | reach(other)
+        return reached[name]
+
+    return {(a, b) for a in list(after) for b in reach(a)}
+
+
+# ---- implementations as vectors of features ----
+
+
+MOST_VALUES_PAIRED = 6  # of a decision: `transport = nccl or peer` is asked too
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What can be asked of samples of some graphs.
+
+    names     of entries, in canonical order: ops in file order, then sync ops
+    ops       names of GPU ops, in file order
+    always    names that every implementation of every graph has
+    implied   (a, b): the edges of the program put a before b wherever both are, in every graph that has both
+    """
+
+    names: tuple[str, ...]
+    ops: tuple[str, ...]
+    always: frozenset[str]
+    implied: frozenset[tuple[str, str]]
+
+
+class Samples:
+    """Samples as arrays: one row a sample.
+
+    positions   of every name's entry, -1 where it is absent
+    streams     of every GPU op, -1 where it is absent
+    always      per configuration: names that all of its implementations have
+    """
+
+    def __init__(self, samples: Sequence[tuple[Graph, Configuration, Traversal]]) -> None:
+        import numpy as np
+
+        graphs: dict[int, Graph] = {}
+        for graph, _, _ in samples:
+            graphs.setdefault(id(graph), graph)
+        namings = {key: Naming.of(graph) for key, graph in graphs.items()}
+        self.configurations = [configuration for _, configuration, _ in samples]
+        self.always = {configuration: namings[id(graph)].always() for graph, configuration, _ in samples}
+        self.most_streams = max((graph.streams for graph in graphs.values()), default=0)
+        found = [namings[id(graph)].positions(traversal) for graph, _, traversal in samples]
+        self.vocabulary = _vocabulary(list(namings.values()), found)
+        column = {name: i for i, name in enumerate(self.vocabulary.names)}
+        self.positions: Ints = np.full((len(samples), len(column)), -1, dtype=np.int64)
+        for row, positions in enumerate(found):
+            for name, position in positions.items():
+                self.positions[row, column[name]] = position
+        lane = {name: i for i, name in enumerate(self.vocabulary.ops)}
+        self.streams: Ints = np.full((len(samples), len(lane)), -1, dtype=np.int64)
+        for row, (graph, _, traversal) in enumerate(samples):
+            for entry in traversal.entries:
+                if isinstance(entry, Issue) and entry.stream is not None:
+                    self.streams[row, lane[graph.ops[entry.op].name]] = int(entry.stream)
+        self._column, self._lane = column, lane
+
+    @staticmethod
+    def of(samples: Iterable[Sample]) -> Samples:
+        return Samples([(s.graph, s.configuration, s.traversal) for s in samples])
+
+    def __len__(self) -> int:
+        return len(self.configurations)
+
+    def ask(self, feature: Feature) -> Bools:
+        """The answer of every sample."""
+        import numpy as np
+
+        a, b = feature.a, feature.b
+        if feature.kind in (Kind.CHOICE, Kind.AT_MOST):
+            return np.array([chosen(feature, c) for c in self.configurations], dtype=bool)
+        if feature.kind is Kind.BEFORE:
+            first, second = self._at(self.positions, self._column, a), self._at(self.positions, self._column, b)
+            before: Bools = (first >= 0) & (first < second)
+            return before
+        one, other = self._at(self.streams, self._lane, a), self._at(self.streams, self._lane, b)
+        out: Bools = (one >= 0) & (other >= 0) & ((one == other) == (feature.kind is Kind.SAME))
+        return out
+
+    def _at(self, table: Ints, columns: dict[str, int], name: str) -> Ints:
+        import numpy as np
+
+        return table[:, columns[name]] if name in columns else np.full(len(self), -1, dtype=np.int64)
+
+    def follow(self, rules: Iterable[Rule]) -> Bools:
+        """Which samples every rule holds for."""
+        import numpy as np
+
+        out = np.ones(len(self), dtype=bool)
+        for rule in rules:
+            out &= self.ask(rule.feature) == rule.truth
+        return out
+
+    def features(self) -> tuple[tuple[Feature, ...], Bools]:
+        """The features that tell these samples apart, in canonical order, and their answers (samples x features)."""
+        import numpy as np
+
+        seen: set[bytes] = set()
+        kept: list[Feature] = []
+        columns: list[Bools] = []
+        for feature, answers in self._all():
+            if answers.all() or not answers.any():
+                continue
+            # A column and its complement split alike: the one in which the first sample says no stands for both.
+            key = np.packbits(answers ^ answers[0]).tobytes()
+            if key not in seen:
+                seen.add(key)
+                kept.append(feature)
+                columns.append(answers)
+        table = np.stack(columns, axis=1) if columns else np.zeros((len(self), 0), dtype=bool)
+        return tuple(kept), table
+
+    def _all(self) -> Iterable[tuple[Feature, Bools]]:
+        vocabulary = self.vocabulary
+        for feature in _choices(self.configurations):
+            yield feature, self.ask(feature)
+        for a, b in combinations(vocabulary.ops, 2):
+            total = a in vocabulary.always and b in vocabulary.always
+            for kind in (Kind.SAME,) if total else (Kind.SAME, Kind.DIFFERENT):
+                feature = Feature(kind, a, b, total)
+                yield feature, self.ask(feature)
+        # Pairs of ops first, then pairs with sync ops: so a rule names a sync op only where an op would not do.
+        pairs = sorted(combinations(range(len(vocabulary.names)), 2), key=lambda p: (_rank(vocabulary, p), p))
+        for i, j in pairs:
+            a, b = vocabulary.names[i], vocabulary.names[j]
+            if (a, b) in vocabulary.implied or (b, a) in vocabulary.implied:
+                continue
+            total = are_two(a, b) and a in vocabulary.always and b in vocabulary.always
+            first, second = self.positions[:, i], self.positions[:, j]
+            yield Feature(Kind.BEFORE, a, b, total), (first >= 0) & (first < second)
+            if not total:
+                yield Feature(Kind.BEFORE, b, a, total), (second >= 0) & (second < first)
+
+
+_SYNC = ("CER-after-", "CES-b4-", "CSWE-after-")
+
+
+def is_sync(name: str) -> bool:
+    """Is it the name of a sync op?"""
+    return name.startswith(_SYNC)
+
+
+def _rank(vocabulary: Vocabulary, pair: tuple[int, int]) -> int:
+    return sum(is_sync(vocabulary.names[i]) for i in pair)
+
+
+def are_two(a: str, b: str) -> bool:
+    """Are these names never of one entry? Two sync ops of a kind may be."""
+    return not (is_sync(a) and is_sync(b) and a.partition("-")[0] == b.partition("-")[0])
+
+
+def _vocabulary(namings: Sequence[Naming], found: Iterable[dict[str, int]]) -> Vocabulary:
+    ops = list(dict.fromkeys(op.name for n in namings for op in n.graph.ops))
+    gpu = list(dict.fromkeys(op.name for n in namings for op in n.graph.ops if op.gpu))
+    present = set().union(*found) if namings else set()
+    order = {name: i for i, name in enumerate(ops)}
+    syncs = sorted(
+        (name for name in present if is_sync(name)),
+        key=lambda name: (next(i for i, p in enumerate(_SYNC) if name.startswith(p)), order[_served(name)]),
+    )
+    always = frozenset.intersection(*(n.always() for n in namings)) if namings else frozenset()
+    implied: set[tuple[str, str]] = set()
+    refuted: set[tuple[str, str]] = set()
+    may = [n.may() for n in namings]
+    orders = [n.implied() for n in namings]
+    for pairs in orders:
+        implied |= pairs
+    for pair in implied:
+        if any(
+            pair[0] in names and pair[1] in names and pair not in pairs
+            for names, pairs in zip(may, orders, strict=True)
+        ):
+            refuted.add(pair)
+    return Vocabulary(tuple(ops + syncs), tuple(gpu), always, frozenset(implied - refuted))
+
+
+def _served(name: str) -> str:
+    return next(name.removeprefix(prefix) for prefix in _SYNC if name.startswith(prefix))
+
+
+def _choices(configurations: Sequence[Configuration]) -> Iterable[Feature]:
+    """Questions about decisions whose values differ: the transport first, then what every configuration decides."""
+    distinct = sorted(set(configurations), key=lambda c: c.text)
+    decisions: dict[str, list[Value]] = {}
+    for configuration in distinct:
+        for name, value in configuration.decisions:
+            decisions.setdefault(name, []).append(value)
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        return name != "transport", len(decisions[name]) < len(distinct), name
+
+    for name in sorted(decisions, key=order):
+        values, total = set(decisions[name]), len(decisions[name]) == len(distinct)
+        numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+        yield from (Feature(Kind.AT_MOST, name, shown(v), total) for v in numbers[:-1])
+        if values == {True, False}:
+            yield Feature(Kind.CHOICE, name, "true", total)
+            continue
+        words = [shown(v) for v in numbers] or sorted(shown(v) for v in values)
+        yield from (Feature(Kind.CHOICE, name, word, False) for word in words)
+        if not numbers and len(words) <= MOST_VALUES_PAIRED:
+            yield from (Feature(Kind.CHOICE, name, f"{v} or {w}", False) for v, w in combinations(words, 2))
+
+
+def chosen(feature: Feature, configuration: Configuration) -> bool:
+    """Does a choice hold in a configuration? Not where the decision does not arise."""
+    value = configuration.get(feature.a)
+    if value is None:
+        return False
+    if feature.kind is Kind.CHOICE:
+        return shown(value) in feature.b.split(" or ")
+    return isinstance(value, int | float) and value <= float(feature.b)

@@ -1,0 +1,344 @@
+"""Performance classes from times (seed section IV-A), and which of their boundaries are more than noise.
+
+The sorted times are convolved with a step of radius r = 0.5 % of their count (at least 1), peaks of the result are
+found by comparison with their neighbours, and those whose prominence exceeds the 98th percentile are boundaries.
+
+The step function as printed (-1 for -r <= m <= 0, 1 for 0 < m < r) does not fit the printed sum (m from -r + 1 to r);
+here it is -1 for -r < m <= 0 and 1 for 0 < m <= r, r values each, so that equal times give zero. The result is divided
+by r: it is by how much the mean of the next r times exceeds that of the last r.
+
+**The noise floor.** The steepest places of sorted times are not always steps: times that are noise around one value
+have steep ends too. So a boundary is drawn only if the classes on its two sides differ by more than the noise: the
+median of the one above over that of the one below, minus 1, must reach the relative standard deviation of the times
+used, `noise_of(noise, n)` for medians of n measurements. The boundary that misses it by most is dropped, its two
+classes are one, and again, until all that are left reach it. Two times that differ by one standard deviation of each
+change places in 24 % of repetitions, by less more often: such classes cannot be told apart.
+
+**Outliers.** Of the classes that are left, the smallest that has no more samples than chance may put there is joined
+with the one beside it that it differs from least, and again (`dagc.learn.rules.labels`). With few times the percentile
+leaves one or two peaks, and where these were outliers only one class is left. Then the times without those outliers
+are cut anew, if they were the fastest or slowest and more than three noise floors away; in the end they belong to the
+class next to them.
+
+**Several configurations.** Between transports times differ by far more than between orders; then only those differences
+are peaks, and the fastest class is everything that uses the right transport. So, beyond the seed, the fastest class is
+cut again in the same way, as long as it holds implementations of several configurations (`cut_again`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import comb
+from statistics import median
+from typing import TYPE_CHECKING
+
+from dagc.learn.rules.types import Boundary, Classes, PerformanceClass
+
+if TYPE_CHECKING:
+    from dagc.learn.rules.types import Floats
+
+
+# ---- Which classes are no more than chance: how many samples noise and outliers may put where they do not belong ----
+
+
+SURE = 0.99
+# Where too little was measured several times to count: the median and the reach of the recordings above.
+USUAL = 0.06
+REACH = 0.5
+BEYOND = 0.001
+# With fewer deviations a share of some percent cannot be counted.
+ENOUGH = 100
+FEWEST_OF_ONE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """How far measurements lie from the median of their implementation.
+
+    deviations  relative, ascending; those of implementations with at least three measurements
+    noise       relative standard deviation of a single measurement: used where there are fewer than 100 deviations
+    """
+
+    deviations: tuple[float, ...]
+    noise: float
+
+    @classmethod
+    def of(cls, series: Iterable[Sequence[float]], noise: float) -> Outliers:
+        """Each of `series` holds the measurements of one implementation, in any unit."""
+        repeated = [(values, median(values)) for values in series if len(values) >= FEWEST_OF_ONE]
+        return cls(tuple(sorted(v / middle - 1 for values, middle in repeated for v in values)), noise)
+
+    def shares(self, ratios: Floats) -> Floats:
+        """Of single measurements, how many are at least (where it is below 1: at most) `ratio` times their median.
+
+        Counted with the rule of succession, (k + 1) / (n + 2): what was not seen among few may happen. Where there are
+        too few deviations: 6 % up to 1.5 times, 0.1 % beyond, or what normal noise gives where that is more.
+        """
+        import numpy as np
+        from scipy.special import ndtr
+
+        deviations = ratios - 1
+        if len(self.deviations) >= ENOUGH:
+            known = np.array(self.deviations)
+            slower = len(known) - np.searchsorted(known, deviations, side="left")
+            faster = np.searchsorted(known, deviations, side="right")
+            counted: Floats = (np.where(deviations < 0, faster, slower) + 1) / (len(known) + 2)
+            return counted
+        assumed: Floats = np.where(abs(deviations) <= REACH, USUAL, BEYOND)
+        return np.maximum(assumed, ndtr(-abs(deviations) / self.noise)) if self.noise > 0 else assumed
+
+    def shares_of_medians(self, ratios: Floats, measurements: int) -> Floats:
+        """The same of medians of so many measurements: at least half of each must lie there."""
+        import numpy as np
+
+        p, n = self.shares(ratios), measurements
+        terms = [comb(n, k) * p**k * (1 - p) ** (n - k) for k in range((n + 1) // 2, n + 1)]
+        total: Floats = np.sum(terms, axis=0)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """How often each sample was measured, in the order of their times, and what is known of outliers."""
+
+    measurements: tuple[int, ...]
+    outliers: Outliers
+
+    def first(self, count: int) -> Repeats:
+        """Those of the fastest `count` samples."""
+        return Repeats(self.measurements[:count], self.outliers)
+
+
+def by_chance(times: Sequence[float], first: int, end: int, repeats: Repeats) -> int:
+    """How many samples chance may put into the class from the `first` to before the `end` of the ascending `times`.
+
+    0 where the class has more than that: it stands. There are times outside of it.
+    """
+    import numpy as np
+
+    all_times, measurements = np.array(times), np.array(repeats.measurements)
+    place = np.arange(len(times))
+    inside = (place >= first) & (place < end)
+    edge = np.where(place < first, times[first], times[end - 1])
+    allowed = 0
+    for least in np.unique(measurements):
+        asked = measurements >= least
+        others = asked & ~inside
+        if not others.any():
+            others = ~inside
+        # As if the samples of the class were of the others, too.
+        share = repeats.outliers.shares_of_medians(edge[others] / all_times[others], int(least)).mean()
+        most = most_by_chance(float(share) * int(asked.sum()))
+        if (asked & inside).sum() > most:
+            return 0
+        allowed = allowed or most
+    return allowed
+
+
+def most_by_chance(expected: float) -> int:
+    """The 99th percentile of a Poisson distribution with this mean."""
+    from scipy.special import pdtr
+
+    most = 0
+    while pdtr(most, expected) < SURE:
+        most += 1
+    return most
+
+
+# ---- Performance classes from times (seed section IV-A), and which of their boundaries are more than noise ----
+
+
+PERCENTILE = 98
+RADIUS = 0.005
+FEWEST_TO_CUT = 20
+OUTLYING = 3  # noise floors
+EQUAL = 1e-9  # prominences are differences of floating-point sums: so close, they are equal
+
+
+def noise_of(noise: float, measurements: float) -> float:
+    """Relative standard deviation of a median of so many measurements, each with `noise`.
+
+    For normal noise sqrt(pi / 2n), an upper bound from 3 on; the median of 1 or 2 is their mean, with sqrt(1 / n).
+    """
+    return noise * math.sqrt((1 if measurements < 3 else math.pi / 2) / max(measurements, 1))
+
+
+def classify_times(
+    times: Sequence[float], noise: float = math.nan, percentile: float = PERCENTILE, repeats: Repeats | None = None
+) -> Classes:
+    """Cut times (any order, at least one) into classes.
+
+    `noise` is that of these times, see `noise_of`; NaN keeps every boundary. `repeats` tells which classes are
+    outliers; without it, or without noise, none is. ValueError without times.
+    """
+    import numpy as np
+
+    if not times:
+        raise ValueError("no times")
+    ordered = np.sort(np.asarray(times, dtype=float))
+    radius = max(1, round(RADIUS * len(ordered)))
+    convolution = _convolve(ordered, radius)
+    times = tuple(float(t) for t in ordered)
+    dropped: dict[int, Boundary] = {}
+    lo, hi = 0, len(times)
+    while True:
+        peaks, threshold = _boundaries(ordered[lo:hi], lo, percentile)
+        drawn, more = _above_noise(times, peaks, noise, repeats)
+        dropped.update((b.position, b) for b in more)
+        found = Classes(
+            _classes(times, drawn), times, radius, tuple(float(c) for c in convolution), threshold, drawn, (), noise
+        )
+        last = lo, hi
+        lo, hi = _without_outliers(lo, hi, len(times), more, noise)
+        if drawn or (lo, hi) == last or hi - lo < FEWEST_TO_CUT:
+            return _with_dropped(found, dropped.values())
+
+
+def _without_outliers(lo: int, hi: int, count: int, dropped: Sequence[Boundary], noise: float) -> tuple[int, int]:
+    """Of the times from `lo` to `hi`, of `count`, those that are left without the outliers at both ends."""
+    for b in dropped:
+        if b.chance and b.step > OUTLYING * noise:
+            if b.position + 1 == b.samples:
+                lo = max(lo, b.position + 1)
+            elif count - b.position - 1 == b.samples:
+                hi = min(hi, b.position + 1)
+    return lo, hi
+
+
+def _with_dropped(found: Classes, dropped: Iterable[Boundary]) -> Classes:
+    """Each once, ascending, without those that were drawn in the end; with their heights among all times."""
+    drawn = {b.position for b in found.boundaries}
+    left = {b.position: _seen_in(found, b) for b in dropped if b.position not in drawn}
+    return replace(
+        found,
+        boundaries=tuple(_seen_in(found, b) for b in found.boundaries),
+        dropped=tuple(left[position] for position in sorted(left)),
+    )
+
+
+def cut_again(
+    found: Classes, groups: Sequence[Hashable], percentile: float = PERCENTILE, repeats: Repeats | None = None
+) -> Classes:
+    """Cut the fastest class again while it holds several `groups` (one for each time, ascending) and many times.
+
+    A boundary found so has its height in the convolution of all times, and its prominence among those that were cut.
+    """
+    drawn, dropped, count = list(found.boundaries), list(found.dropped), found.classes[0].count
+    while count >= FEWEST_TO_CUT and len(set(groups[:count])) > 1:
+        again = classify_times(found.times[:count], found.noise, percentile, repeats and repeats.first(count))
+        drawn += again.boundaries
+        dropped += again.dropped
+        if len(again.classes) == 1:
+            break
+        count = again.classes[0].count
+    kept, more = _above_noise(found.times, drawn, found.noise, repeats)
+    return _with_dropped(replace(found, classes=_classes(found.times, kept), boundaries=kept), [*dropped, *more])
+
+
+def with_estimates(found: Classes, times: Sequence[float]) -> Classes:
+    """The same boundaries; classes of these times, some of which are estimated, and of those that drew them."""
+    inside: list[list[float]] = [[] for _ in found.classes]
+    for time in times:
+        inside[found.of(time)].append(time)
+    classes = tuple(
+        replace(
+            c, count=len(all_of_it), fastest=min(c.fastest, *all_of_it), slowest=max(c.slowest, *all_of_it),
+            median=median(all_of_it or [c.median]),
+        )
+        for c, all_of_it in zip(found.classes, inside, strict=True)
+    )  # fmt: skip
+    return replace(found, classes=classes)
+
+
+def _seen_in(found: Classes, boundary: Boundary) -> Boundary:
+    """With its height in the convolution of all times, where that reaches so far."""
+    at = boundary.position - found.radius + 1
+    return replace(boundary, height=found.convolution[at]) if 0 <= at < len(found.convolution) else boundary
+
+
+def _classes(times: tuple[float, ...], boundaries: Sequence[Boundary]) -> tuple[PerformanceClass, ...]:
+    edges = [0, *(b.position + 1 for b in boundaries), len(times)]
+    return tuple(
+        PerformanceClass(k, hi - lo, times[lo], median(times[lo:hi]), times[hi - 1])
+        for k, (lo, hi) in enumerate(pairwise(edges))
+    )
+
+
+def _middle(ordered: Floats, position: int) -> float:
+    return float((ordered[position] + ordered[position + 1]) / 2)
+
+
+def _convolve(ordered: Floats, radius: int) -> Floats:
+    """Mean of the next `radius` times minus that of the last, after each position with so many on both sides."""
+    import numpy as np
+
+    if len(ordered) < 2 * radius:
+        return np.zeros(0)
+    sums: Floats = np.convolve(ordered, np.ones(radius), mode="valid") / radius  # means of `radius` in a row
+    out: Floats = sums[radius:] - sums[:-radius]
+    return out
+
+
+def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Boundary], float]:
+    """Where a stretch of the times, which starts with the `first`-th of all, rises; and the least prominence."""
+    radius = max(1, round(RADIUS * len(ordered)))
+    convolution = _convolve(ordered, radius)
+    found, threshold = _peaks(convolution, percentile)
+    positions = [(i + radius - 1, float(convolution[i]), prominence) for i, prominence in found]
+    return [
+        Boundary(first + at, _middle(ordered, at), height, prominence, math.nan) for at, height, prominence in positions
+    ], threshold
+
+
+def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, float]], float]:
+    """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed."""
+    import numpy as np
+    from scipy.signal import find_peaks, peak_prominences
+
+    peaks, _ = find_peaks(convolution)
+    if not len(peaks):
+        return [], math.nan
+    prominences = peak_prominences(convolution, peaks)[0]
+    threshold = float(np.percentile(prominences, percentile))
+    found = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
+    # Of few peaks, or where several are the most prominent, the percentile is the largest prominence, and none is
+    # above it: those with that prominence are kept, and no others.
+    least = min(threshold, float(prominences.max()) * (1 - EQUAL))
+    return [peak for peak in found if peak[1] > least], threshold
+
+
+def _above_noise(
+    times: tuple[float, ...], peaks: list[Boundary], noise: float, repeats: Repeats | None
+) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
+    """(drawn, dropped), both ascending, each with its step."""
+    kept = sorted(peaks, key=lambda b: b.position)
+    dropped: list[Boundary] = []
+    while True:
+        classes = _classes(times, kept)
+        kept = [
+            replace(b, step=above.median / below.median - 1)
+            for b, (below, above) in zip(kept, pairwise(classes), strict=True)
+        ]
+        least = min(kept, key=lambda b: b.step, default=None)
+        if least is not None and not least.step < noise:  # NaN: the noise is not known
+            least = None if repeats is None or math.isnan(noise) else _of_outliers(times, kept, classes, repeats)
+        if least is None:
+            return tuple(kept), tuple(sorted(dropped, key=lambda b: b.position))
+        kept = [b for b in kept if b.position != least.position]
+        dropped.append(least)
+
+
+def _of_outliers(
+    times: Sequence[float], boundaries: Sequence[Boundary], classes: Sequence[PerformanceClass], repeats: Repeats
+) -> Boundary | None:
+    """The boundary to drop for the smallest class that is no more than chance, None where there is none such."""
+    edges = [0, *(b.position + 1 for b in boundaries), len(times)]
+    for c in sorted(classes, key=lambda c: c.count) if boundaries else ():
+        chance = by_chance(times, edges[c.number], edges[c.number + 1], repeats)
+        if chance:
+            beside = min(boundaries[max(c.number - 1, 0) : c.number + 1], key=lambda b: b.step)
+            return replace(beside, samples=c.count, chance=chance)
+    return None

@@ -1,0 +1,377 @@
+"""What was learned, as text, Markdown or JSON. Classes are numbered from 1 there, 1 being the fastest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dagc.base.errors import UsageError, counted
+from dagc.ir.traversal import traversal_text
+from dagc.learn.rules.accuracy import Accuracy
+from dagc.learn.rules.consistency import Checked, Verdict
+from dagc.learn.rules.estimates import Estimates
+from dagc.learn.rules.labels import FEWEST_TO_CUT
+from dagc.learn.rules.learn import Learned
+from dagc.learn.rules.tree import HeldOut
+from dagc.learn.rules.types import Boundary, Classes, Rule, RuleSet, Sample
+
+FORMATS = ("text", "md", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is printed. `checked` and `accuracy` are there where a full exploration was given to compare with.
+
+    `sets` is how many rule sets of each class are shown (JSON has all). `estimates`: those that were learned from.
+    `best`: the implementation that `dagc best` takes. `advice`: what to do about a machine that is noisy.
+    """
+
+    learned: Learned
+    checked: tuple[Checked, ...] = ()
+    accuracy: Accuracy | None = None
+    sets: int = 3
+    estimates: Estimates | None = None
+    best: Sample | None = None
+    advice: tuple[str, ...] = ()
+
+    def verdict(self, rule_set: RuleSet) -> Checked | None:
+        return next((c for c in self.checked if c.rule_set == rule_set), None)
+
+
+def render(findings: Findings, form: str = "text") -> str:
+    """The findings in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
+    match form:
+        case "text":
+            return _text(findings)
+        case "md":
+            return _markdown(findings)
+        case "json":
+            return json.dumps(as_json(findings), indent=1) + "\n"
+        case _:
+            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+
+
+# ---- pieces that text and Markdown share ----------------------------------------------------
+
+
+def duration(seconds: float) -> str:
+    """With a unit that suits it: `68.2 us`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _estimate_lines(findings: Findings) -> Iterable[str]:
+    learned, estimates = findings.learned, findings.estimates
+    if estimates is not None:
+        yield (
+            f"Times of {len(learned.samples) - learned.measured} are estimated from {learned.measured} that were "
+            "measured: of those that were not, and of those whose measurement is improbable."
+        )
+        yield (
+            f"An estimate is off by {percent(estimates.error)} (median, of measured times that it was not made from); "
+            f"the median of all would be by {percent(estimates.spread)}."
+        )
+        if estimates.weak:
+            yield "So the estimates know little: measure more, or do without them."
+
+
+def _noise_lines(classes: Classes) -> Iterable[str]:
+    if math.isnan(classes.noise):
+        yield "Boundaries were not compared with the noise: every one above the threshold of prominence is drawn."
+    else:
+        yield f"Noise floor of these times: {percent(classes.noise)}."
+    for b in classes.dropped:
+        yield f"Boundary at {duration(b.seconds)} not drawn: {b.why_dropped}."
+
+
+def _best_line(findings: Findings) -> Iterable[str]:
+    """The best by its class and rules: that it need not be the lowest time of class 1, `dagc best` explains."""
+    best, learned = findings.best, findings.learned
+    if best is None:
+        return
+    measured = f"{duration(best.seconds)}, {counted(best.measurements, 'measurement')}"
+    if learned.tree.leaves == 1:
+        yield f"What `dagc best` takes: {measured}."
+        return
+    followed = learned.satisfied(best)
+    place = learned.of_class(followed.number).index(followed) + 1
+    yield f"What `dagc best` takes: {measured}; it follows rule set {place} of class {followed.number + 1}."
+
+
+def why_no_rules(learned: Learned) -> str:
+    """The reason where nothing tells fast from slow; "" where there are rules."""
+    classes = learned.classes
+    if len(classes.classes) > 1:
+        if learned.tree.leaves > 1:
+            return ""
+        return (
+            "No rules: on samples held out, no tree tells the classes apart better than one answer for all. Measure "
+            "more implementations, or each more than once (--passes 5)."
+        )
+    few = "Only one class, so there are no rules: "
+    if len(learned.samples) < FEWEST_TO_CUT:
+        return f"{few}{_implementations(len(learned.samples))} are few to find classes among. Measure more."
+    spread = classes.times[-1] / classes.times[0] - 1
+    apart = f"from fastest to slowest is {percent(spread)}"
+    if classes.dropped:
+        noise = f", the noise floor of these times {percent(classes.noise)}"
+        return f"{few}{apart}{noise}, and no boundary stands. Measure more than once (--passes 5), or with less noise."
+    return f"{few}{apart}, and the sorted times have no step that stands out."
+
+
+def _tree_line(learned: Learned) -> str:
+    tree, held = learned.tree, learned.held_out
+    leaves = counted(tree.leaves, "leaf", "leaves")
+    pruned = f" (of {learned.full_leaves} before pruning)" if learned.full_leaves > tree.leaves else ""
+    shape = f"Tree: {leaves}{pruned}, depth {tree.depth}"
+    if held is None:
+        return f"{shape}."
+    tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
+    return (
+        f"{shape}. Error {percent(held.error)} on samples held out (standard error {percent(held.deviation)}; one "
+        f"answer for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}."
+    )
+
+
+def _accuracy_line(found: Accuracy) -> str:
+    return (
+        f"Accuracy: {percent(found.share)} of {found.implementations} implementations have a time within the range of "
+        f"the class that the tree gives them ({percent(found.tolerant)} within the noise of it; random labels: "
+        f"{percent(found.chance)}, one class for all: {percent(found.constant)}), learned from {found.learned_from}."
+    )
+
+
+def _insufficient(rule_set: RuleSet) -> str:
+    """ "" where the rules suffice."""
+    if rule_set.sufficient:
+        return ""
+    return f"insufficient rules: {rule_set.wrong} of {rule_set.samples} belong to another class"
+
+
+def _about(findings: Findings) -> list[str]:
+    """What text and Markdown say below the classes, a sentence or two a line."""
+    learned = findings.learned
+    reason = why_no_rules(learned)
+    return [
+        *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes), *([reason] if reason else []),
+        _tree_line(learned), *_best_line(findings),
+    ]  # fmt: skip
+
+
+def _implementations(count: int) -> str:
+    return counted(count, "implementation")
+
+
+def _rest(left_out: Sequence[RuleSet]) -> str:
+    return f"{len(left_out)} more, followed by {_implementations(sum(r.samples for r in left_out))}"
+
+
+def _verdict_text(found: Checked) -> str:
+    match found.verdict:
+        case Verdict.EMPTY:
+            return "no implementation of the full exploration follows it"
+        case Verdict.UNDERCONSTRAINED:
+            return f"underconstrained: {percent(found.share)} of {found.followers} that follow it are in its class"
+        case Verdict.OVERCONSTRAINED:
+            return f"overconstrained: extraneous rules: {len(found.extraneous)} of {len(found.rule_set.rules)}"
+        case Verdict.CONSISTENT:
+            return f"consistent: {percent(found.share)} of {found.followers} that follow it are in its class"
+
+
+def _rule_lines(rule_set: RuleSet, checked: Checked | None) -> list[tuple[str, str]]:
+    """(mark, rule): mark is "", "extra" or "missing"."""
+    extra = set(checked.extraneous) if checked else set()
+    out = [("extra" if rule in extra else "", rule.text) for rule in rule_set.rules]
+    return out + [("missing", rule.text) for rule in (checked.missing if checked else ())]
+
+
+def _width(width: float, noise: float) -> str:
+    return percent(width) if math.isnan(noise) else f"{percent(width)} ({width / noise:.1f} x noise)"
+
+
+# ---- text -----------------------------------------------------------------------------------
+
+
+def _text(findings: Findings) -> str:
+    learned, classes = findings.learned, findings.learned.classes
+    count = len(classes.classes)
+    out = [f"{counted(count, 'performance class', 'performance classes')} of {_implementations(len(learned.samples))}"]
+    for c in classes.classes:
+        span = f"{duration(c.fastest)} to {duration(c.slowest)}"
+        out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
+                   f"width {_width(c.width, classes.noise)}")  # fmt: skip
+    out += _about(findings)
+    if findings.accuracy is not None:
+        out.append(_accuracy_line(findings.accuracy))
+    for c in classes.classes if count > 1 and learned.tree.leaves > 1 else ():
+        found = learned.of_class(c.number)
+        out += ["", f"class {c.number + 1}: {counted(len(found), 'rule set')}"]
+        for number, rule_set in enumerate(found[: findings.sets], 1):
+            out += _text_of_set(number, rule_set, findings.verdict(rule_set))
+        if len(found) > findings.sets:
+            out.append(f"  and {_rest(found[findings.sets :])}")
+    return "\n".join(out) + "\n"
+
+
+def _text_of_set(number: int, rule_set: RuleSet, checked: Checked | None) -> list[str]:
+    out = [f"  {number}. {_implementations(rule_set.samples)}"]
+    marks = {"": "    ", "extra": "  ~ ", "missing": "  + "}
+    words = {"": "", "extra": "  (extraneous)", "missing": "  (missing)"}
+    out += [f"   {marks[mark]}{text}{words[mark]}" for mark, text in _rule_lines(rule_set, checked)]
+    out += [f"       [{_insufficient(rule_set)}]"] if _insufficient(rule_set) else []
+    out += [f"       [{_verdict_text(checked)}]"] if checked else []
+    return out
+
+
+# ---- Markdown -------------------------------------------------------------------------------
+
+
+def _markdown(findings: Findings) -> str:
+    learned, classes = findings.learned, findings.learned.classes
+    out = [f"## Performance classes of {_implementations(len(learned.samples))}", ""]
+    out += ["| class | implementations | fastest | median | slowest | width |", "|---|---|---|---|---|---|"]
+    for c in classes.classes:
+        out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
+                   f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
+    out += ["", *(f"- {line}" for line in _about(findings))]
+    if findings.accuracy is not None:
+        out.append(f"- {_accuracy_line(findings.accuracy)}")
+    for c in classes.classes if len(classes.classes) > 1 and learned.tree.leaves > 1 else ():
+        found = learned.of_class(c.number)
+        out += ["", f"## Class {c.number + 1}", ""]
+        out += ["| implementations | rules | remarks |", "|---|---|---|"]
+        for rule_set in found[: findings.sets]:
+            out.append(_markdown_row(rule_set, findings.verdict(rule_set)))
+        if len(found) > findings.sets:
+            out += ["", f"And {_rest(found[findings.sets :])}."]
+    return "\n".join(out) + "\n"
+
+
+def _markdown_row(rule_set: RuleSet, checked: Checked | None) -> str:
+    forms = {"": "{}", "extra": "~~{}~~ (extraneous)", "missing": "**{}** (missing)"}
+    rules = "<br>".join(forms[mark].format(_cell(text)) for mark, text in _rule_lines(rule_set, checked))
+    remarks = [_insufficient(rule_set), _verdict_text(checked) if checked else ""]
+    return f"| {rule_set.samples} | {rules} | {'; '.join(r for r in remarks if r)} |"
+
+
+def _cell(text: str) -> str:
+    """Names of ops and values of decisions as they are, in a table."""
+    for mark in "\\`*_~|<":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+# ---- JSON -----------------------------------------------------------------------------------
+
+
+def as_json(findings: Findings) -> dict[str, Any]:
+    """Everything, with times in seconds; numbers that are not known are null."""
+    learned, classes = findings.learned, findings.learned.classes
+    return {
+        "implementations": len(learned.samples),
+        "measured": learned.measured,
+        "estimates": None if findings.estimates is None else {
+            "error": findings.estimates.error, "spread": findings.estimates.spread,
+        },
+        "noise_of_a_measurement": _number(learned.noise),
+        "noise": _number(classes.noise),
+        "radius": classes.radius,
+        "prominence_threshold": _number(classes.threshold),
+        "classes": [
+            {
+                "class": c.number + 1, "count": c.count, "fastest": c.fastest, "median": c.median,
+                "slowest": c.slowest, "width": c.width,
+            }
+            for c in classes.classes
+        ],
+        "boundaries": [_boundary(b) for b in classes.boundaries],
+        "not_drawn": [_boundary(b) for b in classes.dropped],
+        "tree": {
+            "leaves": learned.tree.leaves, "depth": learned.tree.depth, "error": learned.tree.error,
+            "leaves_before_pruning": learned.full_leaves, "held_out": _held_out(learned.held_out),
+            "search": [{"leaves": n, "error": e, "depth": d} for n, e, d in learned.tree.search],
+        },
+        "features": len(learned.features),
+        "rule_sets": [_rule_set(r, findings.verdict(r)) for r in learned.rule_sets],
+        "accuracy": _accuracy(findings.accuracy),
+        "best": _best(findings),
+        "no_rules": why_no_rules(learned) or None,
+        "advice": list(findings.advice),
+    }  # fmt: skip
+
+
+def _held_out(found: HeldOut | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "error": found.error, "standard_error": found.deviation, "one_answer": found.one_answer,
+        "folds": found.folds, "cost_of_a_leaf": found.cost,
+    }  # fmt: skip
+
+
+def _best(findings: Findings) -> dict[str, Any] | None:
+    best = findings.best
+    if best is None:
+        return None
+    followed = findings.learned.satisfied(best)
+    return {
+        "configuration": best.configuration.text, "traversal": traversal_text(best.traversal, best.graph),
+        "seconds": best.seconds, "measurements": best.measurements, "class": followed.number + 1,
+        "rule_set": findings.learned.rule_sets.index(followed),
+    }  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _boundary(b: Boundary) -> dict[str, Any]:
+    return {
+        "position": b.position, "seconds": b.seconds, "height": b.height, "prominence": b.prominence,
+        "step": _number(b.step), "samples": b.samples, "chance": b.chance,
+    }  # fmt: skip
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    f = rule.feature
+    return {"text": rule.text, "kind": f.kind.value, "a": f.a, "b": f.b, "holds": rule.truth}
+
+
+def _rule_set(found: RuleSet, checked: Checked | None) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "class": found.number + 1, "samples": found.samples, "sufficient": found.sufficient, "wrong": found.wrong,
+        "counts": list(found.counts), "shares": list(found.shares), "rules": [_rule(r) for r in found.rules],
+    }  # fmt: skip
+    if checked is not None:
+        out["against"] = {
+            "verdict": checked.verdict.value, "followers": checked.followers, "share": checked.share,
+            "classes_meant": [k + 1 for k in checked.meant],
+            "extraneous": [r.text for r in checked.extraneous], "missing": [r.text for r in checked.missing],
+        }  # fmt: skip
+    return out
+
+
+def _accuracy(found: Accuracy | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "implementations": found.implementations, "learned_from": found.learned_from, "share": found.share,
+        "random_labels": found.chance, "one_class_for_all": found.constant, "within_noise": found.tolerant,
+        "by_boundary": found.by_boundary,
+        "classes": [
+            {
+                "class": c.number + 1, "given": c.given, "inside": c.inside, "width": c.width,
+                "width_in_noise": _number(c.widths),
+            }
+            for c in found.classes
+        ],
+    }  # fmt: skip

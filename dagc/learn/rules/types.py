@@ -1,0 +1,239 @@
+"""What rules are made of: samples, performance classes, features, rules, the tree. Frozen; times are in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+import numpy as np
+
+from dagc.base.errors import counted
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import Traversal
+from dagc.store.results import Configuration
+
+# ---- Types of arrays, for annotations only: this module imports NumPy ----
+
+
+Bools: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+# ---- samples, classes, features, rules ----
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """An implementation and its time: the median of `measurements` measurements, an estimate where that is 0."""
+
+    graph: Graph
+    configuration: Configuration
+    traversal: Traversal
+    seconds: float
+    measurements: int = 1
+
+
+# ---- performance classes --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A peak of the convolution (seed section IV-A): the sorted times rise after the `position`-th of them, from 0.
+
+    seconds     halfway between the two times that it separates
+    height      value of the convolution there: how much larger the mean of the next r times is than that of the last r
+    prominence  of the peak, in seconds
+    step        median of the class above over median of the class below, minus 1: what is compared with the noise.
+                Of a drawn boundary between the classes as drawn, of a dropped one when it was dropped
+    samples     of the class beside it that may be chance, when it was dropped for that; else 0
+    chance      how many samples chance may have put into that class; else 0
+    """
+
+    position: int
+    seconds: float
+    height: float
+    prominence: float
+    step: float
+    samples: int = 0
+    chance: int = 0
+
+    @property
+    def why_dropped(self) -> str:
+        """What a dropped boundary missed: the reason that rules, tables and plots give."""
+        if self.chance:
+            return (
+                f"a class beside it would have {counted(self.samples, 'implementation')}, and noise and outliers may "
+                f"put up to {self.chance} there; more measurements would tell"
+            )
+        return f"the classes beside it would differ by {100 * self.step:.1f} %, which is below the noise floor"
+
+
+@dataclass(frozen=True, slots=True)
+class PerformanceClass:
+    """Implementations that are about equally fast. `number` is 0 for the fastest class; times as measured."""
+
+    number: int
+    count: int
+    fastest: float
+    median: float
+    slowest: float
+
+    @property
+    def width(self) -> float:
+        """(slowest - fastest) / median: to compare with the noise floor."""
+        return (self.slowest - self.fastest) / self.median
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Sorted times cut into classes.
+
+    times         all times that boundaries were drawn from, ascending: not those that are estimated
+    radius        of the step function that they are convolved with
+    convolution   its value after times[radius - 1], times[radius], ...: len(times) - 2 * radius + 1 values, in seconds
+    threshold     prominence that a peak must exceed (98th percentile)
+    boundaries    drawn, ascending; one less than there are classes
+    dropped       above the threshold too, but below the noise floor, or beside a class that may be chance
+    noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped)
+    """
+
+    classes: tuple[PerformanceClass, ...]
+    times: tuple[float, ...]
+    radius: int
+    convolution: tuple[float, ...]
+    threshold: float
+    boundaries: tuple[Boundary, ...]
+    dropped: tuple[Boundary, ...]
+    noise: float
+
+    def of(self, seconds: float) -> int:
+        """The class that a time falls into: between which boundaries it lies."""
+        return sum(seconds > boundary.seconds for boundary in self.boundaries)
+
+
+# ---- rules ----------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    """What a feature asks. Its a and b are names of entries (`pack`, `CER-after-pack`), or a decision and a value."""
+
+    CHOICE = "choice"  # decision a has one of the values in b (separated by " or ")
+    AT_MOST = "at most"  # decision a has a number of at most b
+    SAME = "same stream"  # GPU ops a and b are there and on one stream
+    DIFFERENT = "different streams"  # both are there, on different ones
+    BEFORE = "before"  # entries a and b are there and a comes first
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Feature:
+    """A question about an implementation, answered by yes or no.
+
+    `total`: "no" says the opposite: b before a, in different streams, `capture = false`, `> 64`. Otherwise "no" may
+    also mean that a name is absent, both are of one entry, or the decision does not arise or has more than two values.
+    """
+
+    kind: Kind
+    a: str
+    b: str
+    total: bool = True
+
+    def text(self, truth: bool = True) -> str:
+        """As in Fig. 6 of the seed: `yl before CES-b4-post_send`, `yl, pack in different streams`."""
+        match self.kind:
+            case Kind.CHOICE if truth:
+                return f"{self.a} = {self.b}"
+            case Kind.CHOICE:
+                return f"{self.a} = false" if self.total else f"{self.a} is not {self.b}"
+            case Kind.AT_MOST if truth:
+                return f"{self.a} <= {self.b}"
+            case Kind.AT_MOST:
+                return f"{self.a} > {self.b}" if self.total else f"{self.a} not <= {self.b}"
+            case Kind.BEFORE if self.total:
+                return f"{self.a} before {self.b}" if truth else f"{self.b} before {self.a}"
+            case Kind.BEFORE:
+                return f"{self.a} before {self.b}" if truth else f"{self.a} not before {self.b}"
+            case _:
+                same = (self.kind is Kind.SAME) == truth
+                if not truth and not self.total:
+                    return f"{self.a}, {self.b} not in {'the same stream' if not same else 'different streams'}"
+                return f"{self.a}, {self.b} in {'the same stream' if same else 'different streams'}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rule:
+    """A feature that must, or must not, hold."""
+
+    feature: Feature
+    truth: bool
+
+    @property
+    def text(self) -> str:
+        return self.feature.text(self.truth)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """The rules on the path to one leaf, without those that the others and the program's edges imply.
+
+    number    of the class: that with the largest share
+    leaf      index of its node in the tree
+    samples   how many implementations it was learned from
+    counts    per class, how many of them
+    shares    per class, with all classes weighted equally (as the boxes of Fig. 6); they add up to 1
+    wrong     how many samples do not belong to its class, by more than the noise where that is known
+    """
+
+    number: int
+    rules: tuple[Rule, ...]
+    leaf: int
+    samples: int
+    counts: tuple[int, ...]
+    shares: tuple[float, ...]
+    wrong: int
+
+    @property
+    def sufficient(self) -> bool:
+        """Do these rules lead to their class? Otherwise: insufficient rules (Table VII)."""
+        return not self.wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box of the tree. A leaf has no `feature`; else `yes` and `no` are the indices of its children."""
+
+    feature: Feature | None
+    yes: int
+    no: int
+    depth: int
+    samples: int
+    counts: tuple[int, ...]
+    shares: tuple[float, ...]
+    number: int  # the class with the largest share
+    wrong: int  # samples of another class, by more than the noise where that is known
+
+    @property
+    def leaf(self) -> bool:
+        return self.feature is None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """`nodes[0]` is the root; children come after their parents, `yes` first.
+
+    error   training error with all classes weighted equally: what is wrong by more than the noise, where that is known
+    search  (leaf nodes allowed, training error, depth) of each tree that Algorithm 1 tried, in order (Fig. 5)
+    """
+
+    nodes: tuple[Node, ...]
+    error: float
+    search: tuple[tuple[int, float, int], ...]
+
+    @property
+    def leaves(self) -> int:
+        return sum(node.leaf for node in self.nodes)
+
+    @property
+    def depth(self) -> int:
+        return max(node.depth for node in self.nodes)

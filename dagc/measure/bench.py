@@ -1,0 +1,156 @@
+"""Statistics of measurements, as templates/runtime/dagc/measure.hpp has them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
+from dagc.measure.launch import Finished, launch
+from dagc.measure.watchdog import ended
+
+# ---- Runs an emitted `bench` on its ranks and reads what it measured ----
+
+
+# What cudaGetErrorString says of errors that kernels cause while they run; none can be recovered from.
+_KERNEL_ERRORS = (
+    "illegal memory access", "misaligned address", "unspecified launch failure", "illegal instruction",
+    "invalid program counter", "not supported on global/shared address space", "hardware stack error",
+    "device-side assert",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """One run. Times in seconds per iteration, maximum over ranks; `record` is the JSON that bench wrote, whole."""
+
+    ranks: int
+    median: float
+    low: float
+    high: float
+    minimum: float
+    maximum: float
+    variation: float
+    repeats: int
+    record: dict[str, Any]
+    warnings: tuple[str, ...] = ()  # that the program printed
+
+    def table(self) -> list[str]:
+        """Two lines: names and figures, in microseconds."""
+        names = ("ranks", "median us", "95% interval", "min", "max", "variation", "measurements")
+        cells = (
+            str(self.ranks), f"{self.median * 1e6:.2f}", f"{self.low * 1e6:.2f} .. {self.high * 1e6:.2f}",
+            f"{self.minimum * 1e6:.2f}", f"{self.maximum * 1e6:.2f}", f"{self.variation:.1%}", str(self.repeats),
+        )  # fmt: skip
+        widths = [max(len(a), len(b)) for a, b in zip(names, cells, strict=True)]
+        rows = ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in (names, cells)]
+        return ["results agree with the reference; time per iteration, maximum over ranks:", *rows]
+
+
+def run_bench(
+    binary: Path, data: Path, ranks: int, seconds: float, repeats: int, mpi_takes_device_pointers: bool = False
+) -> BenchResult:
+    """Run `binary` on `ranks` ranks with the arrays of `data`.
+
+    Raises WrongResult, MissingTool (too few GPUs, an MPI that does not take device pointers) or RunFailed, each with
+    the line that the program printed.
+    """
+    with tempfile.TemporaryDirectory(prefix="dagc-run-") as scratch:
+        record = Path(scratch) / "bench.json"
+        argv = [str(binary.absolute()), "--data", str(data.absolute()), "--seconds", repr(seconds)]
+        argv += ["--repeats", str(repeats), "--json", str(record)]
+        if mpi_takes_device_pointers:
+            argv.append("--mpi-takes-device-pointers")
+        done = launch(argv, ranks)
+        if done.returncode:
+            raise _failure(done)
+        try:
+            found: dict[str, Any] = json.loads(record.read_text())
+        except (OSError, ValueError) as error:
+            raise RunFailed(f"{binary} wrote no record: {error}") from None
+    said = (line.partition("warning: ") for line in done.stderr.splitlines())
+    return replace(_result(found, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
+
+
+def fails_in_a_kernel(error: DagcError) -> bool:
+    """Whether a GPU refused what a kernel did: CUDA reports it at a later call, which says nothing of the op."""
+    return isinstance(error, RunFailed) and any(text in error.message for text in _KERNEL_ERRORS)
+
+
+def run_audit(
+    runner: Path, data: Path, ranks: int, tables: Sequence[str], mpi_takes_device_pointers: bool = False
+) -> None:
+    """Run each of these traversals (`dagc.emit.table_line`) op by op, and check what each op changes.
+
+    `runner` is the runner as a program. Raises as `run_bench`.
+    """
+    with tempfile.TemporaryDirectory(prefix="dagc-run-") as scratch:
+        file = Path(scratch) / "tables.txt"
+        file.write_text("".join(f"{table}\n" for table in tables))
+        argv = [str(runner.absolute()), "--data", str(data.absolute()), "--tables", str(file), "--audit", "--json", "-"]
+        if mpi_takes_device_pointers:
+            argv.append("--mpi-takes-device-pointers")
+        done = launch(argv, ranks)
+    if done.returncode not in (0, WrongResult.exit_code):
+        raise _failure(done)
+    for found in json.loads(done.stdout)["results"]:
+        if not found["good"]:
+            raise WrongResult(found["wrong"])
+
+
+def _result(record: dict[str, Any], ranks: int) -> BenchResult:
+    time = record["time"]
+    stats = time["statistics"]
+    return BenchResult(
+        ranks, stats["median"], stats["median_low"], stats["median_high"], stats["min"], stats["max"],
+        stats["variation"], len(time["seconds"]), record,
+    )  # fmt: skip
+
+
+def _failure(done: Finished) -> DagcError:
+    """What the program said of its failure; else what it ended by, and the end of what was said."""
+    said = (done.stderr or done.stdout).splitlines()
+    signalled = ended(said)
+    if signalled:
+        return RunFailed(signalled)
+    lines = [line.removeprefix("dagc: ") for line in said if line.startswith("dagc:")][:4]
+    kinds: dict[int, type[DagcError]] = {1: WrongResult, 2: UsageError, 3: MissingTool}
+    kind = kinds.get(done.returncode, RunFailed)
+    if not lines:
+        lines = said[-5:] if said and kind is not RunFailed else [f"the program {done.why()}", *said[-5:]]
+    return kind("\n".join(lines))
+
+
+# ---- Statistics of measurements, as templates/runtime/dagc/measure.hpp has them ----
+
+
+def median_interval(n: int) -> tuple[int, int]:
+    """Ranks (from 0) of the order statistics that hold the median with at least 95% confidence.
+
+    The largest r with P(Binomial(n, 1/2) < r) <= 2.5%; distribution-free. With fewer than 6 values, all of them.
+    """
+    below, rank = 0.0, 0
+    for k in range(n // 2):
+        below += comb(n, k) / 2**n
+        if below > 0.025:
+            break
+        rank = k
+    return rank, n - 1 - rank
+
+
+def describe(seconds: Sequence[float], ranks: int) -> BenchResult:
+    """Of measurements in seconds per iteration, in the order taken."""
+    values = np.sort(np.asarray(seconds, dtype=float))
+    low, high = median_interval(len(values))
+    spread = float(values.std(ddof=1) / values.mean()) if len(values) > 1 else 0.0
+    return BenchResult(
+        ranks, float(np.median(values)), float(values[low]), float(values[high]), float(values[0]),
+        float(values[-1]), spread, len(values), {"time": {"unit": "s", "seconds": list(seconds)}},
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""What each rank does with a command of the measuring service. Every command is executed by all ranks together.
+
+A command is a dict that JSON can hold; `do` says what is to be done, `limit` how many seconds it may take. Commands
+and answers:
+
+    hello                                               -> hosts (of each rank), mpi
+    open     key library data device_pointers           -> {}
+    close    key                                        -> {}
+    audit    key tables                                 -> wrong, or {}
+    measure  key rows check recheck seconds guess       -> wrong, or seconds and iterations
+    trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dagc.base.errors import DagcError, RunFailed
+from dagc.measure.runner import Runner, Table
+from dagc.measure.watchdog import Watchdog, place
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+Command = dict[str, Any]
+Answer = dict[str, Any]
+STOP: Command = {"do": "stop"}
+# Tables that stay prepared in each library: the drift reference is among them, being used again and again.
+_TABLES = 32
+_TAG = 7771
+
+
+class Executor:
+    """Executes commands on this rank; the same ones must be executed by all ranks of `comm`, in the same order."""
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self._watchdog = Watchdog(comm.Get_rank())
+        self._open: dict[str, _Opened] = {}
+        self._do: dict[str, Callable[[Command], Answer]] = {
+            "hello": self._hello,
+            "open": self._open_library,
+            "close": self._close_library,
+            "audit": self._audit,
+            "measure": self._measure,
+            "trace": self._trace,
+        }
+
+    def run(self, command: Command) -> Answer:
+        """Execute a command. A DagcError, on any rank, is an answer on every rank: {"error": what it says}."""
+        try:
+            return self._do[command["do"]](command)
+        except DagcError as error:
+            return {"error": error.message}
+
+    def close(self) -> None:
+        """Close all libraries."""
+        for opened in self._open.values():
+            opened.runner.close()
+        self._open.clear()
+
+    # ---- commands -----------------------------------------------------------------------------
+
+    def _hello(self, command: Command) -> Answer:
+        from mpi4py import MPI
+
+        library = MPI.Get_library_version().split("\n")[0].strip(" \0")
+        return {"hosts": self._comm.allgather(platform.node()), "mpi": library}
+
+    def _open_library(self, command: Command) -> Answer:
+        if command["key"] in self._open:  # who asked was interrupted before he had the answer
+            return {}
+        # A library has one set of arrays: with others it is another key, and takes the place of the first.
+        for key in [key for key, opened in self._open.items() if opened.library == command["library"]]:
+            self._open.pop(key).runner.close()
+        with self._watchdog.watch(command["limit"], lambda: f"the set-up of {command['library']}"):
+            error, runner = "", None
+            try:
+                runner = Runner(
+                    Path(command["library"]), Path(command["data"]), self._comm,
+                    mpi_takes_device_pointers=command["device_pointers"],
+                )  # fmt: skip
+            except DagcError as raised:
+                error = raised.message
+            self._agree(error)
+            assert runner is not None
+            self._open[command["key"]] = _Opened(runner, command["key"], command["library"])
+        return {}
+
+    def _close_library(self, command: Command) -> Answer:
+        opened = self._open.pop(command["key"])
+        with self._watchdog.watch(command["limit"], lambda: "the end of a library"):
+            opened.runner.close()
+        return {}
+
+    def _audit(self, command: Command) -> Answer:
+        opened = self._opened(command)
+        for rows in command["tables"]:
+            where = partial(self._where, opened, rows)
+            with self._watchdog.watch(command["limit"], where):
+                wrong = opened.runner.audit(self._table(opened, rows))
+            if wrong:
+                return {"wrong": wrong}
+        return {}
+
+    def _measure(self, command: Command) -> Answer:
+        opened = self._opened(command)
+        rows, limit = command["rows"], command["limit"]
+
+        where = partial(self._where, opened, rows)
+        with self._watchdog.watch(limit, where):
+            table = self._table(opened, rows)
+            wrong = opened.runner.check(table) if command["check"] else ""
+            if wrong:
+                return {"wrong": wrong}
+        with self._watchdog.watch(limit, where):
+            seconds, iterations = opened.runner.measure(table, command["seconds"], command["guess"])
+            wrong = opened.runner.check(table, poison=1, runs=0) if command["recheck"] else ""
+        if wrong:
+            return {"wrong": wrong}
+        return {"seconds": seconds, "iterations": iterations}
+
+    def _trace(self, command: Command) -> Answer:
+        opened = self._opened(command)
+        rows = command["rows"]
+        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
+            mine = opened.runner.trace(self._table(opened, rows))
+            spans = [
+                [rank, position, *map(float, times)]
+                for rank, of_rank in enumerate(self._comm.allgather(mine.tolist()))
+                for position, times in enumerate(of_rank)
+            ]
+        return {"spans": spans}
+
+    @staticmethod
+    def _where(opened: _Opened, rows: list[list[int]]) -> str:
+        return place(rows, opened.runner.position(), opened.runner.op_name)
+
+    # ---- within -------------------------------------------------------------------------------
+
+    def _opened(self, command: Command) -> _Opened:
+        if command["key"] not in self._open:
+            raise RunFailed("its library is not open")
+        return self._open[command["key"]]
+
+    def _table(self, opened: _Opened, rows: list[list[int]]) -> Table:
+        """The prepared table; not before all ranks have shown that they are about to execute the same one."""
+        content = np.asarray(rows, dtype=np.int32).tobytes()
+        self._same(int.from_bytes(hashlib.blake2b(content, digest_size=7, key=opened.name).digest()))
+        table = opened.tables.pop(content, None)
+        if table is None:
+            error = ""
+            try:
+                table = opened.runner.prepare([(kind, a, b) for kind, a, b in rows])
+            except DagcError as raised:
+                error = raised.message
+            self._agree(error)
+            assert table is not None
+            if len(opened.tables) >= _TABLES:
+                unused = next(iter(opened.tables))  # for longest
+                opened.runner.release(opened.tables.pop(unused))
+        opened.tables[content] = table
+        return table
+
+    def _same(self, number: int) -> None:
+        """Raises RunFailed on every rank unless all have the same number."""
+        from mpi4py import MPI
+
+        mine, most = np.array([number, -number]), np.empty(2, dtype=np.int64)
+        self._comm.Allreduce(mine, most, op=MPI.MAX)
+        if most[0] != -most[1]:
+            raise RunFailed("the ranks were about to execute different traversals")
+
+    def _agree(self, error: str) -> None:
+        """Raises RunFailed on every rank where any of them has an error."""
+        errors = self._comm.allgather(error)
+        for rank, said in enumerate(errors):
+            if said:
+                raise RunFailed(said if all(e == said for e in errors) else f"rank {rank}: {said}")
+
+
+class _Opened:
+    def __init__(self, runner: Runner, key: str, library: str) -> None:
+        self.library = library
+        self.runner, self.name = runner, hashlib.sha256(os.fsencode(key)).digest()
+        self.tables: dict[bytes, Table] = {}  # least recently used first
+
+
+# ---- handing commands to the other ranks --------------------------------------------------------
+
+
+def share(comm: Comm, command: Command) -> None:
+    """Rank 0 gives a command to all others, which are in `serve`."""
+    for rank in range(1, comm.Get_size()):
+        comm.send(command, rank, _TAG)
+
+
+def serve(comm: Comm, executor: Executor) -> None:
+    """What ranks but the first do: execute commands until STOP, then close.
+
+    Between commands they leave their cores to others.
+    """
+    while True:
+        waited = 0
+        while not comm.iprobe(source=0, tag=_TAG):
+            waited += 1
+            time.sleep(min(1e-3, waited * 1e-5))
+        command = comm.recv(source=0, tag=_TAG)
+        if command["do"] == STOP["do"]:
+            return executor.close()
+        executor.run(command)

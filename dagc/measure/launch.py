@@ -1,0 +1,241 @@
+"""Start a program on several ranks with the MPI that is there, and end it surely.
+
+    done = launch([binary, "--data", "out"], ranks=4, timeout=60)
+
+Works with Open MPI and MPICH, from the system or from a wheel, as root, in a container, and with more ranks than cores.
+Where this process is itself a rank (the user started it under mpiexec or srun), nothing is started: the program runs
+once, as this rank.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from dagc.base import signals
+from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
+from dagc.build.mpi import joined, rank_environment, starter_options
+from dagc.build.toolchain import MPI, NO_MPI_HELP, MPIKind, require_mpi
+
+__all__ = ["Finished", "Started", "joined", "launch", "launch_command", "start"]
+
+_MARK = "DAGC_LAUNCH"
+_GRACE_SECONDS = 3.0
+TIMED_OUT = 124
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that ended. `stdout` and `stderr` are of all ranks together, empty where they were not captured.
+
+    `returncode` is the starter's: that of the failing rank where the MPI passes it on. After a timeout it is 124 and
+    `timed_out` is set; ended by a signal, it is 128 and the signal's number.
+    """
+
+    command: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+    timed_out: bool = False
+
+    def why(self) -> str:
+        """How it failed: `was ended by SIGSEGV (Segmentation fault)`, or with which exit code."""
+        number = signals.told((*self.stderr.splitlines(), *self.stdout.splitlines()))
+        if number is None:
+            number = signals.of_code(self.returncode)
+        return f"was ended by {signals.named(number)}" if number else f"failed with exit code {self.returncode}"
+
+    def check(self) -> Finished:
+        """Itself, or RunFailed with the end of what the ranks said."""
+        if self.returncode == 0:
+            return self
+        what = "did not end in time" if self.timed_out else self.why()
+        said = "\n".join((self.stderr or self.stdout).rstrip().splitlines()[-20:])
+        raise RunFailed(f"{shlex.join(self.command)} {what}" + (f":\n{said}" if said else ""))
+
+
+def launch(
+    argv: Sequence[str | os.PathLike[str]],
+    ranks: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    mpi: MPI | None = None,
+    capture: bool = True,
+) -> Finished:
+    """Run `argv` on `ranks` ranks and wait for its end.
+
+    `env` is added to this process's environment, for every rank. After `timeout` seconds, and when this process is
+    interrupted, all ranks are ended. With `capture=False` the ranks write to this process's output.
+    Raises MissingTool (no MPI), UsageError (this process is one of a different number of ranks), RunFailed (the
+    program cannot be started). A failing program is not an exception here: see `Finished.check`.
+    """
+    if ranks < 1:
+        raise UsageError(f"{ranks} ranks cannot be started", "use -n 1 or more")
+    place = joined()
+    if place is not None and place[1] != ranks:
+        raise UsageError(
+            f"{counted(ranks, 'rank is', 'ranks are')} wanted, but this command was started as one of {place[1]}",
+            f"start it with {counted(ranks, 'rank')}, or alone: it then starts the ranks itself",
+        )
+    mpi = mpi or require_mpi()
+    if place is None:
+        command, environment = _started_by(mpi, argv, ranks, env)
+    else:
+        command = tuple(os.fspath(word) for word in argv)
+        environment = {**os.environ, **rank_environment(mpi, ranks), **(env or {})}
+    return _run(command, environment, timeout, cwd, capture, own_group=place is None)
+
+
+def _started_by(
+    mpi: MPI, argv: Sequence[str | os.PathLike[str]], ranks: int, env: Mapping[str, str] | None
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The starter's command and its environment, in which the ranks are marked as of this launch."""
+    command = launch_command(mpi, tuple(os.fspath(word) for word in argv), ranks, forward=tuple(env or ()))
+    return command, {**os.environ, **rank_environment(mpi, ranks), **(env or {}), _MARK: uuid.uuid4().hex}
+
+
+class Started:
+    """A program that runs on its ranks. `end` it, or wait for its end with `wait`."""
+
+    def __init__(self, process: subprocess.Popen[str], mark: str) -> None:
+        self._process, self._mark = process, mark
+
+    def wait(self, timeout: float) -> int | None:
+        """The starter's exit code, None where the program still runs after `timeout` seconds (0: ask only)."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self) -> None:
+        """End all ranks, politely and then not."""
+        _end(self._process, self._mark, own_group=True)
+
+
+def start(
+    argv: Sequence[str | os.PathLike[str]],
+    ranks: int,
+    *,
+    stdout: IO[str],
+    stderr: IO[str],
+    env: Mapping[str, str] | None = None,
+    mpi: MPI | None = None,
+) -> Started:
+    """Run `argv` on `ranks` ranks beside this process; what they say goes to files.
+
+    Raises MissingTool (no MPI), RunFailed (the program cannot be started).
+    """
+    command, environment = _started_by(mpi or require_mpi(), argv, ranks, env)
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RunFailed(f"{command[0]} cannot be started: {error.strerror or error}") from error
+    return Started(process, environment[_MARK])
+
+
+def launch_command(mpi: MPI, argv: Sequence[str], ranks: int, forward: Sequence[str] = ()) -> tuple[str, ...]:
+    """The whole command; `forward` names variables that ranks on other machines are to see too."""
+    if mpi.mpiexec is None:
+        raise MissingTool(f"{mpi.describe()} has no mpiexec beside its compiler wrapper", NO_MPI_HELP)
+    options = list(starter_options(mpi))
+    if mpi.kind is MPIKind.OPEN_MPI:
+        options += [word for name in forward for word in ("-x", name)]
+    return (str(mpi.mpiexec), *options, "-n", str(ranks), *argv)
+
+
+def _run(
+    command: tuple[str, ...],
+    environment: Mapping[str, str],
+    timeout: float | None,
+    cwd: str | os.PathLike[str] | None,
+    capture: bool,
+    own_group: bool,
+) -> Finished:
+    pipe = subprocess.PIPE if capture else None
+    start = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            errors="replace",
+            cwd=cwd,
+            env=dict(environment),
+            start_new_session=own_group,
+            # A rank talks to its starter through a descriptor that it inherits (PMI_FD).
+            close_fds=own_group,
+        )
+    except OSError as error:
+        raise RunFailed(f"{command[0]} cannot be started: {error.strerror or error}") from error
+    timed_out = False
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        stdout, stderr = _end(process, environment.get(_MARK, ""), own_group)
+    except BaseException:
+        _end(process, environment.get(_MARK, ""), own_group)
+        raise
+    code = TIMED_OUT if timed_out else process.returncode
+    code = 128 - code if code < 0 else code
+    return Finished(command, code, stdout or "", stderr or "", time.monotonic() - start, timed_out)
+
+
+def _end(process: subprocess.Popen[str], mark: str, own_group: bool) -> tuple[str, str]:
+    """End the starter and all ranks, politely and then not; returns what they had written."""
+    _signal(process, signal.SIGTERM, own_group)
+    try:
+        stdout, stderr = process.communicate(timeout=_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        stdout, stderr = "", ""
+    # Starters put ranks into process groups of their own; the mark in their environment finds them all the same.
+    for pid in _marked(mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    _signal(process, signal.SIGKILL, own_group)
+    if process.returncode is None:
+        stdout, stderr = process.communicate()
+    return stdout or "", stderr or ""
+
+
+def _signal(process: subprocess.Popen[str], number: signal.Signals, own_group: bool) -> None:
+    try:
+        if own_group:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes of this launch. Empty where there is no /proc."""
+    if not mark:
+        return []
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

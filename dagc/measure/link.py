@@ -1,0 +1,295 @@
+"""How the process that searches reaches the ranks that measure.
+
+Alone, it starts the ranks itself and talks to the first over a socket (`WorkerLink`): a rank that dies takes the others
+with it, but not the search. Where the user has started the command on several ranks, the first rank searches and works
+with the others (`TeamLink`): a rank that dies ends the command (dagc.measure.terminal says which, and of what).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from dagc.base import signals
+from dagc.base.errors import MissingTool, RunFailed
+from dagc.base.resources import IMPORTED_FROM
+from dagc.build.mpi import rank_among
+from dagc.build.toolchain import require_mpi
+from dagc.measure.launch import Started, start
+from dagc.measure.watchdog import FAULT, died, ended, told
+
+if TYPE_CHECKING:
+    from dagc.measure.executor import Executor
+
+START_SECONDS = 120.0
+STARTS = 3
+_LATE_SECONDS = 15.0  # after a command's limit, for the ranks' own watchdogs and their starter
+_POLITE_SECONDS = 5.0
+
+
+class RanksDied(Exception):
+    """The ranks ended, or were ended, during a command. The text says why, in one line."""
+
+
+class Link(Protocol):
+    """What the ranks had opened is gone when they have died."""
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Have a command executed; its answer. Starts the ranks where they do not run. Raises RanksDied."""
+
+    def close(self) -> None:
+        """End the ranks. May be called twice."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class WorkerLink:
+    """Ranks that this process starts, when first asked and after each death."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._worker: _Worker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Raises RunFailed where the ranks cannot be started three times in a row, MissingTool without mpi4py."""
+        if self._worker is None:
+            self._worker = self._start()
+        try:
+            return self._worker.ask(command)
+        except RanksDied:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _start(self) -> _Worker:
+        for attempt in itertools.count(1):
+            try:
+                return _Worker(self._ranks)
+            except RanksDied as death:
+                if attempt == STARTS:
+                    raise RunFailed(f"the ranks could not be started {STARTS} times in a row: {death}") from None
+        raise AssertionError
+
+
+class _Worker:
+    """One start of the ranks."""
+
+    def __init__(self, ranks: int) -> None:
+        """Raises RanksDied, MissingTool."""
+        self._numbers = itertools.count()
+        self._pending = False
+        with ExitStack() as stack:
+            self._folder = Path(stack.enter_context(_scratch()))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(self._folder / "socket"))
+            listener.listen(1)
+            self._started = self._start(ranks)
+            stack.callback(self._started.end)
+            self._connection = stack.enter_context(self._accept(listener))
+            self._lines = stack.enter_context(self._connection.makefile("rw", encoding="utf-8"))
+            self._stack = stack.pop_all()
+
+    def _start(self, ranks: int) -> Started:
+        argv = [sys.executable, "-m", "dagc.measure.worker", "--socket", str(self._folder / "socket")]
+        package = IMPORTED_FROM
+        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
+        with self._said("stdout").open("w") as stdout, self._said("stderr").open("w") as stderr:
+            return start(
+                [*argv, "--ranks", str(ranks)], ranks, stdout=stdout, stderr=stderr, env={"PYTHONPATH": path}
+            )  # fmt: skip
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        listener.settimeout(0.1)
+        give_up = time.monotonic() + START_SECONDS
+        while time.monotonic() < give_up:
+            with suppress(TimeoutError):
+                connection, _ = listener.accept()
+                return connection
+            code = self._started.wait(0)
+            if code == MissingTool.exit_code:
+                raise MissingTool(*self._missing())
+            if code is not None:
+                raise RanksDied(self._why(code))
+        raise RanksDied(f"no answer within {START_SECONDS:.0f} s")
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        number = next(self._numbers)
+        # The ranks keep the limit themselves, twice where they check before they time; this is for when they cannot.
+        self._connection.settimeout(2 * command["limit"] + _LATE_SECONDS)
+        try:
+            self._pending = True
+            self._lines.write(json.dumps({**command, "id": number}) + "\n")
+            self._lines.flush()
+            for line in self._lines:
+                answer: dict[str, Any] = json.loads(line)
+                if answer["id"] == number:  # else that of a command whose waiting was interrupted
+                    self._pending = False
+                    return answer
+        except TimeoutError:
+            raise RanksDied(f"hang: no answer after {2 * command['limit'] + _LATE_SECONDS:.0f} s") from None
+        except OSError:
+            pass
+        raise RanksDied(self._why(self._started.wait(_LATE_SECONDS)))
+
+    def close(self) -> None:
+        if not self._pending:
+            with suppress(OSError):
+                self._lines.write(json.dumps({"do": "stop"}) + "\n")
+                self._lines.flush()
+                self._started.wait(_POLITE_SECONDS)
+        with suppress(OSError):
+            self._stack.close()
+
+    # ---- what they said -----------------------------------------------------------------------
+
+    def _said(self, name: str) -> Path:
+        return self._folder / name
+
+    def _read(self, name: str) -> list[str]:
+        with suppress(OSError):
+            return self._said(name).read_text(errors="replace").splitlines()
+        return []
+
+    def _missing(self) -> tuple[str, str]:
+        lines = [line for line in self._read("stderr") if line.startswith("dagc: ")]
+        helps = [line.removeprefix("dagc: help: ") for line in lines if line.startswith("dagc: help: ")]
+        wrong = [line.removeprefix("dagc: ") for line in lines if not line.startswith("dagc: help: ")]
+        return (wrong or ["the ranks miss something"])[0], (helps or [""])[0]
+
+    def _why(self, code: int | None) -> str:
+        files = self._folder.glob(f"{FAULT}*")
+        faults = {int(file.name.removeprefix(FAULT)): "\n".join(self._read(file.name)) for file in files}
+        return reason(self._read("stderr"), self._read("stdout"), code, died(faults))
+
+
+def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault: str = "") -> str:
+    """Why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`.
+
+    `code`: the starter's; `fault`: which rank died of what, where that is known.
+    """
+    stderr, stdout = list(stderr), list(stdout)
+    hang = told(stderr)
+    if hang:
+        return f"hang: {hang}"
+    signalled = ended(stderr)
+    if signalled:
+        return f"run failed: {signalled}"
+    own = [line.removeprefix("dagc: ") for line in stderr if line.startswith("dagc: ")]
+    if own:
+        kind = "out of memory" if "out of memory" in own[0].lower() else "run failed"
+        return f"{kind}: {own[0]}"
+    if fault:
+        return f"run failed: {fault}"
+    number = signals.told((*stderr, *stdout)) or (None if code is None else signals.of_code(code))
+    if number is not None:
+        return f"run failed: a rank was ended by {signals.named(number)}"
+    words = [line.strip() for line in stderr if line.strip(" =-")]
+    last = f": {words[-1]}" if words else ""
+    return f"run failed: the ranks ended{'' if code is None else f' with exit code {code}'}{last}"
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this user's own, with a name short enough for a socket in it (some 100 characters)."""
+    there = None if len(tempfile.gettempdir()) < 70 else "/tmp"
+    return tempfile.TemporaryDirectory(prefix="dagc-", dir=there, ignore_cleanup_errors=True)
+
+
+class TeamLink:
+    """The ranks of this command, of which this process is the first."""
+
+    def __init__(self, executor: Executor, comm: Any) -> None:
+        self._executor, self._comm = executor, comm
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        from dagc.measure.executor import share
+
+        with _interrupted_later():  # half a command would leave the other ranks waiting
+            share(self._comm, command)
+            return self._executor.run(command)
+
+    def close(self) -> None:
+        from dagc.measure.executor import STOP, share
+
+        if not self._closed:
+            self._closed = True
+            share(self._comm, STOP)
+            self._executor.close()
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Ctrl-C within is raised at the end."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+def require_ranks() -> None:
+    """Raises MissingTool where ranks cannot be started, or could not be spoken to: sooner than after a long build."""
+    require_mpi()
+    if find_spec("mpi4py") is None:  # the ranks run this Python
+        raise MissingTool("mpi4py is not installed, which the ranks that measure need", "pip install 'dagc[mpi]'")
+
+
+def link_ranks(ranks: int) -> Link | None:
+    """The link to `ranks` ranks; nothing is started yet where this process was started alone.
+
+    Where it was started as one of `ranks` ranks, the first gets its link, and the others work here until that link is
+    closed, and then get None. So this comes before anything that may fail on the first rank only.
+    Raises UsageError where this command was started on another number of ranks.
+    """
+    rank = rank_among(ranks)
+    if rank is None:
+        return WorkerLink(ranks)
+    from dagc.measure.executor import Executor, serve
+    from dagc.measure.runner import world
+
+    comm = world()
+    executor = Executor(comm)
+    if rank == 0:
+        return TeamLink(executor, comm)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank ends the search
+    serve(comm, executor)
+    return None

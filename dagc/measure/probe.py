@@ -1,0 +1,72 @@
+"""What this machine's GPU can do: limits asked from its driver, and micro-benchmarks, run once and kept.
+
+`templates/probe/gpu.cu` does the work. The answer is a descriptor like those of `dagc/rational/gpus.toml`, one file a
+GPU, in `$DAGC_CACHE/gpus`, else `$XDG_CACHE_HOME/dagc/gpus`, else `~/.cache/dagc/gpus`. Remove it to measure again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from dagc.base import signals
+from dagc.base.errors import MissingTool, RunFailed
+from dagc.base.resources import resource
+from dagc.build.devices import GPU
+from dagc.build.toolchain import NO_NVCC_HELP, find_nvcc
+
+SOURCE = "templates/probe/gpu.cu"
+PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
+
+
+def kept(gpu: GPU) -> Path:
+    """Where the descriptor of a GPU is kept. Another version of the benchmarks has another file."""
+    chosen = os.environ.get("DAGC_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME")
+    folder = Path(chosen) if chosen else (Path(base) if base else Path.home() / ".cache") / "dagc"
+    version = hashlib.sha256(resource(SOURCE).read_bytes()).hexdigest()[:8]
+    name = "-".join("".join(c if c.isalnum() else " " for c in gpu.name.lower()).split())
+    return folder / "gpus" / f"{name}-{version}.toml"
+
+
+def probe(gpu: GPU, folder: Path | None = None) -> Path:
+    """The descriptor of a GPU of this machine (the first, as CUDA numbers them), made now if there is none.
+
+    Takes about 5 s the first time: compiles and runs the benchmarks. `folder`: where the file goes (default: `kept`).
+    Raises MissingTool without nvcc, RunFailed where the benchmarks do not compile or run.
+    """
+    path = kept(gpu) if folder is None else folder / kept(gpu).name
+    if path.exists():
+        return path
+    nvcc = find_nvcc()
+    if nvcc is None:
+        raise MissingTool("no nvcc was found: the GPU's speed cannot be measured", NO_NVCC_HELP)
+    with tempfile.TemporaryDirectory(prefix="dagc-probe-") as temporary:
+        program = Path(temporary) / "probe"
+        _run(
+            [str(nvcc.path), "-O2", f"-arch={gpu.arch}", "-o", str(program), str(resource(SOURCE))], "does not compile"
+        )
+        text = _run([str(program)], "does not run")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = "# Asked from the driver and measured by dagc tune. Remove this file to measure again.\n"
+    handle, partial = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write(head + text)
+    os.replace(partial, path)
+    return path
+
+
+def _run(command: list[str], what: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"the benchmarks of the GPU: more than {PATIENCE:g} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        number = signals.of_code(done.returncode)
+        why = f"ended by {signals.named(number)}" if number else f"exit code {done.returncode}"
+        raise RunFailed(f"the benchmark of the GPU {what}: {lines[-1] if lines else why}")
+    return done.stdout

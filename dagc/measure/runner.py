@@ -1,0 +1,206 @@
+"""The runner from Python: executes any traversal of a compiled program from a table, without a compiler in between.
+
+One shared library per program, lowering and variants; the ranks are mpi4py's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dagc.base.errors import DagcError, MissingTool, RunFailed
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+Row = tuple[int, int, int]  # dagc.emit.table
+_MESSAGE_BYTES = 4096
+
+
+def world() -> Comm:
+    """MPI_COMM_WORLD. Importing mpi4py initialises MPI. Raises MissingTool."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise MissingTool(f"mpi4py does not load: {error}", "pip install 'dagc[mpi]'") from None
+    return MPI.COMM_WORLD
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A traversal that a runner has prepared; it belongs to that runner."""
+
+    handle: int
+    rows: int
+
+
+class Runner:
+    """An opened runner library on one rank; every method is collective over `comm`.
+
+    Failures of CUDA or MPI end the process with one line and exit code 5, as in `bench`.
+    """
+
+    def __init__(self, library: Path, data: Path, comm: Comm, *, mpi_takes_device_pointers: bool = False) -> None:
+        """`data`: the folder that `dagc setup` wrote. Raises RunFailed where the library does not load."""
+        try:
+            self._library = ctypes.CDLL(str(library.absolute()))
+        except OSError as error:
+            raise RunFailed(f"{library} does not load: {error}") from None
+        for name in ("prepare", "position", "fetch", "ops"):
+            getattr(self._library, f"dagc_runner_{name}").restype = ctypes.c_int64
+        self._library.dagc_runner_measure.restype = ctypes.c_double
+        self._library.dagc_runner_op_name.restype = ctypes.c_char_p
+        self._library.dagc_runner_open(os.fsencode(data), ctypes.c_int(comm.py2f()), int(mpi_takes_device_pointers))
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free everything. The object is of no use afterwards."""
+        self._library.dagc_runner_close()
+
+    def prepare(self, rows: Sequence[Row]) -> Table:
+        """The table of a traversal (`dagc.emit.rows`), checked against the library's ops; stretches are captured.
+
+        Raises DagcError for a table that cannot be executed.
+        """
+        table = np.ascontiguousarray(rows, dtype=np.int32).reshape(-1, 3)
+        pointer = table.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        handle = int(
+            self._library.dagc_runner_prepare(
+                pointer, ctypes.c_int64(len(table)), message, ctypes.c_int64(_MESSAGE_BYTES)
+            )
+        )
+        if handle < 0:
+            raise DagcError(message.value.decode(errors="replace"))
+        return Table(handle, len(table))
+
+    def release(self, table: Table) -> None:
+        """Forget a table, and destroy its graphs."""
+        self._library.dagc_runner_release(ctypes.c_int64(table.handle))
+
+    def reset(self) -> None:
+        """Restore carried arrays, poison outputs and scratch."""
+        self._library.dagc_runner_reset()
+
+    def execute(self, table: Table, iterations: int = 1) -> None:
+        """Run a prepared table."""
+        self._library.dagc_runner_execute(ctypes.c_int64(table.handle), ctypes.c_int64(iterations))
+
+    def check(self, table: Table, poison: int = 0, runs: int = 1) -> str:
+        """Reset with poison 0 or 1, `runs` runs, comparison: "" where good, else what is wrong, on every rank.
+
+        `runs` 0: as many as may follow each other where each gives the same results, 3 at most.
+        """
+        return self._said(
+            self._library.dagc_runner_check, ctypes.c_int64(table.handle), ctypes.c_int(poison), ctypes.c_int64(runs)
+        )
+
+    def audit(self, table: Table) -> str:
+        """One run, each op to its end: "" where every op changes only what its header declares and the results are
+        right, else what is wrong, with the op's name, on every rank."""
+        return self._said(self._library.dagc_runner_audit, ctypes.c_int64(table.handle))
+
+    def measure(self, table: Table, seconds: float = 0.01, guess: float = 0.0) -> tuple[float, int]:
+        """(seconds per iteration, iterations) of one measurement of at least `seconds`; the maximum over the ranks.
+
+        `guess`: about what an iteration takes, in seconds, 0 where that is not known; it saves calibration.
+        """
+        iterations = ctypes.c_int64(0)
+        taken = self._library.dagc_runner_measure(
+            ctypes.c_int64(table.handle), ctypes.c_double(seconds), ctypes.c_double(guess), ctypes.byref(iterations)
+        )
+        return float(taken), iterations.value
+
+    def trace(self, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """One run, op by op, nothing captured. Shape (rows, 4): when the CPU began and ended a row, when the GPU began
+        and ended its op, in seconds from the start of the run; NaN where the GPU does nothing."""
+        out = np.zeros((table.rows, 4))
+        pointer = out.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+        self._library.dagc_runner_trace(ctypes.c_int64(table.handle), pointer)
+        return out
+
+    def position(self) -> int:
+        """The row under way, -1 where none is. May be asked by another thread, also while a call hangs."""
+        return int(self._library.dagc_runner_position())
+
+    def op_name(self, op: int) -> str:
+        """Name of an op of the program. Raises KeyError."""
+        if not 0 <= op < int(self._library.dagc_runner_ops()):
+            raise KeyError(op)
+        return bytes(self._library.dagc_runner_op_name(ctypes.c_int64(op))).decode()
+
+    # ---- one op at a time: libraries whose launch parameters are open ---------------------------------------------
+
+    def set(self, decision: str, value: int) -> None:
+        """Set a launch parameter by its name in the `.dag` (`gemm.bx`). Raises KeyError where it is not open."""
+        if self._library.dagc_runner_set(decision.encode(), ctypes.c_int64(value)):
+            raise KeyError(decision)
+
+    def issue(self, op: int) -> str:
+        """Issue an op under the parameters that are set, and wait: "" or why it does not run."""
+        return self._said(self._library.dagc_runner_issue, ctypes.c_int64(op))
+
+    def keep(self, op: int) -> str:
+        """`issue`, and keep what the op found and what it wrote, for `again`."""
+        return self._said(self._library.dagc_runner_keep, ctypes.c_int64(op))
+
+    def again(self, op: int, rtol: float) -> str:
+        """Issue the op of `keep` from the same data: "" where the results agree, else what is wrong.
+
+        They agree where max|got - kept| <= `rtol` * max|kept|, array by array.
+        """
+        return self._said(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
+
+    def restore(self, op: int) -> None:
+        """The data that the op of `keep` found."""
+        self._library.dagc_runner_restore(ctypes.c_int64(op))
+
+    def time(
+        self, op: int, *, relative: float, seconds: float, fewest: int, most: int, flush: int
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Seconds of each of `fewest` to `most` launches of an op, event to event, in order.
+
+        Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`. `flush` bytes are
+        written before each launch (0: none), so that caches up to that size hold nothing of the op's data.
+        """
+        out = np.empty(max(most, fewest, 1))
+        self._library.dagc_runner_time.restype = ctypes.c_int64
+        n = self._library.dagc_runner_time(
+            ctypes.c_int64(op), ctypes.c_double(relative), ctypes.c_double(seconds), ctypes.c_int32(fewest),
+            ctypes.c_int32(most), ctypes.c_int64(flush), out.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+        )  # fmt: skip
+        return out[: int(n)]
+
+    def verify(self) -> str:
+        """After one run: "" where all ranks have the right results, else what is wrong."""
+        return self._said(self._library.dagc_runner_verify)
+
+    def fetch(self, name: str, dtype: Any) -> np.ndarray[Any, Any]:
+        """This rank's copy of an array, flat. Raises KeyError where there is none of that name."""
+        size = self._library.dagc_runner_fetch(name.encode(), None, ctypes.c_int64(-1))
+        if size < 0:
+            raise KeyError(name)
+        out = np.empty(size // np.dtype(dtype).itemsize, dtype)
+        self._library.dagc_runner_fetch(name.encode(), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(size))
+        return out
+
+    @staticmethod
+    def _said(function: Any, *args: Any) -> str:
+        """What a function that returns 1 on failure wrote into its message."""
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        failed = function(*args, message, ctypes.c_int64(_MESSAGE_BYTES))
+        return message.value.decode(errors="replace") if failed else ""

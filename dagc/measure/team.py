@@ -1,0 +1,69 @@
+"""Commands that were started as ranks, by mpiexec or srun: rank 0 compiles, all of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from dagc.base.errors import DagcError, RunFailed, WrongResult
+from dagc.measure.bench import BenchResult, describe
+from dagc.measure.runner import Row, Runner, world
+
+T = TypeVar("T")
+
+
+class Team:
+    """The ranks that this command is one of. Creating it initialises MPI. Raises MissingTool without mpi4py."""
+
+    def __init__(self) -> None:
+        self.comm = world()
+        self.rank: int = self.comm.Get_rank()
+        self.size: int = self.comm.Get_size()
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Rank 0 does `work`; every rank gets its result, or raises its DagcError."""
+        result: T | None = None
+        error: DagcError | None = None
+        if self.rank == 0:
+            try:
+                result = work()
+            except DagcError as raised:
+                error = raised
+        message = self.comm.bcast(None if error is None else (error.render(), error.exit_code))
+        if message is not None:
+            if error is not None:
+                raise error
+            raise Elsewhere(*message)
+        shared: T = self.comm.bcast(result)
+        return shared
+
+    def measure(
+        self, library: Path, data: Path, rows: Sequence[Row], seconds: float, repeats: int, device_pointers: bool
+    ) -> BenchResult:
+        """Check one run, then time it: as `bench` does, through the runner.
+
+        Raises WrongResult on rank 0 and Elsewhere on the others, so that it is told once.
+        """
+        with Runner(library, data, self.comm, mpi_takes_device_pointers=device_pointers) as runner:
+            table = runner.prepare(rows)
+            self._require_right(runner.audit(table) or runner.check(table) or runner.check(table, poison=1))
+            guess, _ = runner.measure(table, seconds)  # warm-up
+            times = [runner.measure(table, seconds, guess)[0] for _ in range(repeats)]
+            self._require_right(runner.check(table, poison=1, runs=0))
+        return describe(times, self.size)
+
+    def _require_right(self, wrong: str) -> None:
+        if wrong:
+            raise WrongResult(wrong) if self.rank == 0 else Elsewhere(wrong, WrongResult.exit_code)
+
+
+class Elsewhere(RunFailed):
+    """Another rank failed and says why; this one ends silently with the same exit code."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+    def render(self) -> str:
+        return ""

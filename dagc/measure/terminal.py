@@ -1,0 +1,76 @@
+"""What ends a rank that the user's own mpiexec or srun has started, said by the one process that can know it.
+
+The starters name a signal, but not the rank, or the wrong one, since they end all others at once. So the process that
+they have started stays behind as the parent of the one that does the work, says what ended that, and ends alike:
+
+    dagc: rank 1: ended by SIGKILL (Killed; the system sends it where memory runs out)
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from dagc.base import signals
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_PR_SET_PDEATHSIG = 1
+_GRACE_SECONDS = 0.1  # the starter reads what ranks say and how they end from different places
+
+
+def work_in_child(rank: int) -> None:
+    """Returns in a child of this process; this one waits, and ends as the child does.
+
+    To be called before MPI is initialised and before there are threads. Elsewhere than on Linux nothing is done: a
+    child could outlive its parent there.
+    """
+    if sys.platform != "linux":
+        return
+    parent = os.getpid()
+    # A signal that comes before it can be passed on waits until it can.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    child = os.fork()
+    if child:
+        _keep(child, rank)
+    os.setpgid(0, 0)  # signals come through the parent, once
+    _end_with(parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+
+
+def _end_with(parent: int) -> None:
+    """From now on the end of the parent is that of this process."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
+
+
+def _keep(child: int, rank: int) -> None:
+    """Does not return."""
+    passed: set[int] = set()
+
+    def pass_on(number: int, _: object) -> None:
+        passed.add(number)
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in _PASSED_ON:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSIGNALED(status):
+        os._exit(os.WEXITSTATUS(status))
+    by = os.WTERMSIG(status)
+    if by not in passed:
+        os.write(2, f"dagc: rank {rank}: ended by {signals.named(by)}\n".encode())
+        time.sleep(_GRACE_SECONDS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child's is the one of interest
+    if by != signal.SIGKILL:
+        signal.signal(by, signal.SIG_DFL)
+    os.kill(os.getpid(), by)
+    os._exit(128 + by)

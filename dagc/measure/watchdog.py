@@ -1,0 +1,159 @@
+"""Ends a rank that hangs, after saying in which op.
+
+All ranks begin a piece of work together, so all of them find out together; each writes its line before any of them ends
+the others:
+
+    dagc: hang: rank 2 in `wait_recv` (entry 5 of 14)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from dagc.base import signals
+
+# Rows of the runner's table (templates/runtime/dagc/runner.hpp); their writers stand above this layer.
+_ISSUE, _RECORD, _WAIT, _SYNC = range(4)
+# Between the line and the end: the other ranks write theirs, and the starter reads them.
+_GRACE_SECONDS = 0.5
+EXIT_CODE = 5
+# A rank whose number stands behind this name writes what it dies of (Python's faulthandler) into a file of this name.
+FAULT = "fault-"
+
+
+class Watchdog:
+    """A thread that ends this process when a piece of work takes longer than its limit.
+
+    The work may be inside C, as long as it has released the interpreter's lock (calls through ctypes have).
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._changed = threading.Condition()
+        self._deadline: float | None = None
+        self._where: Callable[[], str] = str
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+
+    @contextmanager
+    def watch(self, limit: float, where: Callable[[], str]) -> Iterator[None]:
+        """The work within may take `limit` seconds. `where` says what it is doing; it is called from another thread."""
+        self._set(time.monotonic() + limit, where)
+        try:
+            yield
+        finally:
+            self._set(None, str)
+
+    def _set(self, deadline: float | None, where: Callable[[], str]) -> None:
+        with self._changed:
+            self._deadline, self._where = deadline, where
+            if deadline is not None:  # a thread that waits for an earlier deadline finds out when it wakes
+                self._changed.notify()
+
+    def _run(self) -> None:
+        with self._changed:
+            while True:
+                if self._deadline is None:
+                    self._changed.wait()
+                    continue
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            where = self._where()
+        os.write(2, f"dagc: hang: rank {self._rank} in {where}\n".encode())
+        time.sleep(_GRACE_SECONDS)
+        os._exit(EXIT_CODE)
+
+
+def place(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int], str]) -> str:
+    """Names the entry at `position` of a runner's table (-1: none of them is under way).
+
+    For an event that the CPU waits for, and for the wait of a stream, the op before its record is named too.
+    """
+    if not 0 <= position < len(rows):
+        return "no entry: before, between or after the iterations"
+    kind, a, b = rows[position]
+    names = {
+        _ISSUE: lambda: f"`{op_name(a)}`",
+        _RECORD: lambda: f"`record(e{a})@s{b}`",
+        _WAIT: lambda: f"`wait(e{a})@s{b}`{_waits_for(rows, position, op_name)}",
+        _SYNC: lambda: f"`sync(e{a})`{_waits_for(rows, position, op_name)}",
+    }
+    name = names.get(kind, lambda: "a captured stretch")()
+    return f"{name} (entry {position + 1} of {len(rows)})"
+
+
+def _waits_for(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int], str]) -> str:
+    """The last op before the record of the event that the row at `position` waits for."""
+    event = rows[position][1]
+    records = [i for i in range(position) if rows[i][0] == _RECORD and rows[i][1] == event]
+    if not records:
+        return ""
+    stream = rows[records[-1]][2]
+    before = [row for row in rows[: records[-1]] if row[0] == _ISSUE and row[2] == stream]
+    return f", which waits for `{op_name(before[-1][1])}`" if before else ""
+
+
+def died(faults: Mapping[int, str]) -> str:
+    """What ranks died of, "" where none did. `faults`: the text of each rank's faulthandler.
+
+    For example `rank 1: Segmentation fault (SIGSEGV)`.
+    """
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for rank, text in faults.items():
+        found = _FAULT.match(text)
+        if found:
+            ranks[found[1]].add(rank)
+    first = sorted(ranks, key=lambda what: min(ranks[what]))
+    return "; ".join(f"{_named(ranks[what])}: {_with_name(what)}" for what in first)
+
+
+def ended(stderr: Iterable[str]) -> str:
+    """What signals ended ranks, and in which op, as the ranks say it (templates/runtime/dagc/fault.hpp); "" where none.
+
+    For example "ranks 0, 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)".
+    """
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for line in stderr:
+        for rank, what in _ENDED.findall(line):
+            ranks[what.rstrip()].add(int(rank))
+    return "; ".join(f"{_named(ranks[what])}: {what}" for what in sorted(ranks, key=lambda what: min(ranks[what])))
+
+
+def _with_name(what: str) -> str:
+    name = signals.name_of(what)
+    return f"{what} ({name})" if name else what
+
+
+_FAULT = re.compile(r"Fatal Python error: (.*)")
+_ENDED = re.compile(r"dagc: rank (\d+): (ended by .*)")
+_LINE = re.compile(r"dagc: hang: rank (\d+) in (.*)")
+_ENTRY = re.compile(r"\(entry (\d+) of \d+\)$")
+
+
+def told(stderr: Iterable[str]) -> str:
+    """What the lines of all ranks say together, "" where none hangs.
+
+    Ranks in the same place are named together, those that are furthest behind first: the others wait for them.
+    """
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for line in stderr:
+        for rank, where in _LINE.findall(line):
+            ranks[where.rstrip()].add(int(rank))
+
+    def behind(where: str) -> tuple[int, str]:
+        entry = _ENTRY.search(where)
+        return (int(entry[1]) if entry else 1 << 30, where)
+
+    return "; ".join(f"{_named(ranks[where])} in {where}" for where in sorted(ranks, key=behind))
+
+
+def _named(ranks: set[int]) -> str:
+    numbers = ", ".join(map(str, sorted(ranks)))
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"

@@ -1,0 +1,142 @@
+"""Limits and speed of a GPU, from a descriptor: `gpus.toml` beside this file, or another file with one such table.
+
+`dagc.measure.probe` writes such a file for the GPU of this machine.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dagc.base.errors import UsageError
+from dagc.base.source import read_file
+
+_LARGEST = 16 << 10  # bytes of a descriptor: the parser takes memory with the square of a dotted key
+_MOST = 2**53
+DESCRIPTORS = Path(__file__).with_name("gpus.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What micro-benchmarks found (`templates/probe/gpu.cu`), in cycles of a multiprocessor.
+
+    Latencies are those of a load; bytes a cycle those of the whole GPU; departures those of one multiprocessor, from a
+    transaction to the next; a block's start that of the whole GPU.
+    """
+
+    launch_cycles: float
+    l1_latency: float
+    l2_latency: float
+    memory_latency: float
+    l2_bytes_per_cycle: float
+    memory_bytes_per_cycle: float
+    departure_coalesced: float
+    departure_uncoalesced: float
+    block_start_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Per GPU, or per multiprocessor where the name says so. Clock in Hz, memory in bytes, registers of 32 bits."""
+
+    name: str
+    arch: str
+    multiprocessors: int
+    clock: float
+    max_threads_per_multiprocessor: int
+    max_blocks_per_multiprocessor: int
+    registers_per_multiprocessor: int
+    shared_per_multiprocessor: int
+    shared_reserved_per_block: int
+    l1_bytes: int
+    l2_bytes: int
+    measured: Measured | None = None
+
+    def parameters(self) -> dict[str, int | float]:
+        """Values of the hardware parameters of the rational programs."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "arch", "measured")}
+
+    def table(self) -> dict[str, Any]:
+        """As in a descriptor: `hardware_of` makes it again."""
+        return {k: v for k, v in asdict(self).items() if v is not None}
+
+
+def load_hardware(name: str) -> Hardware:
+    """By name (`h200`), by architecture (`sm_90`: the first of it), or from a TOML file with one table.
+
+    Raises UsageError naming the file and the key that is missing or wrong.
+    """
+    path = Path(name) if name.endswith(".toml") else DESCRIPTORS
+    tables = _tables(path)
+    if path is not DESCRIPTORS:
+        if len(tables) != 1:
+            raise UsageError(f"{path}: {len(tables)} tables, one is wanted", "keep one GPU in the file")
+        key, table = next(iter(tables.items()))
+        return _hardware(path, key, table)
+    wanted = name.lower()
+    for key, table in tables.items():
+        if wanted in (key, str(table.get("arch")), str(table.get("name", "")).lower()):
+            return _hardware(path, key, table)
+    raise UsageError(f"no descriptor of GPU `{name}`", f"one of: {', '.join(tables)}, or the path of a .toml file")
+
+
+def _tables(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        found = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and what is not UTF-8
+        raise UsageError(f"{path}: {error}", "look at dagc/rational/gpus.toml for an example") from None
+    return {k: v for k, v in found.items() if isinstance(v, dict)}
+
+
+def hardware_of(table: dict[str, Any], where: str) -> Hardware:
+    """From a table. `where` is for the error: UsageError naming the key that is missing or wrong."""
+    values = _values(Hardware, {**_unasked(table), **table}, where)
+    if "measured" in table:
+        measured = table["measured"]
+        if not isinstance(measured, dict):
+            raise UsageError(f"{where} measured is no table", "write [NAME.measured] with a line for each value")
+        values["measured"] = Measured(**_values(Measured, measured, f"{where}.measured"))
+    return Hardware(**values)
+
+
+def _hardware(path: Path, key: str, table: dict[str, Any]) -> Hardware:
+    return hardware_of(table, f"{path}: [{key}]")
+
+
+def _unasked(table: dict[str, Any]) -> dict[str, Any]:
+    """What no driver tells: the L1 cache's size, as another GPU of the architecture has it, else at least as much as
+    the shared memory that it can be turned into."""
+    if "l1_bytes" in table:
+        return {}
+    same = (t for t in _tables(DESCRIPTORS).values() if t.get("arch") == table.get("arch"))
+    return {"l1_bytes": next(same, {}).get("l1_bytes", table.get("shared_per_multiprocessor"))}
+
+
+def _check_range(name: str, value: Any, where: str) -> None:
+    """Numbers are divided by, and names are shown."""
+    if isinstance(value, str):
+        good = value.isprintable()
+    else:
+        good = 0 < value <= _MOST or (value == 0 and name == "shared_reserved_per_block")
+    if not good:
+        raise UsageError(f"{where} {name} = {value!r} is out of range", "correct the value")
+
+
+def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in fields(made):
+        if field.name == "measured":
+            continue
+        value = table.get(field.name)
+        if value is None:
+            raise UsageError(f"{where} lacks `{field.name}`", f"add a line: {field.name} = ...")
+        wanted = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise UsageError(f"{where} {field.name} = {value!r} is no {field.type}", "correct the value")
+        _check_range(field.name, value, where)
+        values[field.name] = value
+    return values

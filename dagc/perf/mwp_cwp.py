@@ -1,0 +1,221 @@
+"""The MWP-CWP model as a rational program: the published one, to compare the volume model with.
+
+After Hong and Kim, "An analytical model for a GPU architecture with memory-level and thread-level parallelism
+awareness", ISCA 2009, which KLARAPTOR takes as its model E. Two numbers of warps decide: MWP, how many can wait for
+memory at once, and CWP, how many could compute while one waits. docs/mwp-cwp.md has the equations.
+
+Mended against the use that was made of it:
+- the transactions S of an uncoalesced instruction are counted per memory instruction, not per warp;
+- limits are those of the GPU at hand (a descriptor), and the blocks of a multiprocessor those that CUDA gives;
+- where no instruction goes to memory the time is the arithmetic's, and MWP below 1 overlaps nothing (it is no gain).
+
+The model knows no caches: each instruction goes to memory. That is kept, and is the largest part of its error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy as sp
+
+from dagc.cuda.accesses import Accesses, symbol
+from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.ir.program import KernelOp, Program
+from dagc.perf.geometry import Geometry, read_accesses
+from dagc.perf.hardware import Hardware
+from dagc.perf.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement
+from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
+
+SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
+
+_REAL, _INT = Number.REAL, Number.INTEGER
+COUNTS = (
+    Parameter("coal_mem_insts", Kind.DATA, _REAL, "instructions", "coalesced memory instructions of a warp"),
+    Parameter("uncoal_mem_insts", Kind.DATA, _REAL, "instructions", "uncoalesced memory instructions of a warp"),
+    Parameter("uncoal_per_mw", Kind.DATA, _REAL, "transactions", "of one uncoalesced memory instruction (S)"),
+    Parameter("load_bytes_per_warp", Kind.DATA, _REAL, "bytes", "that one memory instruction of a warp moves"),
+    Parameter("comp_insts", Kind.DATA, _REAL, "instructions", "arithmetic instructions of a warp"),
+    Parameter("synch_insts", Kind.DATA, _REAL, "instructions", "barriers of a warp"),
+    Parameter("grid_blocks", Kind.DATA, _INT, "blocks", "of the grid"),
+)
+CONFIGURATION = (
+    Parameter("threads_per_block", Kind.PROGRAM, _INT, "threads", "of a block"),
+    Parameter("resident_blocks", Kind.PROGRAM, _INT, "blocks", "that a multiprocessor holds at a time"),
+)
+MACHINE = (
+    Parameter("mem_latency", Kind.HARDWARE, _REAL, "cycles", "of a load from memory (Mem_LD)"),
+    Parameter("departure_del_coal", Kind.HARDWARE, _REAL, "cycles", "between two coalesced transactions"),
+    Parameter("departure_del_uncoal", Kind.HARDWARE, _REAL, "cycles", "between two uncoalesced transactions"),
+    Parameter("mem_bandwidth", Kind.HARDWARE, _REAL, "bytes/s", "of the GPU's memory"),
+    Parameter("issue_cycles", Kind.HARDWARE, _REAL, "cycles", "of a multiprocessor to issue an instruction of a warp"),
+    Parameter("clock", Kind.HARDWARE, _REAL, "Hz", "of a multiprocessor"),
+    Parameter("multiprocessors", Kind.HARDWARE, _INT, "", "of the GPU"),
+)
+
+# An H200 (compute capability 9.0); docs/mwp-cwp.md names the source of each.
+H200: dict[str, float] = {
+    "mem_latency": 480.0, "departure_del_coal": 2.0, "departure_del_uncoal": 2.0, "mem_bandwidth": 4.8e12,
+    "issue_cycles": 0.25,
+}  # fmt: skip
+
+
+def _s(name: str) -> sp.Symbol:
+    return sp.Symbol(name, real=True)
+
+
+def _let(name: str, value: sp.Expr, unit: str, meaning: str) -> Assign:
+    return Assign(name, value, _REAL, unit, meaning)
+
+
+def _model() -> tuple[Statement, ...]:
+    """From the names of COUNTS, CONFIGURATION and MACHINE to `time`."""
+    coal, uncoal, per, moved = (_s(p.name) for p in COUNTS[:4])
+    comp, synch, blocks = _s("comp_insts"), _s("synch_insts"), symbol("grid_blocks")
+    latency, del_coal, del_uncoal, bandwidth, issue, clock = (_s(p.name) for p in MACHINE[:6])
+    sms, threads, resident = symbol("multiprocessors"), symbol("threads_per_block"), symbol("resident_blocks")
+    n, active_sms, active = _s("n_warps"), symbol("active_sms"), symbol("active_blocks")
+    mem, mem_l, mwp, cwp, rep = _s("mem_insts"), _s("mem_l"), _s("mwp"), _s("cwp"), _s("rep")
+    comp_cycles, mem_cycles, share, departure = (
+        _s("comp_cycles"),
+        _s("mem_cycles"),
+        _s("weight_uncoal"),
+        _s("departure"),
+    )
+    between = comp_cycles / mem * _s("overlapped")
+    steps: tuple[Statement, ...] = (
+        Assign("active_sms", sp.Min(blocks, sms), _INT, "", "multiprocessors that have a block"),
+        Assign(
+            "active_blocks", sp.Min(resident, sp.ceiling(blocks / sms)), _INT, "blocks", "of a multiprocessor at a time"
+        ),
+        _let("n_warps", sp.Float(1) * active * sp.ceiling(threads / 32), "warps", "of a multiprocessor at a time (N)"),
+        _let("rep", sp.Max(sp.Float(1), sp.Float(1) * blocks / (active * active_sms)), "", "waves of blocks (#Rep)"),
+        _let("mem_insts", coal + uncoal, "instructions", "that go to memory"),
+        _let("weight_uncoal", uncoal / mem, "", "share of them that is uncoalesced"),
+        _let("mem_l_uncoal", latency + (per - 1) * del_uncoal, "cycles", "latency of an uncoalesced one"),
+        _let("mem_l", _s("mem_l_uncoal") * share + latency * (1 - share), "cycles", "latency, on average"),
+        _let("departure", del_uncoal * per * share + del_coal * (1 - share), "cycles", "from one warp to the next"),
+        _let("bw_per_warp", clock * moved / mem_l, "bytes/s", "that a warp asks for"),
+        _let("mwp_peak_bw", bandwidth / (_s("bw_per_warp") * active_sms), "warps", "that the bandwidth allows"),
+        _let("mwp", sp.Min(mem_l / departure, _s("mwp_peak_bw"), n), "warps", "waiting for memory at once (MWP)"),
+        _let("overlapped", sp.Max(sp.Float(0), mwp - 1), "warps", "that wait beside the first"),
+        _let("comp_cycles", issue * (comp + mem), "cycles", "in which a warp computes"),
+        _let("mem_cycles", _s("mem_l_uncoal") * uncoal + latency * coal, "cycles", "in which a warp waits"),
+        _let("cwp", sp.Min((mem_cycles + comp_cycles) / comp_cycles, n), "warps", "to fill one's waiting (CWP)"),
+    )
+
+    def wave(value: sp.Expr) -> tuple[Assign, ...]:
+        return (_let("wave_cycles", value, "cycles", "of one wave of blocks"),)
+
+    cases = (
+        (mem <= 0, wave(comp_cycles * n)),
+        (sp.And(mwp >= n, cwp >= n), wave(mem_cycles + comp_cycles + between)),
+        (sp.Or(cwp >= mwp, comp_cycles > mem_cycles), wave(mem_cycles * n / mwp + between)),
+    )
+    barriers = departure * _s("overlapped") * synch * active
+    return (
+        *steps,
+        Branch(cases, wave(mem_l + comp_cycles * n)),
+        _let("barrier_cycles", barriers, "cycles", "of one wave, for barriers"),
+        _let("time", (_s("wave_cycles") + _s("barrier_cycles")) * rep, "cycles", "of the launch"),
+    )
+
+
+def mwp_cwp_program() -> RationalProgram:
+    """The model in counts that someone has: measured, fitted (`dagc.perf.fit`), or read from the text."""
+    return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
+
+
+def op_program(
+    program: Program, op: KernelOp, accesses: Accesses | None = None, *, taken: Resources = ASSUMED
+) -> RationalProgram:
+    """The model for a launch of `op`, its counts read from the kernel's text: no GPU is needed.
+
+    Parameters: the program's scalars (data), the block and the registers of a thread (program), MACHINE and the limits
+    of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
+    """
+    found = accesses if accesses is not None else read_accesses(program, op)
+    geometry = Geometry(program, op, one_thread=found.one_thread, shared=taken.shared)
+    geometry.place()
+    _counts(geometry, Traffic(geometry, found), found, taken)
+    return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)
+
+
+def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) -> dict[str, int | float]:
+    """Values of all hardware parameters: the descriptor's, and those that only this model has.
+
+    `machine`: those (default: H200, with what micro-benchmarks measured on the GPU at hand in its place).
+    """
+    return {**hardware.parameters(), **(_machine(hardware) if machine is None else machine)}
+
+
+def _machine(hardware: Hardware) -> dict[str, float]:
+    found = hardware.measured
+    if found is None:
+        return dict(H200)
+    return {
+        "mem_latency": found.memory_latency, "departure_del_coal": found.departure_coalesced,
+        "departure_del_uncoal": found.departure_uncoalesced,
+        "mem_bandwidth": found.memory_bytes_per_cycle * hardware.clock, "issue_cycles": H200["issue_cycles"],
+    }  # fmt: skip
+
+
+def why(values: Mapping[str, float]) -> str:
+    """Which of the model's cases a launch is, from the values of its steps: what limits it."""
+    if values["mem_insts"] <= 0:
+        return "arithmetic"
+    if values["mwp"] >= values["n_warps"] and values["cwp"] >= values["n_warps"]:
+        return "latency"
+    if values["cwp"] >= values["mwp"] or values["comp_cycles"] > values["mem_cycles"]:
+        return "memory bandwidth" if values["mwp"] >= values["mwp_peak_bw"] else "memory"
+    return "arithmetic"
+
+
+def _counts(g: Geometry, t: Traffic, accesses: Accesses, taken: Resources) -> None:
+    """Assign COUNTS and CONFIGURATION from the kernel's text, and the instructions that nvcc compiled it to."""
+    zero = sp.Float(0)
+    lines = [_pieces(t, p, LINE) for p in t.placed]
+    whole = [_coalesced(g, p, n) for p, n in zip(t.placed, lines, strict=True)]
+    coal = sum((p.times * w for p, w in zip(t.placed, whole, strict=True)), zero)
+    uncoal = sum((p.times * (1 - w) for p, w in zip(t.placed, whole, strict=True)), zero)
+    apart = sum((p.times * (1 - w) * n for p, w, n in zip(t.placed, whole, lines, strict=True)), zero)
+    moved = sum((p.times * _pieces(t, p, SECTOR) * SECTOR for p in t.placed), zero)
+    count(g, "coal_mem_insts", coal)
+    count(g, "uncoal_mem_insts", uncoal)
+    transactions = g.b.let("transactions", apart, "", "of a warp's uncoalesced instructions")
+    bytes_ = g.b.let("warp_bytes", moved, "bytes", "that a warp moves")
+    count(g, "uncoal_per_mw", transactions / _s("uncoal_mem_insts"))
+    count(g, "load_bytes_per_warp", bytes_ / (_s("coal_mem_insts") + _s("uncoal_mem_insts")))
+    arithmetic = t.instructions(taken.instructions) - sum((p.times for p in t.placed), zero)
+    count(g, "comp_insts", arithmetic if taken.instructions is None else sp.Max(zero, arithmetic))
+    count(g, "synch_insts", sp.Float(accesses.barriers))
+
+
+def count(g: Geometry, name: str, value: sp.Expr) -> None:
+    """Assign one of COUNTS or CONFIGURATION."""
+    parameter = next(p for p in (*COUNTS, *CONFIGURATION) if p.name == name)
+    g.b.body.append(Assign(name, sp.sympify(value), parameter.number, parameter.unit, parameter.meaning))
+
+
+def time_of(g: Geometry, name: str, source: str) -> RationalProgram:
+    """The model over a placed geometry to which the counts of a warp were assigned."""
+    count(g, "grid_blocks", g.blocks)
+    count(g, "threads_per_block", g.threads)
+    count(g, "resident_blocks", g.resident)
+    counted = g.parameters({p.name: p for p in MACHINE})
+    of_machine = {p.name for p in MACHINE}
+    g.b.body += _model()
+    parameters = (*(p for p in counted if p.name not in of_machine), *MACHINE)
+    return RationalProgram(name, parameters, tuple(g.b.body), "time", "cycles", source)
+
+
+def _pieces(t: Traffic, p: Placed, size: int) -> sp.Expr:
+    """Aligned pieces that a request touches. A block of one working thread touches one."""
+    return sp.Float(1) if t.accesses.one_thread else t.touched(p, size)
+
+
+def _coalesced(g: Geometry, p: Placed, lines: sp.Expr) -> sp.Expr:
+    """1 where a request touches less than one line more than its lanes' data fill, so that it may be misaligned."""
+    lanes = sp.Integer(1) if g.one_thread else g.lx * g.ly
+    filled = sp.Float(p.access.size) / LINE * lanes
+    near = sp.Piecewise((sp.Integer(1), lines < 1 + sp.Max(sp.Float(1), filled)), (sp.Integer(0), True))
+    return g.b.let("coalesced", near, "", "1 where the request is coalesced, else 0", integer=True)

@@ -1,0 +1,119 @@
+"""Occupancy as a rational program: the flow chart of KLARAPTOR (seed 002, figure "calculation of hardware occupancy").
+
+`plain` is the chart as printed: five branches over per-block limits. What CUDA computes differs in three ways that are
+parameters here: registers are allocated a warp at a time in units, warps in groups, and shared memory in units with a
+part reserved for each block. With them the program equals cudaOccupancyMaxActiveBlocksPerMultiprocessor, which
+tests/rational/test_occupancy.py checks on thousands of answers of an H200.
+"""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from dagc.cuda.accesses import symbol
+from dagc.perf.program import Assign, Branch, Kind, Number, Parameter, RationalProgram
+
+PLAIN = "KLARAPTOR, figure of the occupancy's rational program"
+CUDA = "CUDA C++ Programming Guide, occupancy; compared with cudaOccupancyMaxActiveBlocksPerMultiprocessor"
+
+_PROGRAM = (
+    Parameter("T", Kind.PROGRAM, Number.INTEGER, "threads", "of a block"),
+    Parameter("R", Kind.PROGRAM, Number.INTEGER, "registers", "of a thread"),
+    Parameter("Z", Kind.PROGRAM, Number.INTEGER, "bytes", "of shared memory of a block"),
+)
+_HARDWARE = (
+    Parameter("Rmax", Kind.HARDWARE, Number.INTEGER, "registers", "of a multiprocessor"),
+    Parameter("Zmax", Kind.HARDWARE, Number.INTEGER, "bytes", "of shared memory of a multiprocessor"),
+    Parameter("Tmax", Kind.HARDWARE, Number.INTEGER, "threads", "of a block, at most"),
+    Parameter("Bmax", Kind.HARDWARE, Number.INTEGER, "blocks", "of a multiprocessor"),
+    Parameter("Wmax", Kind.HARDWARE, Number.INTEGER, "warps", "of a multiprocessor"),
+)
+_UNITS = (
+    Parameter("Runit", Kind.HARDWARE, Number.INTEGER, "registers", "a warp's registers are a multiple of this"),
+    Parameter(
+        "Wunit", Kind.HARDWARE, Number.INTEGER, "warps", "a multiprocessor's register limit counts so many warps"
+    ),
+    Parameter("Zunit", Kind.HARDWARE, Number.INTEGER, "bytes", "a block's shared memory is a multiple of this"),
+    Parameter("Zreserved", Kind.HARDWARE, Number.INTEGER, "bytes", "of shared memory that each block costs besides"),
+)
+
+# Compute capability 9.0 (H100, H200).
+H200 = {
+    "Rmax": 65536, "Zmax": 233472, "Tmax": 1024, "Bmax": 32, "Wmax": 64,
+    "Runit": 256, "Wunit": 4, "Zunit": 128, "Zreserved": 1024,
+}  # fmt: skip
+
+
+def _floor(a: sp.Expr, b: sp.Expr) -> sp.Expr:
+    return sp.floor(a / b)
+
+
+def occupancy_program(*, plain: bool = False) -> RationalProgram:
+    """Active blocks of a multiprocessor, 0 where the kernel cannot be launched.
+
+    `plain`: the five branches as printed. Its steps `Wactive` (warps) and the parameters say the rest:
+    occupancy is Wactive / Wmax.
+    """
+    return _plain() if plain else _cuda()
+
+
+def _plain() -> RationalProgram:
+    t, r, z, rmax, zmax, tmax, bmax, wmax = (symbol(n) for n in "T R Z Rmax Zmax Tmax Bmax Wmax".split())
+    full = sp.And(t * bmax <= 32 * wmax, r * t * bmax <= rmax, z * bmax <= zmax)
+    by_warps = sp.And(32 * wmax <= t * bmax, 32 * wmax * r <= rmax, 32 * wmax * z <= zmax * t)
+    by_registers = sp.And(rmax <= r * t * bmax, rmax <= r * 32 * wmax, rmax * z <= r * t * zmax)
+    by_shared = sp.And(zmax <= bmax * z, zmax * t <= 32 * wmax * z, zmax * r * t <= z * rmax)
+
+    def active(value: sp.Expr) -> tuple[Assign, ...]:
+        return (Assign("Bactive", value, Number.INTEGER, "blocks", "of a multiprocessor at a time"),)
+
+    legal = sp.And(t >= 1, t <= tmax, r * t <= rmax, z <= zmax)
+    branch = Branch(
+        (
+            (sp.And(legal, full), active(bmax)),
+            (sp.And(legal, by_warps), active(_floor(32 * wmax, t))),
+            (sp.And(legal, by_registers), active(_floor(rmax, r * t))),
+            (sp.And(legal, by_shared), active(_floor(zmax, z))),
+        ),
+        active(sp.Integer(0)),
+    )
+    warps = Assign(
+        "Wactive", sp.Min(_floor(symbol("Bactive") * t, sp.Integer(32)), wmax), Number.INTEGER, "warps", "active"
+    )
+    return RationalProgram("occupancy", (*_PROGRAM, *_HARDWARE), (branch, warps), "Bactive", "blocks", PLAIN)
+
+
+def _cuda() -> RationalProgram:
+    t, r, z, rmax, zmax, tmax, bmax, wmax = (symbol(n) for n in "T R Z Rmax Zmax Tmax Bmax Wmax".split())
+    runit, wunit, zunit, reserved = (symbol(n) for n in "Runit Wunit Zunit Zreserved".split())
+    warps, per_warp, shared = symbol("W"), symbol("Rwarp"), symbol("Zblock")
+    steps = (
+        Assign("W", sp.ceiling(t / 32), Number.INTEGER, "warps", "of a block"),
+        Assign("Rwarp", runit * sp.ceiling(32 * r / runit), Number.INTEGER, "registers", "that a warp is given"),
+        Assign("Zblock", zunit * sp.ceiling((z + reserved) / zunit), Number.INTEGER, "bytes", "that a block is given"),
+        Assign("by_warps", _floor(wmax, warps), Number.INTEGER, "blocks", "that the warps allow"),
+        Assign(
+            "by_registers", _floor(wunit * _floor(_floor(rmax, per_warp), wunit), warps), Number.INTEGER, "blocks",
+            "that the registers allow",
+        ),
+        Assign("by_shared", _floor(zmax, shared), Number.INTEGER, "blocks", "that the shared memory allows"),
+    )  # fmt: skip
+    limits = [symbol(n) for n in ("by_warps", "by_registers", "by_shared")]
+    legal = sp.And(t >= 1, t <= tmax, limits[1] >= 1, limits[2] >= 1)
+
+    def active(value: sp.Expr) -> tuple[Assign, ...]:
+        return (Assign("Bactive", value, Number.INTEGER, "blocks", "of a multiprocessor at a time"),)
+
+    branch = Branch(
+        (
+            (sp.Not(legal), active(sp.Integer(0))),
+            (sp.And(bmax <= limits[0], bmax <= limits[1], bmax <= limits[2]), active(bmax)),
+            (sp.And(limits[0] <= limits[1], limits[0] <= limits[2]), active(limits[0])),
+            (limits[1] <= limits[2], active(limits[1])),
+        ),
+        active(limits[2]),
+    )
+    active_warps = Assign("Wactive", symbol("Bactive") * warps, Number.INTEGER, "warps", "active")
+    return RationalProgram(
+        "occupancy", (*_PROGRAM, *_HARDWARE, *_UNITS), (*steps, branch, active_warps), "Bactive", "blocks", CUDA
+    )

@@ -1,0 +1,100 @@
+"""From a traversal to what is compiled of it: the proved plan, its sources, the binary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.report.display import SILENT, Display
+
+if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
+    from dagc.ir.graph import Graph
+    from dagc.ir.launching import Chooser, OpenTunable
+    from dagc.ir.plan import Plan
+    from dagc.ir.program import Program
+    from dagc.ir.traversal import Traversal
+    from dagc.recipes.compiled import Compiled
+
+
+def compile_traversal(
+    graph: Graph,
+    traversal: Traversal,
+    chosen: TargetChoice,
+    directory: Path,
+    *,
+    prune_syncs: bool = False,
+    build: bool = True,
+    force: bool = False,
+    open: tuple[OpenTunable, ...] = (),
+    chooser: Chooser | None = None,
+    arrays: Callable[[Program, Path], None] | None = None,
+    display: Display = SILENT,
+) -> Compiled:
+    """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
+
+    `open` tunables are settled when the program runs, by `chooser` where there is one. `arrays` writes the data into
+    the directory: before the compiler runs, which takes longer.
+    """
+    from dagc.recipes.compiled import Compiled
+
+    plan = replace(proved_plan(graph, traversal, chosen, prune_syncs), open=open, chooser=chooser)  # -> Plan, proved
+    files = write_sources(plan, directory, force)  # Plan -> source files
+    if arrays is not None:
+        arrays(graph.program, directory)
+    with display.phase("compiling"):
+        binary = build_artifact(directory, plan, "bench") if build else None  # source files -> binary
+    return Compiled(directory, plan, None, chosen.reason, files, binary, None, left_out(plan))
+
+
+def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
+    """Nothing is emitted unproved."""
+    from dagc.ir.plan import Plan
+    from dagc.space.proof import Prover
+    from dagc.space.prune import prune
+
+    prover = Prover(graph)
+    prover.prove(traversal, "the traversal")
+    return Plan(graph, prune(traversal, prover) if prune_syncs else traversal, chosen.target, chosen.arch)
+
+
+def left_out(plan: Plan) -> str:
+    """What could not be written for a target, and why."""
+    from dagc.emit import why_no_driver
+    from dagc.ir.plan import Target
+
+    reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
+    return f"driver.py: {reason}" if reason else ""
+
+
+def write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
+    from dagc.base.files import output_directory
+    from dagc.emit import emit, runtime_headers
+
+    files = emit(plan)
+    contents = {name: text.encode() for name, text in files.items()}
+    contents |= {f"include/{name}": header.read_bytes() for name, header in runtime_headers().items()}
+    with output_directory(directory, force=force) as scratch:
+        for name, content in contents.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_bytes(content)
+    return tuple(sorted(files))
+
+
+def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
+    """Build `bench` (a program), `runner` (a shared library), or `audit` (the runner as a program, not optimised)."""
+    from dagc.build.builder import build
+    from dagc.build.toolchain import require_mpi, require_nccl
+    from dagc.emit import uses_nccl
+    from dagc.ir.plan import Target
+
+    cuda, library = plan.target is Target.CUDA, what == "runner"
+    source = "runner" if what == "audit" else what
+    flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
+    return build(
+        [directory / f"{source}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
+        target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=library, warnings_as_errors=False,
+        flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""The recipe of `dagc compile`: text -> graph -> traversal -> plan -> sources -> binary -> times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
+from dagc.recipes.artifacts import build_artifact, compile_traversal
+from dagc.recipes.program import Defines, load_graph, read_source, write_arrays
+from dagc.report.display import SILENT, Display
+
+if TYPE_CHECKING:
+    from dagc.ir.graph import Graph
+    from dagc.ir.program import Program
+    from dagc.ir.traversal import Traversal
+    from dagc.recipes.compiled import Compiled
+
+# The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
+_ID_STATES = 20_000
+_ID_DIGITS = 4300  # that Python reads as one number
+
+
+def compile(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    target: str | None = None,
+    arch: str | None = None,
+    defines: Defines | None = None,
+    traversal: str = "first",
+    prune_syncs: bool = False,
+    build: bool = True,
+    run: bool = False,
+    ranks: int | None = None,
+    seed: int = 0,
+    seconds: float = 0.01,
+    repeats: int = 20,
+    mpi_takes_device_pointers: bool = False,
+    force: bool = False,
+    launch: str = "fixed",
+    display: Display = SILENT,
+) -> Compiled:
+    """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
+
+    `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
+    `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
+    sync ops that prove nothing. `seconds` is the length of one
+    measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
+    are compiled in, or choose among plans (docs/plans.md). The set-up runs the user's Python code; nothing else here
+    does, and it runs before the compiler. `ranks` is by default 4, and under mpiexec or srun as many as they started.
+    """
+    from dagc.build.mpi import rank_among, ranks_or_default
+    from dagc.build.target import choose_target
+
+    ranks = ranks_or_default(ranks)
+    rank = rank_among(ranks) if run else None
+    chosen = choose_target(target, arch)
+
+    def arrays(program: Program, directory: Path) -> None:
+        folder = Path(program.path).parent
+        write_arrays(program, folder, directory / f"data-{ranks}", ranks, seed, display)
+
+    if launch != "fixed":
+        from dagc.recipes.plans import compile_plans, has_plans
+
+        if has_plans(launch):
+            made = compile_plans(
+                path, out, launch, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
+                build=build or run, force=force, arrays=arrays if run else None, display=display,
+            )  # fmt: skip
+            return made.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else made.compiled
+
+    def compile_here() -> Compiled:
+        from dagc.recipes.tune_use import launch_of
+
+        graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
+        with display.phase("finding the traversal"):
+            picked, number = wanted_traversal(graph, traversal)  # Graph -> Traversal
+        directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
+        opened, chooser = launch_of(graph, launch, chosen.gpu_arch)
+        made = compile_traversal(
+            graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force, open=opened,
+            chooser=chooser, arrays=arrays if run else None, display=display,
+        )  # fmt: skip
+        return replace(made, number=number)
+
+    if rank is not None:
+        return _run_as_rank(compile_here, seconds, repeats, mpi_takes_device_pointers)
+    done = compile_here()
+    if not run or done.binary is None:
+        return done
+    from dagc.emit.declared import promises
+    from dagc.measure.bench import fails_in_a_kernel, run_bench
+
+    data = done.directory / f"data-{ranks}"
+    if promises(done.plan.graph):
+        _audit(done, data, ranks, mpi_takes_device_pointers, display)
+    try:
+        with display.phase("checking the results, timing"):
+            result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)
+    except (WrongResult, RunFailed) as error:
+        wrong = isinstance(error, WrongResult)
+        if wrong or fails_in_a_kernel(error):
+            _audit(done, data, ranks, mpi_takes_device_pointers, display)  # may know which op it is
+        if not wrong:
+            raise
+        audited = "" if done.plan.open else "run one by one, all ops change only what their headers declare; "
+        raise WrongResult(error.message, audited + LOOK) from None
+    return replace(done, result=result)
+
+
+def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, display: Display) -> None:
+    """Raises WrongResult that names the op, where an op changes what its header does not declare as written.
+
+    In the order of the plan and in the one furthest from the text, so that parts that overlap show in either.
+    """
+    from dagc.emit import table_line
+    from dagc.measure.bench import run_audit
+    from dagc.space import Space
+
+    if done.plan.open:
+        return  # its launch parameters are chosen when the program runs
+    with display.phase("compiling the runner, checking what each op changes"):
+        runner = build_artifact(done.directory, done.plan, "audit")
+        tables = [table_line(t) for t in (done.plan.traversal, Space(done.plan.graph).last())]
+        run_audit(runner, data, ranks, tables, device_pointers)
+
+
+def _run_as_rank(compile_here: Callable[[], Compiled], seconds: float, repeats: int, device_pointers: bool) -> Compiled:
+    """This command was started as one rank of many: rank 0 compiles, all run."""
+    from dagc.emit import rows
+    from dagc.measure.team import Team
+
+    team = Team()
+
+    def prepare() -> tuple[Compiled, Path, Path]:
+        done = compile_here()
+        data = done.directory / f"data-{team.size}"
+        return done, data.absolute(), build_artifact(done.directory, done.plan, "runner")
+
+    done, data, library = team.first(prepare)
+    result = team.measure(library, data, rows(done.plan.traversal), seconds, repeats, device_pointers)
+    return replace(done, result=result if team.rank == 0 else None)
+
+
+def wanted_traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
+    """The traversal that `first`, an ID or a file names, and its ID (None: of no space, or of one too large)."""
+    from dagc.ir.plan import plan_from_json
+    from dagc.ir.traversal import parse_traversal
+    from dagc.space import Space, TooManyStates
+
+    space = Space(graph)
+    if wanted == "first":
+        return space.first(), 0
+    if wanted.isdecimal() and len(wanted) > _ID_DIGITS:
+        raise UsageError(f"an ID of {len(wanted)} digits is that of no traversal", "see `dagc count`")
+    if wanted.isdecimal():
+        return space.at(int(wanted)), int(wanted)
+    source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
+    if source.text.lstrip().startswith("{"):
+        found = plan_from_json(source.text, graph, wanted).traversal
+    else:
+        found = parse_traversal(source.text, graph, wanted)
+    try:
+        return found, Space(graph, limit=_ID_STATES).id_of(found)
+    except (UsageError, TooManyStates):
+        return found, None  # proved or refused by the caller; a pruned traversal is right, but not in the space

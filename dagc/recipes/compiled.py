@@ -1,0 +1,75 @@
+"""What `dagc compile` gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagc.ir.plan import Plan, Target, program_hash
+from dagc.measure.bench import BenchResult
+from dagc.store.results import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Plans that a program chooses among when it starts: their labels, what it chooses by, and which one a run took."""
+
+    plans: tuple[str, ...]
+    chooses_by: str
+    taken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What was written, built and measured. `binary` is None without a build, `result` without a run.
+
+    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it has
+    none (it is not of the counted space, or the space is too large to count). With a `launcher`, `plan` is the first
+    of its plans.
+    """
+
+    directory: Path
+    plan: Plan
+    number: int | None
+    target_reason: str
+    files: tuple[str, ...]
+    binary: Path | None
+    result: BenchResult | None
+    left_out: str = ""  # what was not written, and why: "driver.py: ..."
+    launcher: Launcher | None = None
+    far: tuple[str, ...] = ()  # of sizes known when compiling; `warnings` has them
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of choices for sizes far from the measured ones: those of the run, which sees the data, else of compiling."""
+        if self.result is not None and self.result.warnings:
+            return self.result.warnings
+        return self.far or (self.plan.chooser.warnings if self.plan.chooser is not None else ())
+
+    def render(self) -> str:
+        """A few lines: the target and why, the implementation, the files, and the table of a run."""
+        plan = self.plan
+        arch = f" {plan.arch}" if plan.target is Target.CUDA else ""
+        out = [
+            f"target     {plan.target.value}{arch} ({self.target_reason})",
+            *self._what(),
+            f"wrote      {self.directory}/: {', '.join(self.files)}",
+        ]
+        if self.left_out:
+            out.append(f"left out   {self.left_out}")
+        if self.binary is not None:
+            out.append(f"built      {self.binary}")
+        if self.result is not None:
+            out += ["", *self.result.table()]
+        return "\n".join(out) + "\n"
+
+    def _what(self) -> list[str]:
+        plan, launcher = self.plan, self.launcher
+        program = f"program    {plan.program.name} {program_hash(plan.program)}"
+        if launcher is None:
+            number = "without an ID" if self.number is None else f"{self.number}"
+            choices = " ".join(f"{name}={shown(value)}" for name, value in plan.decisions if "." not in name)
+            return [f"{program}, {choices}", f"traversal  {number}, proved"]
+        taken = [f"taken      {launcher.taken}"] if launcher.taken else []
+        plans = f"plans      {', '.join(launcher.plans)}; chosen by {launcher.chooses_by}"
+        return [program, plans, *taken]

@@ -1,0 +1,315 @@
+"""The recipe of `dagc explain`: results -> rules -> edits of the fastest -> timed pairs -> text."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError, counted
+from dagc.base.version import __version__
+from dagc.recipes.results import Loaded, learn
+
+if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
+    from dagc.lab.domain import Candidate, Domain
+    from dagc.lab.live import LiveMachine
+    from dagc.lab.replay import ReplayMachine
+    from dagc.learn.explain import Asked, Explanation
+    from dagc.learn.rules import Learned
+    from dagc.measure.link import Link
+    from dagc.report.display import Display
+    from dagc.store.records import Records
+    from dagc.store.results import Implementation, ImplementationId, Results, Run
+
+MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """What the command line gives. `seconds` and `watchdog` are in seconds."""
+
+    replay: str | None = None
+    variants: int = 3
+    pairs: int = 30
+    seconds: float = 0.01
+    data: str | None = None
+    seed: int = 0
+    watchdog: float = 20.0
+    other_machine: bool = False
+    mpi_takes_device_pointers: bool = False
+    quiet: bool = False
+
+
+def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:
+    """For each rule of the fastest implementation: what breaking it alone costs, measured in interleaved pairs.
+
+    Measures on this machine and keeps it in the file, or with `replay` takes times from a results file. Returns what to
+    print and the exit code: 130 where the user interrupted. "" on ranks but the first, where the user started several.
+    Raises DagcErrors.
+    """
+    from dagc.learn.explain import FORMATS, render
+
+    if form not in FORMATS:
+        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    if options.pairs > MOST_PAIRS:
+        raise UsageError(f"{options.pairs} pairs are more than {MOST_PAIRS}", "30 are usually enough; try 100")
+    loaded = Loaded(path)
+    if not loaded.results.measured():
+        raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or go on with --resume")
+    if options.replay is not None:
+        found, interrupted = _replayed(loaded, options, options.replay)
+        return render(found, form), 130 if interrupted else 0
+    from dagc.measure.link import link_ranks
+
+    ranks = _exploration(loaded).ranks
+    link = link_ranks(ranks)
+    if link is None:
+        return "", 0
+    with link:
+        found, interrupted = _measured(loaded, options, link)
+    return render(found, form), 130 if interrupted else 0
+
+
+class _Subject:
+    """The fastest implementation of a results file, as a candidate among the configurations of the file."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        """Raises UsageError where nothing was measured."""
+        from dagc.lab.domain import domain_of
+        from dagc.store.results import ranking
+
+        self.loaded = loaded
+        self.ranked = ranking(loaded.results)
+        if not self.ranked:
+            raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
+        # A configuration that does not build or run has no measurements.
+        measured = sorted({i.configuration for i in loaded.results.measured()})
+        self.domain: Domain = domain_of((c, loaded.graph(c)) for c in measured)
+        self.best = self.candidate(self.ranked[0])
+        self.learned: Learned = learn(loaded)
+
+    @property
+    def seconds(self) -> float:
+        return self.ranked[0].seconds(self.loaded.results.reference)
+
+    def luck(self, recorded: Results) -> float:
+        """By how much the best may seem faster than it is, because it was chosen by the times of `recorded`.
+
+        The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that cannot be told from
+        the best. 0 where the times are others, or the noise is not known.
+        """
+        from dagc.base.statistics import interval
+        from dagc.learn.rules import noise_of
+
+        results, best = self.loaded.results, self.ranked[0]
+        if math.isnan(recorded.noise) or not _overlap(results, recorded):
+            return 0.0
+        high = interval(best.times(results.reference))[1]
+        alike = sum(interval(i.times(results.reference))[0] <= high for i in self.ranked)
+        return noise_of(recorded.noise, len(best.measurements)) * math.sqrt(2 * math.log(alike))
+
+    def candidate(self, found: Implementation) -> Candidate:
+        from dagc.ir.traversal import parse_traversal
+        from dagc.lab.domain import Candidate
+
+        arm = self.domain.number(found.configuration)
+        assert arm is not None, "every configuration of the file is an arm"
+        return Candidate(arm, parse_traversal(found.traversal, self.domain.arms[arm].space.graph, self.loaded.path))
+
+    def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
+        from dagc.learn.explain import ask
+
+        known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
+        usable = None if recorded is None else (lambda c: recorded.passes(c) > 0)
+        return ask(self.learned, self.domain, self.best, variants=options.variants, known=known, usable=usable)
+
+
+# ---- on a recording -------------------------------------------------------------------------
+
+
+def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation, bool]:
+    from dagc.lab.replay import ReplayMachine
+    from dagc.learn.explain import Options, answer, explanation
+    from dagc.store.records import load
+
+    recorded = load(replay)
+    if recorded.program.hash != loaded.results.program.hash:
+        raise UsageError(
+            f"{replay} holds results of another program ({recorded.program.hash}, not {loaded.results.program.hash})",
+            "replay an exploration of the same text and parameters",
+        )
+    subject = _Subject(loaded)
+    machine = ReplayMachine(recorded, subject.domain, options.seed)
+    if not machine.passes(subject.best):
+        raise UsageError(f"{replay} has no times of the fastest of {loaded.path}", "replay a full exploration")
+    asked = subject.ask(options, machine)
+
+    def passes(edit: Candidate) -> int:
+        """More pairs than recorded passes would only look like more knowledge."""
+        return min(machine.passes(subject.best), machine.passes(edit))
+
+    luck = subject.luck(recorded)
+    timing = Options(pairs=options.pairs, noise=recorded.noise, luck=luck, seed=options.seed)
+    answers = answer(subject.domain, asked, machine, _Unkept(), timing, most=passes)
+    note = f"times are those of {replay}, and only what was recorded can be an edit"
+    if luck:
+        note += f"; the best was chosen by these times: up to {100 * luck:.1f} % of each cost may be its luck"
+    return explanation(
+        subject.learned, subject.domain, asked, answers, subject.seconds, [note]
+    ), answers.interrupted  # fmt: skip
+
+
+def _overlap(one: Results, other: Results) -> bool:
+    """Have they a run in common?"""
+    return any(a.started == b.started and a.machine.key == b.machine.key for a in one.runs for b in other.runs)
+
+
+class _Unkept:
+    """A store that keeps nothing: a replay can be repeated."""
+
+    def begin(self, configuration: object, traversal: str) -> ImplementationId:
+        from dagc.store.results import ImplementationId
+
+        return ImplementationId(0)
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None:
+        pass
+
+    def fail(self, number: ImplementationId, failure: str) -> None:
+        pass
+
+
+# ---- on the machine -------------------------------------------------------------------------
+
+
+def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Explanation, bool]:
+    from dagc.build.target import choose_target
+    from dagc.lab.domain import Domain
+    from dagc.learn.explain import Answer, Answers, Options, answer, explanation
+    from dagc.report.display import Display
+    from dagc.store.records import Records
+
+    display = Display(quiet=options.quiet)
+    earlier = _exploration(loaded)
+    subject = _Subject(loaded)
+    asked = subject.ask(options)
+    if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
+        nothing = Answers(tuple(Answer(question, ()) for question in asked.questions), loaded.results.noise, False)
+        return explanation(subject.learned, subject.domain, asked, nothing, subject.seconds), False
+    chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
+    edits = len(set(asked.candidates)) - 1
+    # Only what is timed is compiled.
+    arms = sorted({candidate.arm for candidate in asked.candidates})
+    domain = Domain([subject.domain.arms[arm] for arm in arms])
+    asked = asked.moved(subject.domain, domain)
+    with ExitStack() as stack:
+        records: list[Records] = []
+        machine = _machine(loaded, options, domain, link, chosen, records, display)
+        run = _run(loaded, options, machine, chosen)
+        records.append(
+            stack.enter_context(
+                Records.open(loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine)
+            )
+        )
+        with display.phase("measuring the noise floor"):
+            noise = machine.noise_floor(asked.best)
+        records[0].noise(noise)
+        noise = loaded.results.noise if math.isnan(noise) else noise
+        timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
+        with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
+            answers = answer(domain, asked, machine, records[0], timing, progress=phase.at)
+    return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
+
+
+def _machine(
+    loaded: Loaded,
+    options: ExplainOptions,
+    domain: Domain,
+    link: Link,
+    chosen: TargetChoice,
+    records: list[Records],
+    display: Display,
+) -> LiveMachine:
+    """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
+    from dagc.emit import rows
+    from dagc.lab.configurations import Configured
+    from dagc.lab.live import LiveMachine, Loadable
+    from dagc.recipes.runs import build_runners, require_device_pointers
+
+    found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
+    require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
+    folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
+    data = _data(loaded, options, domain, folder)
+    libraries, failed = build_runners(found, chosen, folder / "explain", display=display)
+    if failed:
+        raise next(iter(failed.values()))
+    loadables = [
+        Loadable(
+            libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
+            device_pointers=options.mpi_takes_device_pointers,
+        )
+        for c in found
+    ]  # fmt: skip
+    return LiveMachine(
+        domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+        on_reference=lambda seconds: records[0].reference(seconds) if records else None,
+    )  # fmt: skip
+
+
+def _exploration(loaded: Loaded) -> Run:
+    """The run whose machine, ranks and arrays are used again."""
+    runs = loaded.results.runs
+    return next((run for run in reversed(runs) if run.strategy != "explain"), runs[-1])
+
+
+def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path) -> Path:
+    """The arrays: those given, else those of the exploration beside the results file, which are made again where they
+    are gone. A folder that only the file names is not read: the user has to name it.
+
+    Raises UsageError where that cannot be.
+    """
+    from dagc.base.files import is_output
+    from dagc.recipes.runs import clear_half_made
+    from dagc.setup import check_arrays, run_setup
+
+    earlier = _exploration(loaded)
+    program = domain.arms[0].space.graph.program
+    recorded = earlier.options.get("data")
+    if options.data is None and recorded is not None:
+        shown = shlex.quote("".join(c if c.isprintable() else "\ufffd" for c in recorded))
+        raise UsageError(
+            f"{loaded.path} was measured with arrays that were given, which a results file may not choose for you",
+            f"give them again, if you know this folder: --data {shown}",
+        )
+    data = Path(options.data) if options.data is not None else folder / f"data-{earlier.ranks}"
+    if options.data is not None or (data.is_dir() and is_output(data)):
+        check_arrays(program, data, earlier.ranks)
+        return data
+    if not Path(program.path).is_file():
+        raise UsageError(
+            f"{program.path}, whose set-up makes the arrays, is not there",
+            "run this where `dagc explore` was run, or give the arrays with --data DIR",
+        )
+    clear_half_made(data)
+    run_setup(program, Path(program.path).parent, earlier.ranks, earlier.seed, data)
+    return data
+
+
+def _run(loaded: Loaded, options: ExplainOptions, machine: LiveMachine, chosen: TargetChoice) -> Run:
+    from dagc.recipes.runs import revision
+    from dagc.store.results import Run
+
+    earlier = _exploration(loaded)
+    return Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine.facts(chosen.target.value, chosen.arch), ranks=earlier.ranks, seed=options.seed,
+        strategy="explain", seconds=options.seconds,
+        revision=revision(Path(loaded.results.program.path).parent), version=__version__, options=asdict(options),
+    )  # fmt: skip

@@ -1,0 +1,85 @@
+"""Options of the commands that search and tune, with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class ExploreOptions:
+    """What the command line gives; docs/cli.md has every option with its unit.
+
+    `strategy` None is the default of `dagc.lab.strategy`, `transport` "all" or names with commas, `capture` "off",
+    "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None
+    (auto with GPUs, fixed without);
+    `time`, `seconds` and `watchdog` are in seconds.
+    """
+
+    ranks: int = 4
+    strategy: str | None = None
+    budget: int | None = None
+    time: float | None = None
+    transport: str = "all"
+    capture: str | None = None
+    opened: tuple[str, ...] = ()
+    prune_syncs: bool = False
+    passes: int = 1
+    confirm: int = 10
+    repeats: int = 5
+    seconds: float = 0.01
+    seed: int = 0
+    resume: bool = False
+    other_machine: bool = False
+    replay: str | None = None
+    data: str | None = None
+    target: str | None = None
+    arch: str | None = None
+    most: int = 100_000
+    most_configurations: int = 64
+    watchdog: float = 20.0
+    trace: bool = True
+    mpi_takes_device_pointers: bool = False
+    quiet: bool = False
+    launch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """Options of `dagc tune`.
+
+    `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `top`: how many of the model's best
+    are measured at each size (0: none). `gpu`: a descriptor's name or file (None: by the architecture). `budget`: cells
+    at most; `seconds`: time for measuring.
+    """
+
+    kernels: tuple[str, ...] = ()
+    method: str = ""
+    sizes: str = ""
+    check_at: str = ""
+    top: int = 5
+    budget: int | None = None
+    seconds: float | None = None
+    gpu: str | None = None
+    target: str | None = None
+    arch: str | None = None
+    defines: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    flush: bool = True
+    cell: float = 0.25
+    resume: bool = False
+    other_machine: bool = False
+    ranks: int = 1
+
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+METHODS = {
+    "rational": "MWP-CWP over counts fitted to hardware counters (ncu), or read from the text; its best are measured",
+    "volume": "model of the data volumes; its best few are measured where there is a GPU",
+    "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
+    "knn": "every legal setting is measured; elsewhere nearest neighbours, trained on the measured sizes",
+    "tree": "every legal setting is measured; elsewhere a decision tree, trained on the measured sizes",
+    "forest": "every legal setting is measured; elsewhere a random forest, trained on the measured sizes",
+}

@@ -1,0 +1,226 @@
+"""`dagc compile --launch` with a tuned program: its plans, side by side, and the program that chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import UsageError
+from dagc.choice.types import PROGRAM
+from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
+from dagc.recipes.program import load, load_graph
+from dagc.recipes.tune_use import launch_of
+from dagc.report.display import SILENT, Display
+
+if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
+    from dagc.choice.extent import Extent
+    from dagc.choice.selector import Selector
+    from dagc.ir.plan import Plan
+    from dagc.ir.program import Program
+    from dagc.recipes.compiled import Compiled
+    from dagc.store.tuned import Tuned
+    from dagc.store.tuned_schema import ProgramChooser
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A selector and what it chooses among, by its answers."""
+
+    compiled: Compiled
+    selector: Selector
+    labels: tuple[str, ...]
+
+    def run(self, ranks: int, seconds: float, repeats: int, device_pointers: bool, display: Display) -> Compiled:
+        """Check and time it, with the arrays that were written before it was compiled."""
+        from dagc.measure.bench import run_bench
+        from dagc.setup import read_scalars
+
+        done = self.compiled
+        assert done.binary is not None
+        assert done.launcher is not None
+        data = done.directory / f"data-{ranks}"
+        scalars = read_scalars(done.plan.program, data)
+        sizes = {name: int(scalars[name]) for name in self.selector.data}
+        at = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+        taken = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
+        with display.phase("checking the results, timing"):
+            result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers)
+        return replace(done, result=result, launcher=replace(done.launcher, taken=taken))
+
+
+def has_plans(launch: str | Path) -> bool:
+    """Does a tuned file choose among programs? Raises UsageError where it is none."""
+    from dagc.store.tuned import load_tuned
+
+    tuned = load_tuned(launch)
+    return tuned.program_chooser is not None or (not tuned.choosers and tuned.facts.program is not None)
+
+
+def compile_plans(
+    path: str | Path,
+    out: str | Path | None,
+    launch: str,
+    chosen: TargetChoice,
+    *,
+    defines: Mapping[str, Any],
+    traversal: str = "first",
+    prune_syncs: bool = False,
+    build: bool = True,
+    force: bool = False,
+    arrays: Callable[[Program, Path], None] | None = None,
+    display: Display = SILENT,
+) -> Chosen:
+    """Write (and build) a plan for each answer of the selector of `launch`, and the program that chooses.
+
+    `arrays` writes the data of the first plan's program into the directory, before the compiler runs.
+    Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
+    selected is fixed, and under mpiexec.
+    """
+    from dagc.build.mpi import joined, refuse
+    from dagc.choice.extent import far_parameters
+    from dagc.lab.plans import plan_label
+    from dagc.recipes.compiled import Compiled, Launcher
+    from dagc.recipes.tune_use import check_tuned
+    from dagc.store.tuned import load_tuned
+
+    if joined() is not None:
+        refuse(
+            UsageError(
+                "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
+            )
+        )
+    tuned = load_tuned(launch)
+    program = load(path, defines)
+    check_tuned(tuned, launch, program, chosen.gpu_arch)
+    kept = _program_chooser(tuned, program, launch)
+    selector, settings, extent = kept.selector, kept.settings, _extent(tuned, kept, launch)
+    _check_request(tuned, launch, kept.names, defines, traversal)
+    _check_fixed(tuned, launch, program, kept)
+    labels = tuple(plan_label(s) for s in settings)
+    plans = {
+        label: _plan(path, {**defines, **dict(s)}, launch, tuned, chosen, prune_syncs)
+        for label, s in zip(labels, settings, strict=True)
+    }
+    first = plans[labels[0]]
+    directory = Path(out) if out is not None else Path("dagc-out") / program.name
+    why = f"{selector.text}, from {', '.join(selector.data)}"
+    files = _write(plans, selector, kept.names, why, extent, directory, force)
+    if arrays is not None:
+        arrays(first.program, directory)
+    binary = _build(plans, directory, display) if build else None
+    far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
+    made = Compiled(
+        directory, first, None, chosen.reason, files, binary, None, left_out(first), Launcher(labels, why), far
+    )
+    return Chosen(made, selector, labels)
+
+
+def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChooser:
+    """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
+    from dagc.lab.plans import plan_label, whole_scalars
+
+    kept = tuned.program_chooser
+    if kept is None:
+        raise UsageError(f"{launch}: no chooser in it: tuning did not end", "tune again with --resume")
+    known = whole_scalars(program)
+    for name in kept.data:
+        if name not in known:
+            raise UsageError(f"{launch}: chooses by `{name}`, which is no scalar of {program.name}", "tune again")
+    if len({plan_label(setting) for setting in kept.settings}) != len(kept.settings):
+        raise UsageError(f"{launch}: two settings are the same", "tune again into another file")
+    return kept
+
+
+def _extent(tuned: Tuned, kept: ProgramChooser, launch: str) -> Extent:
+    """The sizes that were measured."""
+    from dagc.lab.plans import measured_data
+
+    try:
+        return measured_data(tuned, kept.data)
+    except ValueError as error:
+        raise UsageError(f"{launch}: the sizes are damaged ({error})", "tune again into another file") from None
+
+
+def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, Any], traversal: str) -> None:
+    for name in names:
+        if name in defines:
+            raise UsageError(f"{launch} chooses {name} when the program starts", f"drop -D {name} or --launch")
+    if traversal != "first":
+        raise UsageError(f"--traversal {traversal}: every plan of {launch} has orders of its own", "drop --traversal")
+
+
+def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: ProgramChooser) -> None:
+    from dagc.recipes.tune_programs import check_fixed, fixed_choices
+
+    sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
+    if tuned.facts.program is None:
+        raise UsageError(f"{launch}: what was fixed is missing", "tune again into another file")
+    check_fixed(launch, tuned.facts.program, fixed_choices(program, kept.names, sizes))
+
+
+def _plan(
+    path: str | Path, defines: Mapping[str, Any], launch: str, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool
+) -> Plan:
+    """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
+    from dagc.space import Space
+
+    graph = load_graph(path, defines)
+    plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
+    if set(tuned.choosers) == {PROGRAM}:
+        return plan
+    opened, chooser = launch_of(graph, launch, chosen.gpu_arch)
+    return replace(plan, open=opened, chooser=chooser)
+
+
+def _write(
+    plans: Mapping[str, Plan],
+    selector: Selector,
+    names: tuple[str, ...],
+    why: str,
+    extent: Extent,
+    directory: Path,
+    force: bool,
+) -> tuple[str, ...]:
+    """All sources, whole or not at all; the names of those at the top."""
+    from dagc.base.files import output_directory
+    from dagc.choice.extent import C_BEYOND
+    from dagc.emit import emit, runtime_headers
+    from dagc.emit.launcher import FUNCTION, OUTSIDE, emit_launcher
+
+    headers = {f"include/{name}": header.read_text(encoding="utf-8") for name, header in runtime_headers().items()}
+    program = next(iter(plans.values())).program
+    chooser = selector.c_text(FUNCTION)
+    if extent.ranges:
+        chooser += f"\n{C_BEYOND}{extent.c_text(OUTSIDE)}"
+    top = emit_launcher(program, selector.data, tuple(plans), names, chooser, why, extent.text)
+    files = {**top, **headers}
+    for label, plan in plans.items():
+        files |= {f"plans/{label}/{name}": text for name, text in {**emit(plan), **headers}.items()}
+    with output_directory(directory, force=force) as scratch:
+        for name, text in files.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_text(text, encoding="utf-8")
+    return (*sorted(top), "plans/")
+
+
+def _build(plans: Mapping[str, Plan], directory: Path, display: Display) -> Path:
+    """All plans side by side, and what chooses among them."""
+    from dagc.build.builder import build
+    from dagc.build.builder import jobs as compilers
+
+    with (
+        display.phase("compiling", len(plans), "plan") as phase,
+        ThreadPoolExecutor(max_workers=compilers()) as pool,
+    ):
+        folder = directory / "plans"
+        jobs = [pool.submit(build_artifact, folder / label, plan, "bench") for label, plan in plans.items()]
+        for job in jobs:
+            job.add_done_callback(lambda _: phase.advance())
+        launcher = build([directory / "bench.cpp"], directory / "bench")
+        for job in jobs:
+            job.result()
+    return launcher

@@ -1,0 +1,189 @@
+"""Recipes from the text of a program to its space: read, check, count, list, show, format, set up.
+
+Everything takes paths and plain values and returns frozen results; failures are `dagc.base.errors.DagcError`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
+from dagc.base.source import Source
+from dagc.report.display import SILENT, Display
+
+if TYPE_CHECKING:
+    from dagc.ir.graph import Graph
+    from dagc.ir.program import Program, Value
+    from dagc.lang.ast import Module
+    from dagc.report.counting import CountReport
+    from dagc.space import Space
+
+Defines = Mapping[str, "str | Value"]
+
+
+def read(path: str | Path) -> tuple[Source, Module]:
+    """Read and parse a `.dag` file. Raises UsageError (no such file, not UTF-8), ProgramError (syntax)."""
+    from dagc.lang.parse import parse
+
+    source = read_source(path)
+    return source, parse(source)
+
+
+def read_source(path: str | Path, what: str = "a .dag file") -> Source:
+    """The text of `what`. Raises UsageError."""
+    try:
+        str(path).encode()  # it is written into what is emitted
+    except UnicodeEncodeError:
+        raise UsageError(f"{path}: the path is not UTF-8", "rename it, or go into its folder") from None
+    try:
+        return Source.read(path)
+    except UnicodeDecodeError as error:
+        what = "a NUL" if error.reason == "a NUL" else "not UTF-8"
+        raise UsageError(f"{path}: byte {error.start} is {what}", "save the file as UTF-8 text") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}", f"give the path of {what}") from None
+
+
+def load(path: str | Path, defines: Defines | None = None) -> Program:
+    """Text -> Program: every structural choice made, loops expanded, names resolved.
+
+    `defines` override parameters and fix decisions, as `-D NAME=VALUE`. Raises ProgramError with all findings.
+    """
+    from dagc.lang.lower import lower
+
+    source, module = read(path)
+    return lower(module, source, dict(defines or {}))
+
+
+def load_graph(path: str | Path, defines: Defines | None = None) -> Graph:
+    """Text -> Graph: messages lowered, edges inferred, hazards checked."""
+    from dagc.passes import build_graph
+
+    return build_graph(load(path, defines))
+
+
+def load_space(path: str | Path, defines: Defines | None = None) -> Space:
+    """Text -> Space: all traversals of the graph."""
+    from dagc.space import Space
+
+    return Space(load_graph(path, defines))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What `check` found: every diagnostic of every stage."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    sources: Mapping[str, Source]
+
+    @property
+    def errors(self) -> int:
+        return sum(d.severity is Severity.ERROR for d in self.diagnostics)
+
+    def render(self) -> str:
+        return "\n".join(d.render(dict(self.sources)) for d in self.diagnostics)
+
+
+def check(path: str | Path, defines: Defines | None = None) -> Checked:
+    """Every diagnostic at once: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
+    from dagc.lang.lower import analyse
+    from dagc.lang.parse import parse
+    from dagc.passes import graph_with_diagnostics
+
+    source = read_source(path)
+    try:
+        lowered = analyse(parse(source), source, dict(defines or {}))
+    except ProgramError as error:
+        return Checked(error.diagnostics, {source.path: source, **error.sources})
+    if lowered.program is None:
+        return Checked(lowered.diagnostics, lowered.sources)
+    _, more = graph_with_diagnostics(lowered.program)
+    return Checked((*lowered.diagnostics, *more), lowered.program.sources)
+
+
+def count(
+    path: str | Path, defines: Defines | None = None, display: Display = SILENT, seconds: float | None = None
+) -> CountReport:
+    """The exact number of implementations, of the program as asked for and of its variations.
+
+    A count that takes more than `seconds` is cut; a lower bound stands in for it.
+    """
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+    from dagc.report.counting import count_report
+
+    source, module = read(path)
+    asked = dict(defines or {})
+
+    def build(choices: dict[str, Value]) -> Graph:
+        return build_graph(lower(module, source, {**asked, **choices}))
+
+    return count_report(lower(module, source, asked), build, display, seconds)
+
+
+def traversals(
+    path: str | Path, defines: Defines | None = None, limit: int | None = None, prune_syncs: bool = False
+) -> Iterator[tuple[int, str]]:
+    """(ID, text) of the traversals in the order of their IDs, which count from 0.
+
+    With `prune_syncs` sync ops that prove nothing are removed; of those that become equal the first is given.
+    """
+    from dagc.ir.traversal import traversal_text
+    from dagc.space.proof import Prover
+    from dagc.space.prune import prune
+
+    space = load_space(path, defines)
+    if not prune_syncs:
+        return islice(((i, traversal_text(t, space.graph)) for i, t in enumerate(space)), limit)
+    prover, seen = Prover(space.graph), set[str]()
+
+    def pruned() -> Iterator[tuple[int, str]]:
+        for number, traversal in enumerate(space):
+            text = traversal_text(prune(traversal, prover), space.graph)
+            if text not in seen:
+                seen.add(text)
+                yield number, text
+
+    return islice(pruned(), limit)
+
+
+def show(path: str | Path, defines: Defines | None = None, format: str = "text") -> str:
+    """The DAG as `text`, `dot` or `svg`."""
+    from dagc.report import picture
+
+    drawings = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}
+    if format not in drawings:
+        raise UsageError(f"there is no format {format}", f"one of: {', '.join(drawings)}")
+    return drawings[format](load_graph(path, defines))
+
+
+def run_setup(
+    path: str | Path,
+    ranks: int,
+    out: str | Path,
+    seed: int = 0,
+    defines: Defines | None = None,
+    display: Display = SILENT,
+) -> None:
+    """Run the program's set-up and references for each rank and write the arrays. Runs the user's Python code."""
+    write_arrays(load(path, defines), Path(path).parent, Path(out), ranks, seed, display)
+
+
+def write_arrays(program: Program, folder: Path, data: Path, ranks: int, seed: int, display: Display) -> None:
+    """The set-up and the references of each rank. Runs the user's Python code, from `folder`."""
+    from dagc.setup import run_setup as write
+
+    with display.phase("setting up the arrays, running the references", ranks, "rank") as phase:
+        write(program, folder, ranks, seed, data, done=phase.advance)
+
+
+def format_source(path: str | Path) -> tuple[str, str]:
+    """(text as it is, text as `dagc fmt` writes it)."""
+    from dagc.lang.fmt import format_source as formatted
+
+    source = read_source(path)
+    return source.text, formatted(source)

@@ -1,0 +1,320 @@
+"""Recipes that read results files: best, rules, report, export, merge."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError, counted
+from dagc.base.source import Source
+from dagc.recipes.artifacts import compile_traversal
+
+if TYPE_CHECKING:
+    from dagc.ir.graph import Graph
+    from dagc.ir.program import Value
+    from dagc.lab.domain import Candidate, Domain
+    from dagc.learn.rules import Estimates, Learned, Sample
+    from dagc.store.results import Configuration, Implementation, Results
+
+
+# ---- estimates for `dagc rules --estimate` ----
+
+
+WHOLE = 2500  # a space up to this size is estimated as a whole, of a larger one
+SAMPLE = 1000  # so many implementations, drawn uniformly (by random walks where they cannot be counted)
+
+
+def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
+    """The samples and the rest of the space of their configurations, with the times of `dagc.learn.rules.estimate`.
+
+    `noise` is the relative standard deviation of a single measurement. The order of the samples does not matter.
+    Raises UsageError for fewer than ten.
+    """
+    from dagc.base.errors import UsageError
+    from dagc.lab.domain import Candidate, domain_of
+    from dagc.lab.model.fitted import Fitted
+    from dagc.learn.rules import FEWEST, Sample, estimate, in_order
+
+    if len(samples) < FEWEST:
+        raise UsageError(
+            f"{len(samples)} implementations were measured, estimates need at least {FEWEST}",
+            "measure more with `dagc explore --resume`, or leave out --estimate",
+        )
+    measured = in_order(samples)
+    graphs = {s.configuration: s.graph for s in measured}
+    domain = domain_of(graphs.items())
+    arms = {arm.configuration: number for number, arm in enumerate(domain.arms)}
+    known = [Candidate(arms[s.configuration], s.traversal) for s in measured]
+    others = _others(domain, known)
+    unknown = [
+        Sample(domain.arms[c.arm].space.graph, domain.arms[c.arm].configuration, c.traversal, math.nan, 0)
+        for c in others
+    ]
+    return estimate(measured, unknown, Fitted(domain, [*known, *others], len(known)), noise)
+
+
+def _others(domain: Domain, known: Sequence[Candidate]) -> list[Candidate]:
+    """Those that were not measured, or a sample of them."""
+    size, random = domain.size(), Random(0)
+    if size is not None and size <= WHOLE:
+        found = list(domain)
+    else:
+        found = [domain.sample(random) for _ in range(SAMPLE)]
+    measured = set(known)
+    return [c for c in dict.fromkeys(found) if c not in measured]
+
+
+# ---- a results file and what is learned from it ----
+
+
+class Loaded:
+    """A results file with the graphs of its configurations, built again from the texts that it keeps."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Raises UsageError for a file that cannot be read."""
+        from dagc.store.records import load
+
+        self.path = str(path)
+        self.results: Results = load(path)
+        self._graphs: dict[Configuration, Graph] = {}
+
+    @cached_property
+    def _lowering(self) -> tuple[Source, dict[str, Value], dict[str, str]]:
+        program = self.results.program
+        texts = dict(program.sources)
+        return Source(program.path, texts[program.path]), dict(program.params), texts
+
+    def graph(self, configuration: Configuration) -> Graph:
+        """The graph of a configuration, from the recorded text, whatever has become of the file since."""
+        from dagc.lang.lower import lower
+        from dagc.lang.parse import parse
+        from dagc.passes import build_graph
+
+        if configuration not in self._graphs:
+            source, params, texts = self._lowering
+            self._graphs[configuration] = build_graph(
+                lower(parse(source), source, {**params, **dict(configuration.decisions)}, texts)
+            )
+        return self._graphs[configuration]
+
+    @property
+    def graphs(self) -> Mapping[Configuration, Graph]:
+        """Of every configuration that has implementations."""
+        return {c: self.graph(c) for c in sorted({i.configuration for i in self.results.implementations})}
+
+    def samples(self) -> tuple[Sample, ...]:
+        """What was measured, for rules: fastest first."""
+        return tuple(self.sample(found) for found in self.results.measured())
+
+    def sample(self, found: Implementation) -> Sample:
+        """An implementation of the file, which must have been measured."""
+        from dagc.ir.traversal import parse_traversal
+        from dagc.learn.rules import Sample
+
+        graph = self.graph(found.configuration)
+        traversal = parse_traversal(found.traversal, graph, self.path)
+        seconds = found.seconds(self.results.reference)
+        return Sample(graph, found.configuration, traversal, seconds, len(found.measurements))
+
+
+# ---- rules ----------------------------------------------------------------------------------
+
+
+def learn(
+    loaded: Loaded,
+    *,
+    all_classes: bool = False,
+    full_tree: bool = False,
+    only: Collection[Configuration] | None = None,
+    samples: Sequence[Sample] | None = None,
+) -> Learned:
+    """Rules from everything that a results file has measured (of the configurations in `only`).
+
+    `full_tree`: not pruned by cross-validation. `samples`: from these instead, estimates for instance. Raises
+    UsageError where that is nothing.
+    """
+    from dagc.learn.rules import Outliers
+    from dagc.learn.rules import learn as learn_rules
+
+    if samples is None:
+        samples = [s for s in loaded.samples() if only is None or s.configuration in only]
+    if not samples:
+        raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
+    results = loaded.results
+    chosen = (i for i in results.implementations if only is None or i.configuration in only)
+    outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)
+    cost = 0.0 if full_tree else None
+    return learn_rules(samples, results.noise, all_classes=all_classes, cost=cost, outliers=outliers)
+
+
+def rules(
+    path: str | Path,
+    against: str | Path | None = None,
+    form: str = "text",
+    *,
+    sets: int = 3,
+    all_classes: bool = False,
+    full_tree: bool = False,
+    estimate: bool = False,
+) -> str:
+    """Design rules of a results file as `text`, `md` or `json`.
+
+    `against`: a full exploration of the same program; each rule set is then marked consistent with it or not, and the
+    class accuracy is given. `sets`: rule sets shown of each class. `full_tree`: as the paper grows it. `estimate`:
+    learn from estimated times of the whole space (`dagc.recipes.results`), not from what was measured alone. Raises
+    UsageError.
+    """
+    from dagc.learn.rules import Findings, Samples, accuracy, check, render
+    from dagc.store.results import noise_advice_of, ranking
+
+    loaded = Loaded(path)
+    found = estimated(loaded.samples(), loaded.results.noise) if estimate else None
+    learned = learn(loaded, all_classes=all_classes, full_tree=full_tree, samples=found.samples if found else None)
+    chosen = ranking(loaded.results)
+    best = loaded.sample(chosen[0]) if chosen else None
+    advice = noise_advice_of(loaded.results)
+    if against is None:
+        return render(Findings(learned, sets=sets, estimates=found, best=best, advice=advice), form)
+    full = Loaded(against)
+    if full.results.program.hash != loaded.results.program.hash:
+        raise UsageError(
+            f"{path} and {against} hold results of two programs ({loaded.results.program.hash},"
+            f" {full.results.program.hash})",
+            "compare explorations of the same text and parameters",
+        )
+    ranks = loaded.results.runs[0].ranks
+    for run in full.results.runs:
+        if run.ranks != ranks:
+            raise UsageError(
+                f"{path} was measured on {counted(ranks, 'rank')}, {against} on {run.ranks}",
+                "compare the same number of ranks",
+            )
+    known = {i.configuration for i in loaded.results.implementations}
+    if not known & {i.configuration for i in full.results.implementations}:
+        raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
+    # Rules say nothing about configurations that they were not learned from.
+    canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
+    whole = Samples.of(canonical.samples)
+    share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
+    return render(Findings(learned, check(learned, canonical), share, sets, found, best, advice), form)
+
+
+# ---- best -----------------------------------------------------------------------------------
+
+
+def best(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    rank: int = 0,
+    build: bool = True,
+    only_print: bool = False,
+    target: str | None = None,
+    force: bool = False,
+) -> str:
+    """Compile the fastest implementation of a results file into `out` (default: `dagc-out/PROGRAM-best`).
+
+    `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
+    that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
+    """
+    from dagc.base.statistics import interval
+    from dagc.recipes.explored import fixed_lines, spread, unconfirmed
+    from dagc.store.results import ranking, shown, ties, wanted_repeats
+    from dagc.store.settings import fixed_of
+
+    loaded = Loaded(path)
+    found = ranking(loaded.results)
+    if rank >= len(found):
+        raise UsageError(
+            f"{path} has {counted(len(found), 'implementation')} measured often enough",
+            "run `dagc explore --resume`" if not found else f"give --rank 0 to {len(found) - 1}",
+        )
+    chosen, reference = found[rank], loaded.results.reference
+    low, high = interval(chosen.times(reference))
+    others = (i for i in found if i is not chosen)
+    alike = ties([i.times(reference) for i in (chosen, *others)], loaded.results.noise)
+    name = "best" if rank == 0 else f"number {rank}"
+    head = [
+        f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread(low, high, len(chosen.measurements))})"
+        + (f"; {alike} more cannot be told from it" if alike else ""),
+        *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
+        "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
+        f"traversal  {chosen.traversal}",
+        *fixed_lines(fixed_of(loaded.results.runs, chosen.configuration)),
+    ]
+    if only_print:
+        return "\n".join(head) + "\n"
+    return "\n".join(head) + "\n" + _compile(loaded, chosen, out, target, build, force)
+
+
+def _compile(
+    loaded: Loaded, chosen: Implementation, out: str | Path | None, target: str | None, build: bool, force: bool
+) -> str:
+    from dagc.build.target import choose_target
+    from dagc.ir.traversal import parse_traversal
+
+    machine = loaded.results.runs[-1].machine
+    why = "as asked for" if target else "that of the results file"
+    where = choose_target(target or machine.target, machine.arch or None, why)
+    graph = loaded.graph(chosen.configuration)
+    traversal = parse_traversal(chosen.traversal, graph, loaded.path)
+    folder = Path(out) if out is not None else Path("dagc-out") / f"{loaded.results.program.name}-best"
+    return compile_traversal(graph, traversal, where, folder, build=build, force=force).render()
+
+
+# ---- report, export, merge ------------------------------------------------------------------
+
+
+def report(path: str | Path, out: str | Path) -> None:
+    """Write a results file as one HTML page. Raises UsageError, OSError."""
+    from dagc.base.files import write_text_atomic
+    from dagc.base.version import __version__
+    from dagc.report.html import as_html
+    from dagc.store.results import ranking
+    from dagc.store.settings import fixed_of, fixed_text
+
+    loaded = Loaded(path)
+    learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
+    fixed = fixed_text(
+        f for best in ranking(loaded.results)[:1] for f in fixed_of(loaded.results.runs, best.configuration)
+    )
+    page = as_html(loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed)
+    write_text_atomic(out, page)
+
+
+def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
+    """Write the measurements as `csv` (without `out` to standard output) or `parquet`.
+
+    Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there; DagcError where `out` cannot be
+    written: it then has its old content.
+    """
+    from dagc.base.files import write_text_atomic
+    from dagc.store.records import export_csv, export_parquet, load
+
+    results = load(path)
+    if form == "parquet":
+        if out is None:
+            raise UsageError("Parquet is not text, and would go to standard output", "give -o FILE.parquet")
+        export_parquet(results, out)
+    elif out is None:
+        export_csv(results, sys.stdout)
+    else:
+        text = io.StringIO()
+        export_csv(results, text)
+        write_text_atomic(out, text.getvalue())
+
+
+def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:
+    """Put results files together. Returns what to print. Raises UsageError."""
+    from dagc.store.records import load
+    from dagc.store.records import merge as merge_files
+
+    merge_files(paths, out, other_machine=other_machine)
+    found = load(out)
+    return f"{out}: {counted(len(found.implementations), 'implementation')} of {counted(len(found.runs), 'run')}\n"

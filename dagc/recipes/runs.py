@@ -1,0 +1,408 @@
+"""What a search runs: configurations, their graphs and spaces, compiled runners, and what is written of the run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
+from dagc.base.files import is_output
+from dagc.base.source import find_file, read_file
+from dagc.base.version import __version__
+from dagc.recipes.artifacts import build_artifact, write_sources
+from dagc.recipes.program import read
+from dagc.report.display import SILENT, Display, Phase
+
+if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
+    from dagc.ir.graph import Graph
+    from dagc.ir.program import Program, Value
+    from dagc.lab.configurations import Configured
+    from dagc.lab.domain import Arm, Domain
+    from dagc.lab.live import LiveMachine, Loadable
+    from dagc.measure.link import Link
+    from dagc.recipes.options import ExploreOptions
+    from dagc.store.results import Configuration, Machine, Run
+    from dagc.store.settings import Fixed
+
+
+# ---- what is searched -----------------------------------------------------------------------
+
+
+def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
+    """The decisions to open, as `open_decisions` takes them. Raises UsageError where values are asked for, and none."""
+    opened = list(options.opened)
+    named = {text.partition("=")[0] for text in opened}
+    if "transport" not in named:
+        opened.append("transport" if options.transport == "all" else f"transport={options.transport}")
+    for text in opened:
+        name, equals, values = text.partition("=")
+        if not name.strip():
+            raise UsageError(f"`{text}` names no decision", "write for example --open staging, or NAME=V1,V2")
+        if equals and not values.replace(",", " ").strip():
+            raise UsageError(
+                f"`{text}` names no value of `{name}`", f"write for example {name}=V1,V2, or {name} for all"
+            )
+    if "capture" not in named:
+        capture = options.capture or ("both" if gpus else "off")
+        opened.append({"off": "capture=false", "on": "capture=true", "both": "capture"}[capture])
+    return opened
+
+
+def configured(
+    path: str | Path, options: ExploreOptions, defines: Mapping[str, Any], gpus: bool
+) -> tuple[Program, list[Configured], list[str]]:
+    """The program, its configurations, and a note on each combination that the program forbids."""
+    from dagc.lab.configurations import configurations, open_decisions
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+
+    source, module = read(path)
+    given = dict(defines)
+
+    def build(choices: dict[str, Value]) -> Graph:
+        return build_graph(lower(module, source, {**given, **choices}))
+
+    program = lower(module, source, given)
+    fixed = {name for name in given if name not in {p.name for p in program.params}}
+    opened = [text for text in _opened(options, gpus) if text.partition("=")[0] not in fixed or text in options.opened]
+    values = open_decisions(program, opened, fixed)
+    found, refused = configurations(values, build, options.most_configurations)
+    notes = [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
+    return program, list(found), notes
+
+
+def _shown(choices: Mapping[str, Value]) -> str:
+    from dagc.store.results import shown
+
+    return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
+
+
+def builder(path: str | Path, defines: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Graph]:
+    """Graphs of a program under decisions, on top of -D."""
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+
+    source, module = read(path)
+    return lambda decisions: build_graph(lower(module, source, {**defines, **decisions}))
+
+
+def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
+    """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
+    from dagc.lab.domain import COUNTING_WORK
+    from dagc.lab.domain import domain_of as domain
+    from dagc.report import si
+
+    whole = options.strategy == "exhaustive"
+    searched = domain(((c.configuration, c.graph) for c in found), (10 if whole else 1) * COUNTING_WORK)
+    size = searched.size() if whole else None
+    if whole and (size is None or size > options.most):
+        known = f"more than {si.exact(searched.more_than())}" if size is None else si.exact(size)
+        raise UsageError(
+            f"the space has {known} implementations, more than {options.most}",
+            "use --strategy model, mcts-min or random with --budget, or raise --max",
+        )
+    return searched
+
+
+# ---- what runs ------------------------------------------------------------------------------
+
+
+def program_record(program: Program) -> Any:
+    """The program as a results file keeps it."""
+    from dagc.ir.enums import ElementType
+    from dagc.ir.plan import program_hash
+    from dagc.store.results import Program as Kept
+
+    return Kept(
+        name=program.name,
+        path=program.path,
+        hash=program_hash(program),
+        sources=tuple((path, source.text) for path, source in sorted(program.sources.items())),
+        params=tuple((p.name, p.value.value if isinstance(p.value, ElementType) else p.value) for p in program.params),
+    )
+
+
+def require_machine(chosen: TargetChoice) -> None:
+    """Raises MissingTool where there are no ranks, or no GPU, to run anything."""
+    from dagc.build.devices import gpus
+    from dagc.ir.plan import Target
+    from dagc.measure.link import require_ranks
+
+    require_ranks()
+    if chosen.target is Target.CUDA and not gpus():
+        raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
+
+
+def build_runners(
+    found: Sequence[Configured],
+    chosen: TargetChoice,
+    folder: Path,
+    *,
+    display: Display = SILENT,
+    first: Callable[[Path], None] | None = None,
+) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
+    """One runner library per configuration, as many compiled side by side as there are cores; why some have none.
+
+    Capture needs no library of its own. `first` is called with the library of the first configuration, where that
+    builds, while the others are compiled; what it raises ends the rest. Raises MissingTool as `require_machine`.
+    """
+    from dagc.ir.plan import Plan
+    from dagc.space import Space
+    from dagc.store.results import Configuration
+
+    require_machine(chosen)
+
+    def key(configuration: Configuration) -> Configuration:
+        return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))
+
+    distinct: dict[Configuration, Configured] = {}
+    for configured in found:
+        distinct.setdefault(key(configured.configuration), configured)
+
+    def make(item: tuple[int, Configured]) -> Path | BuildFailed:
+        number, configured = item
+        plan = Plan(configured.graph, Space(configured.graph).first(), chosen.target, chosen.arch)
+        directory = folder / f"{number:03d}"
+        write_sources(plan, directory, force=True)  # what a run that was killed has left there
+        try:
+            return build_artifact(directory, plan, "runner")
+        except BuildFailed as error:
+            return error
+
+    with display.phase("compiling", len(distinct), "configuration") as phase:
+        done = dict(zip(distinct, _side_by_side(make, list(enumerate(distinct.values())), phase, first), strict=True))
+    built: dict[Configuration, Path] = {}
+    failed: dict[Configuration, BuildFailed] = {}
+    for configured in found:
+        made = done[key(configured.configuration)]
+        if isinstance(made, BuildFailed):
+            failed[configured.configuration] = made
+        else:
+            built[configured.configuration] = made
+    return built, failed
+
+
+def _side_by_side(
+    make: Callable[[tuple[int, Configured]], Path | BuildFailed],
+    items: Sequence[tuple[int, Configured]],
+    phase: Phase,
+    first: Callable[[Path], None] | None,
+) -> list[Path | BuildFailed]:
+    from dagc.build.builder import jobs as compilers
+
+    with ThreadPoolExecutor(max_workers=compilers()) as pool:
+        jobs = [pool.submit(make, item) for item in items]
+        try:
+            for job in jobs:
+                job.add_done_callback(lambda _: phase.advance())
+            made = jobs[0].result()
+            if first is not None and isinstance(made, Path):
+                first(made)
+            return [job.result() for job in jobs]
+        finally:
+            for job in jobs:
+                job.cancel()
+
+
+def revision(folder: Path) -> str:
+    """The git revision of the folder, with + where it has changes; "" where there is none."""
+    import subprocess
+
+    def said(*words: str) -> str:
+        try:
+            done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    found = said("rev-parse", "HEAD")
+    return f"{found}+" if found and said("status", "--porcelain", "--untracked-files=no") else found
+
+
+# ---- on the machine -------------------------------------------------------------------------
+
+
+def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
+    """SHA-256 of the file that makes the arrays, in part; "" where none does, or the arrays were given."""
+    if program.setup is None or options.data is not None:
+        return ""
+    try:
+        text = read_file(find_file(program.setup.file, path.parent, path.parent), regular=True)
+    except OSError:  # the set-up will say so
+        return ""
+    return sha256(text).hexdigest()[:16]
+
+
+def run_record(
+    machine: Machine, options: ExploreOptions, path: Path, setup: str = "", fixed: Sequence[Fixed] = ()
+) -> Run:
+    """`setup`: digest of the file that made the arrays; `fixed`: the choices that are not searched. `options.strategy`
+    must be chosen."""
+    from dagc.store.results import Run
+    from dagc.store.settings import OPTION, fixed_to_json
+
+    assert options.strategy is not None
+    more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {})}
+    return Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
+        seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
+        version=__version__, options=asdict(options) | more,
+    )  # fmt: skip
+
+
+def that_can_run(
+    found: Sequence[Configured], chosen: TargetChoice, options: ExploreOptions, notes: list[str]
+) -> list[Configured]:
+    """Without the transports that this machine lacks. Raises MissingTool where none is left."""
+    out = [c for c in found if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]
+    if not out:
+        require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
+    if len(out) < len(found):
+        notes.append("without transport=mpi_cuda: this MPI does not say that it takes device pointers")
+    return out
+
+
+def require_device_pointers(found: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> None:
+    """Raises MissingTool where one of them gives device pointers to an MPI that does not say that it takes them.
+
+    `vouched`: the user says so, on this command line.
+    """
+    if any(_lacks_device_pointers(c, chosen, vouched) for c in found):
+        raise MissingTool(
+            "this MPI does not say that it takes device pointers, which transport mpi_cuda needs",
+            "choose another --transport, or give --mpi-takes-device-pointers if you know that it does",
+        )
+
+
+def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched: bool) -> bool:
+    from dagc.build.mpi import takes_device_pointers
+    from dagc.build.toolchain import require_mpi
+    from dagc.ir.plan import Target
+
+    device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
+    return device and not vouched and not takes_device_pointers(require_mpi())
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A configuration that is not searched, and why: it does not build, or its first traversal does not run."""
+
+    arm: Arm
+    failure: str
+
+    @property
+    def traversal(self) -> str:
+        """The text of the traversal that stands for it in a results file."""
+        from dagc.ir.traversal import traversal_text
+
+        return traversal_text(self.arm.space.first(), self.arm.space.graph)
+
+
+def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: Display) -> Path:
+    """The folder with the arrays and what the references gave: checked where it was given, else made anew.
+
+    This comes before anything that takes long: most mistakes of a new program are here. Raises UsageError and
+    ProgramError.
+    """
+    from dagc.setup import check_arrays, run_setup
+
+    if options.data is not None:
+        data = Path(options.data)
+        check_arrays(program, data, options.ranks)
+        return data
+    data = folder / f"data-{options.ranks}"
+    clear_half_made(data)
+    with display.phase("setting up the arrays, running the references", options.ranks, "rank") as phase:
+        base = Path(program.path).parent
+        run_setup(program, base, options.ranks, options.seed, data, done=phase.advance)
+    return data
+
+
+def loadables_of(
+    domain: Domain,
+    found: Sequence[Configured],
+    chosen: TargetChoice,
+    folder: Path,
+    data: Path,
+    link: Link,
+    options: ExploreOptions,
+    display: Display,
+) -> tuple[Domain, list[Loadable], list[Excluded]]:
+    """The configurations that build, with the runner library and the arrays of each; those that do not.
+
+    The first is run once while the others are compiled, and it is said at once where its results are wrong. Raises
+    BuildFailed where none is left.
+    """
+    from dagc.emit import rows
+    from dagc.lab.domain import Domain
+    from dagc.lab.live import LiveMachine, Loadable
+
+    def loadable(arm: Arm, library: Path) -> Loadable:
+        capture = arm.configuration.get("capture") is True
+        return Loadable(library, data, rows, capture=capture, device_pointers=options.mpi_takes_device_pointers)
+
+    def check_first(library: Path) -> None:
+        alone = Domain(domain.arms[:1])
+        machine = LiveMachine(
+            alone, [loadable(alone.arms[0], library)], link, seconds=options.seconds, watchdog=options.watchdog
+        )
+        failure = machine.probe(0)
+        if failure and len(found) > 1:
+            rest = counted(len(found) - 1, "other configuration follows", "other configurations follow")
+            display.say(f"{alone.arms[0].configuration.text}: {failure}\n  {rest}; Ctrl-C ends it")
+        domain.size()  # counted while compilers run
+
+    built, failed = build_runners(found, chosen, folder, display=display, first=check_first)
+    if not built:
+        raise next(iter(failed.values()))
+    excluded = [
+        Excluded(arm, f"does not build: {_first_error(failed[arm.configuration])}")
+        for arm in domain.arms
+        if arm.configuration in failed
+    ]
+    kept = [arm for arm in domain.arms if arm.configuration in built]
+    loadables = [loadable(arm, built[arm.configuration]) for arm in kept]
+    return (Domain(kept) if excluded else domain), loadables, excluded
+
+
+_ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
+
+
+def clear_half_made(data: Path) -> None:
+    """Remove arrays that a run was exchanging when it was killed; a folder with anything else in it stays."""
+    half = data.is_dir() and not is_output(data)
+    if half and all(_ARRAYS.fullmatch(entry.name) for entry in data.iterdir()):
+        shutil.rmtree(data)
+
+
+def _first_error(failure: BuildFailed) -> str:
+    """Of what a compiler said, the line of the first error."""
+    lines = failure.message.splitlines()
+    return next((line.strip() for line in lines[1:] if "error:" in line), lines[0])
+
+
+def working(machine: LiveMachine, domain: Domain, display: Display = SILENT) -> tuple[Domain, list[Excluded]]:
+    """The configurations that run once with right results, and the others.
+
+    Where none is left, raises WrongResult if all results were wrong, else RunFailed.
+    """
+    wrong = []
+    with display.phase("checking results against the reference", len(domain.arms), "configuration") as phase:
+        for arm in range(len(domain.arms)):
+            wrong.append(machine.probe(arm))
+            phase.advance()
+    excluded = [Excluded(arm, failure) for arm, failure in zip(domain.arms, wrong, strict=True) if failure]
+    if len(excluded) == len(domain.arms):
+        if all(failure.startswith("wrong result") for failure in wrong):
+            raise WrongResult(f"no configuration gives right results: {wrong[0]}", LOOK)
+        raise RunFailed(f"no configuration runs here: {wrong[0]}")
+    kept = [i for i, failure in enumerate(wrong) if not failure]
+    return (machine.narrow(kept) if excluded else domain), excluded

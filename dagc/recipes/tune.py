@@ -1,0 +1,247 @@
+"""`dagc tune`, wired: rank by the model, measure the best, make the choosers, keep all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError
+from dagc.recipes.options import METHODS, Progress, TuneOptions
+from dagc.recipes.tune_build import assumed, resources_of
+from dagc.recipes.tune_cells import DEFAULT_FLUSH, Plan, Prepared, plan, prepare, unbuilt, whole_scalars
+from dagc.recipes.tune_checks import choosable, doubtful, unchecked
+from dagc.recipes.tune_choosers import AtSizes, Known, final_choosers, first_choosers
+from dagc.recipes.tune_fixed import FACT, fixed_of
+from dagc.recipes.tune_found import Found, Tuning, grade, line_of, methods
+from dagc.recipes.tune_gpu import (
+    NOT_COUNTED,
+    NOTHING_RAN,
+    can_run,
+    fitted_counts,
+    hardware_at_hand,
+    named_arch,
+)
+from dagc.recipes.tune_measure import Checked, Lost, Wanted, measure
+from dagc.recipes.tune_records import keep, open_records, resumed
+from dagc.recipes.tune_selectors import Asked, asked_of
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Settings
+    from dagc.measure.cells import Timing
+    from dagc.store.tuned import TuneRecords
+
+
+def tune(
+    path: str | Path,
+    output: str | Path | None,
+    options: TuneOptions,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Tune a program's launch configurations and write choosers (and cells) to `output`.
+
+    Runs the program's Python code (set-up), and its kernels where something is measured. `progress` is told how many
+    cells of how many are done (of none: before there are any), and what was done last. Raises UsageError for an unknown
+    method, and as `plan`.
+    """
+    from dagc.recipes.tune_plans import tune_program
+    from dagc.recipes.tune_programs import wants_programs
+    from dagc.store.tuned import is_fresh
+
+    if wants_programs(path, options):
+        if options.ranks > 1:
+            raise UsageError(
+                "whole programs (a `select` at the top) are tuned on one rank",
+                "drop -n, or name a kernel with --kernel",
+            )
+        return tune_program(path, output, options, progress)
+    if options.method and options.method not in METHODS:
+        raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
+    made = plan(
+        path, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at, defines=options.defines,
+        target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
+    )  # fmt: skip
+    if output is not None:
+        is_fresh(Path(output), options.resume)  # before anything is compiled or measured for it
+    return tune_plan(made, output, options, progress)
+
+
+def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progress: Progress | None = None) -> Tuning:
+    """`tune` of a plan. Without `output` nothing is chosen for other sizes, so only what is timed is checked.
+
+    Raises DagcErrors of the set-up, the compiler and the ranks; a setting that fails is none.
+    """
+    from dagc.base.files import scratch_directory
+    from dagc.choice.models import MODELS
+
+    say = progress or (lambda done, total, what: None)
+    runs = can_run(made)
+    hardware, notes = hardware_at_hand(made, options.gpu)
+    top = options.top if runs else 0
+    asked = asked_of(made, options.method, runs)
+    cuda = made.chosen.target.value == "cuda"
+    with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
+        compiled = beside.submit(resources_of, made, temporary) if cuda else None  # beside the program itself
+        if top or any(a.method not in MODELS for a in asked.values()):
+            say(0, 0, "setting up the arrays of all sizes, compiling")
+            ready = prepare(made, temporary)
+        else:
+            say(0, 0, "setting up the arrays of all sizes")
+            ready = unbuilt(made, temporary)
+        made = ready.plan
+        say(0, 0, "reading what the kernels take of a multiprocessor")
+        resources = compiled.result() if compiled is not None else {}
+        if cuda and ready.failures:
+            resources = resources_of(made, temporary)  # of what does compile
+        notes += assumed(made, resources)
+        counting = tuple(op for op, a in asked.items() if a.method == "rational")
+        counted = NOT_COUNTED
+        if counting:
+            say(0, 0, "counting what the kernels execute")
+            counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
+        ready.notes += [*notes, *_fixed(made), *counted.notes]
+        say(0, 0, "ranking the settings by the model")
+        known = Known(ready, asked, counted, hardware, resources)
+        choosers = first_choosers(known) if top else {}
+        wanted = _wanted(ready, choosers, asked, options, top)
+        return _measured(known, wanted, options, output, progress)
+
+
+def _fixed(made: Plan) -> list[str]:
+    from dagc.choice.legal import op_of
+    from dagc.ir.launching import stays_fixed
+
+    ops = {u.op: op_of(made.graph, u) for u in made.units}
+    return [
+        f"{name}: {tunable} = {dict(op.tunables)[tunable]} stays, since it cannot stay open until the program runs"
+        for name, op in ops.items()
+        for tunable in stays_fixed(made.program, op)
+    ]
+
+
+def _wanted(
+    ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions, top: int
+) -> list[Wanted]:
+    """The cells that are worth a measurement: the default and the model's best, or all."""
+    from dagc.choice.choose import worth_measuring
+    from dagc.choice.models import MODELS
+
+    out = []
+    left = options.budget if options.budget is not None else 10**9
+    for point in ready.plan.points:
+        at = ready.at[point]
+        for unit in ready.plan.units:
+            fits = at.fits[unit.op]
+            if asked[unit.op].method in MODELS and not top:
+                fits = ()
+            elif asked[unit.op].method in MODELS:
+                chooser = choosers[unit.op].at(point)
+                ranked = [chooser.settings[i] for i in chooser.ranked(whole_scalars(at))]
+                few = ranked[: worth_measuring(top, len(fits))]
+                fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits))
+            fits = fits[: max(0, left)]
+            left -= len(fits)
+            if fits:
+                out.append(Wanted(unit.op, point, tuple(fits)))
+    return out
+
+
+def _measured(
+    known: Known,
+    wanted: Sequence[Wanted],
+    options: TuneOptions,
+    output: str | Path | None,
+    progress: Progress | None,
+) -> Tuning:
+    """Measure what is wanted, make the choosers, keep all of it."""
+    from contextlib import nullcontext
+
+    from dagc.ir.plan import Target
+    from dagc.measure.cells import Timing
+
+    ready, made = known.ready, known.ready.plan
+    flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
+    found = Found({}, {}, list(ready.failures))
+    with open_records(made, output, options, flush) if output is not None else nullcontext() as records:
+        if records is not None:
+            if options.resume:
+                found.cells, found.checks = resumed(records, made, flush)
+                found.failures += _failures_before(found, made)
+            records.set_fact(FACT, fixed_of(made.program))
+        _run(ready, wanted, found, Timing(seconds=options.cell, flush=flush), options.seconds, records, progress)
+        fit, notes = choosable(made, found.checks, found.cells)
+        final, learned = final_choosers(known, fit, found, options.seed)
+        if records is not None:
+            keep(records, known, {op: made.chooser for op, made in final.items()}, bool(found.cells))
+    lines = tuple(
+        line_of(ready, u, p, final[u.op].at(p), found.cells, learned[u.op]) for u in made.units for p in made.points
+    )
+    notes = [*ready.notes, *notes, *(f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)]
+    notes += [note for what in learned.values() for note in what.notes]
+    notes += doubtful(made, found.cells)
+    measured = len(found.cells)
+    return Tuning(
+        lines, grade(made, measured, known.counted, known.asked), methods(known.asked), measured,
+        tuple(found.failures), tuple(notes), Path(output) if output is not None else None, found.seconds, found.busy,
+    )  # fmt: skip
+
+
+def _failures_before(found: Found, made: Plan) -> list[str]:
+    """What failed at one size in an earlier run and is not measured again. (What failed the check is checked again.)"""
+    from dagc.choice.types import settings_text
+
+    ops = {u.op for u in made.units}
+    return [
+        f"{op} {settings_text(settings)} at {point.text or 'as given'}: {cell.failure} (in an earlier run)"
+        for (op, point, settings), cell in found.cells.items()
+        if cell.failure and op in ops
+    ]
+
+
+def _run(
+    ready: Prepared,
+    wanted: Sequence[Wanted],
+    found: Found,
+    timing: Timing,
+    seconds: float | None,
+    records: TuneRecords | None,
+    progress: Progress | None,
+) -> None:
+    """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
+    from dagc.choice.types import settings_text
+
+    made = ready.plan
+    todo = [
+        Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in found.cells)) for w in wanted
+    ]
+    check: dict[str, list[Settings]] = {}
+    for w in todo:
+        check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
+    later = unchecked(made, check, found.checks) if wanted and records is not None else {}
+    total, done, began = sum(len(w.settings) for w in todo), 0, time.monotonic()
+    if not (total or later):
+        return
+    for result in measure(ready, todo, timing, check=check, later=later, seconds=seconds):
+        if isinstance(result, Lost):
+            found.failures.append(f"{result.point.text}: left out: {result.failure}")
+            continue
+        what = f"{result.op} {settings_text(result.settings)}"
+        found.busy += result.took
+        if result.failure:
+            where = "" if isinstance(result, Checked) else f" at {result.point.text or 'as given'}"
+            found.failures.append(f"{what}{where}: {result.failure}")
+        if isinstance(result, Checked):
+            what = f"{what} checked"
+            found.checks[result.op, result.settings] = result.failure
+            if records is not None:
+                records.add_check(result.op, result.settings, made.check_at, result.failure)
+        else:
+            done += 1
+            found.cells[result.op, result.point, result.settings] = result
+            if records is not None:
+                records.add(result, timing.flush)
+        if progress is not None:
+            progress(done, total, what)
+    found.seconds = time.monotonic() - began

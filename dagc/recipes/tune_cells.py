@@ -1,0 +1,329 @@
+"""Tuning's groundwork, wired: what is tuned, the program whose launch parameters are open, its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import DagcError, ProgramError, UsageError
+from dagc.recipes.program import load, load_graph, read
+
+if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
+    from dagc.choice.types import Point, Settings, Unit
+    from dagc.ir.graph import Graph
+    from dagc.ir.program import Program
+    from dagc.ir.sym import Number
+
+DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any GPU so far
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be tuned of one program.
+
+    `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
+    reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
+    `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
+    another one than at its defaults, since parameters in it are constants: `constants` names these.
+    """
+
+    path: Path
+    defines: Mapping[str, Any]
+    chosen: TargetChoice
+    graph: Graph
+    units: tuple[Unit, ...]
+    points: tuple[Point, ...]
+    settings: Mapping[str, tuple[Settings, ...]]
+    check_at: Point
+    seed: int = 0
+    ranks: int = 1
+    data: Path | None = None
+    device_pointers: bool = False
+    graphs: Mapping[Point, Graph] = field(default_factory=dict)
+    constants: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> Program:
+        return self.graph.program
+
+    def graph_at(self, point: Point) -> Graph:
+        return self.graphs.get(point, self.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class AtPoint:
+    """The program at one size: its data, the values of its scalars, how often it repeats. `constants`: values of the
+    parameters that make it another program than at other sizes."""
+
+    point: Point
+    data: Path
+    scalars: Mapping[str, Number]
+    repeats: int
+    fits: Mapping[str, tuple[Settings, ...]]
+    constants: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Ready to be measured: the runner library and the data of every size. `libraries`: of sizes at which the program
+    is another one. `failures`: settings that do not compile."""
+
+    plan: Plan
+    library: Path
+    at: dict[Point, AtPoint] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    libraries: dict[Point, Path] = field(default_factory=dict)
+
+    def library_at(self, point: Point) -> Path:
+        return self.libraries.get(point, self.library)
+
+
+# ---- what is to be tuned --------------------------------------------------------------------
+
+
+def plan(
+    path: str | Path,
+    *,
+    kernels: Iterable[str] = (),
+    sizes: str = "",
+    check_at: str = "",
+    defines: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    arch: str | None = None,
+    seed: int = 0,
+    ranks: int = 1,
+) -> Plan:
+    """Text -> Plan. `sizes` and `check_at` are texts of `dagc.choice.sizes`; without them the values after `over`.
+
+    Raises ProgramError and UsageError.
+    """
+    from dagc.build.target import choose_target
+    from dagc.choice.legal import unit_in, units
+    from dagc.choice.sizes import parse_size
+
+    chosen = choose_target(target, arch)
+    graph = load_graph(path, defines)
+    found = units(graph, kernels)
+    points = points_of(graph.program, sizes)
+    check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
+    graphs = _graphs(path, dict(defines or {}), graph, tuple(dict.fromkeys((check, *points))))
+    settings: dict[str, tuple[Settings, ...]] = {}
+    for one in (graph, *_distinct(graphs.values())):
+        for op, legal in _legal(one, [unit_in(one, u) for u in found]).items():
+            settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
+    return Plan(
+        Path(path), dict(defines or {}), chosen, graph, found, points, settings, check, seed, ranks, graphs=graphs,
+        constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
+    )  # fmt: skip
+
+
+MOST_PROGRAMS = 16
+
+
+def _graphs(path: str | Path, defines: Mapping[str, Any], graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
+    """The graphs of sizes at which the program is another one than `graph`'s, one graph for all sizes that agree.
+
+    What does not lower at one size is left to `at_point`, which says so. Raises UsageError for more programs than are
+    compiled, ProgramError where no size lowers.
+    """
+    from dagc.lang.lower import lower
+    from dagc.passes import build_graph
+
+    source, module = read(path)
+    known: list[tuple[Program, Graph]] = [(_compiled_part(graph.program), graph)]
+    out: dict[Point, Graph] = {}
+    failed: list[ProgramError] = []
+    for point in points:
+        try:
+            program = lower(module, source, {**defines, **dict(point.params)})
+        except ProgramError as error:
+            failed.append(error)
+            continue
+        part = _compiled_part(program)
+        same = next((g for p, g in known if p == part), None)
+        if same is None:
+            same = build_graph(program)
+            known.append((part, same))
+        if same is not graph:
+            out[point] = same
+    if len(failed) == len(points):
+        raise failed[0]
+    programs = len(_distinct([out.get(p, graph) for p in points]))
+    if programs > MOST_PROGRAMS:
+        raise UsageError(
+            f"{programs} sizes, at each of which the program is another one, and would be compiled: more than"
+            f" {MOST_PROGRAMS}",
+            "name fewer, or make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter: one"
+            " compiled program then serves all",
+        )
+    return out
+
+
+def _compiled_part(program: Program) -> Program:
+    """What a program is compiled from: two that agree in it can share a library."""
+    return replace(program, params=(), setup=None, verifies=())
+
+
+def _distinct(graphs: Iterable[Graph]) -> list[Graph]:
+    return list({id(g): g for g in graphs}.values())
+
+
+def plan_as_given(
+    path: str | Path, graph: Graph, chosen: TargetChoice, ranks: int, data: Path, device_pointers: bool = False
+) -> Plan:
+    """All that is open in a graph, to be tuned at the one size of its program, with arrays that are there already.
+
+    Raises UsageError where nothing is open.
+    """
+    from dagc.choice.legal import units
+    from dagc.choice.types import Point
+
+    found, here = units(graph), Point(())
+    return Plan(
+        Path(path), {}, chosen, graph, found, (here,), _legal(graph, found), here, ranks=ranks, data=data,
+        device_pointers=device_pointers,
+    )  # fmt: skip
+
+
+_LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
+
+
+def _legal(graph: Graph, found: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
+    """The legal settings by op. Raises UsageError for an op that has none."""
+    from dagc.choice.legal import legal_settings
+
+    settings = {u.op: legal_settings(graph, u, _LIMITS) for u in found}
+    for op, legal in settings.items():
+        if not legal:
+            raise UsageError(f"op `{op}`: no value of its tunables is legal", "look at its `require`s")
+    return settings
+
+
+def _volume(point: Point) -> tuple[float, str]:
+    product = 1.0
+    for _, value in point.params:
+        product *= value
+    return product, point.text
+
+
+def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
+    """Those of the text; without one, the values after `over`, first with first and so on; else the defaults."""
+    from dagc.choice.sizes import parse_sizes
+    from dagc.choice.types import Point
+
+    if sizes:
+        return parse_sizes(sizes, program)
+    trained = {p.name: p.over for p in program.params if p.over and all(type(v) is int for v in p.over)}
+    if not trained:
+        return (Point(()),)
+    longest = max(len(v) for v in trained.values())
+    return tuple(
+        dict.fromkeys(Point.of({n: int(v[min(i, len(v) - 1)]) for n, v in trained.items()}) for i in range(longest))
+    )
+
+
+# ---- made ready -----------------------------------------------------------------------------
+
+
+def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
+    """Build the library and write the data of each size, side by side. Runs the program's Python code."""
+    from dagc.build.builder import jobs as as_many_as_cores
+    from dagc.recipes.tune_build import build_programs
+
+    every = list(dict.fromkeys((made.check_at, *made.points)))
+    with ThreadPoolExecutor(max_workers=jobs or as_many_as_cores()) as pool:
+        written = [pool.submit(_tried, made, p, folder) for p in every]
+        at, notes = _taken(made, [w.result() for w in written], (made.check_at,))
+        here = replace(made, points=tuple(p for p in made.points if any(p == a.point for a in at)))
+        libraries, here, failures = build_programs(here, folder, pool.map)
+    if failures:
+        at = [only(a, here.settings) for a in at]
+    out = Prepared(
+        here, libraries[here.check_at], {a.point: a for a in at}, [*notes, *_compiled_apart(here)], failures, libraries
+    )  # fmt: skip
+    for a in at:
+        for unit in here.units:
+            if not a.fits[unit.op]:
+                out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, left out")
+    return out
+
+
+def _compiled_apart(made: Plan) -> list[str]:
+    programs = len(_distinct(made.graph_at(p) for p in (made.check_at, *made.points)))
+    if programs == 1:
+        return []
+    why = (
+        "sizes are constants in it; as per-rank scalars (`scalar n : i64`), which the set-up sets, one would serve all"
+    )
+    return [f"{programs} programs were compiled, since {why}"]
+
+
+def unbuilt(made: Plan, folder: Path) -> Prepared:
+    """The data of each size alone, where nothing is measured. Runs the program's Python code."""
+    at, notes = _taken(made, [_tried(made, p, folder) for p in made.points], ())
+    points = tuple(p for p in made.points if any(p == a.point for a in at))
+    return Prepared(replace(made, points=points), Path(), {a.point: a for a in at}, notes)
+
+
+def _tried(made: Plan, point: Point, folder: Path) -> AtPoint | tuple[Point, DagcError]:
+    try:
+        return at_point(made, point, folder)
+    except DagcError as error:
+        return point, error
+
+
+def _taken(
+    made: Plan, tried: Sequence[AtPoint | tuple[Point, DagcError]], needed: Sequence[Point]
+) -> tuple[list[AtPoint], list[str]]:
+    """Sizes that the set-up takes, and notes of the others. Raises its error for one that is `needed`, and where none
+    is left to tune."""
+    at = [a for a in tried if isinstance(a, AtPoint)]
+    failed = [f for f in tried if not isinstance(f, AtPoint)]
+    for point, error in failed:
+        if point in needed or not any(a.point in made.points for a in at):
+            raise error
+    return at, [f"{point.text}: left out: {' '.join(str(error).split())}" for point, error in failed]
+
+
+def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
+    """The same with some of the settings."""
+    return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
+
+
+def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
+    """Write the data of one size (the references only where results are checked), and read its scalars."""
+    from dagc.choice.legal import fits, unit_in
+    from dagc.setup import read_scalars, run_setup
+
+    graph, data = made.graph_at(point), made.data
+    program = graph.program
+    if data is None:
+        program = load(made.path, {**made.defines, **dict(point.params)})
+        data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
+        run_setup(program, made.path.parent, made.ranks, made.seed, data, references=point == made.check_at)
+    scalars = read_scalars(program, data, made.ranks)
+    return AtPoint(
+        point, data, scalars, repeats_of(program, scalars),
+        {
+            u.op: tuple(s for s in made.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
+            for u in made.units
+        },
+        {name: value for name, value in point.params if name in made.constants},
+    )  # fmt: skip
+
+
+def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
+    """How often the dag runs: 1 where it has no `repeat`."""
+    from dagc.ir.sym import evaluate
+
+    return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
+
+
+def whole_scalars(at: AtPoint) -> dict[str, int]:
+    """What a chooser chooses by: whole scalars of rank 0, and parameters that are constants of the program there."""
+    return {n: int(v) for n, v in at.scalars.items() if isinstance(v, int)} | dict(at.constants)

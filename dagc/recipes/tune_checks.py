@@ -1,0 +1,81 @@
+"""Which settings were checked against the reference, and so may be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Cell, Point, Settings
+    from dagc.recipes.tune_cells import Plan
+
+OTHER = "largest difference "  # in what is said of results that differ (templates/runtime/dagc)
+
+
+def unchecked(
+    made: Plan, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
+) -> dict[str, list[Settings]]:
+    """The other legal settings of each unit: a chooser may take them at other sizes, so they are checked too."""
+    found = {
+        op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
+        for op, settings in made.settings.items()
+    }
+    return {op: settings for op, settings in found.items() if settings}
+
+
+def choosable(
+    made: Plan, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Point, Settings], Cell]
+) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
+    """The settings of each unit that a chooser may answer, and notes: those whose results agree with the reference (or,
+    where they cannot be launched at the size of the checks, with another's at the sizes where they were timed), and
+    that failed nowhere. All, where nothing was run; the default alone, where none is right. A size at which each of
+    several settings failed says nothing about them."""
+    good = {key for key, failure in checks.items() if not failure} | {
+        (o, s) for (o, _, s), c in cells.items() if c.times
+    }
+    lost = _lost(cells)
+    bad = {key for key, failure in checks.items() if failure}
+    bad |= {(o, s) for (o, p, s), c in cells.items() if c.failure and (o, p) not in lost}
+    right = good - bad
+    out: dict[str, tuple[Settings, ...]] = {}
+    notes = [f"{op} at {point.text}: all settings failed, so that says nothing about one" for op, point in lost]
+    for unit in made.units:
+        legal = made.settings[unit.op]
+        left = sum((unit.op, s) not in good | bad for s in legal)
+        if left == len(legal):
+            out[unit.op] = legal
+            continue
+        out[unit.op] = tuple(s for s in legal if (unit.op, s) in right)
+        if left:
+            notes.append(f"{unit.op}: {left} of {len(legal)} settings were not checked, and are not chosen")
+        if not out[unit.op]:
+            out[unit.op] = (unit.default,)
+            notes.append(f"{unit.op}: no setting is right, the default stays")
+    return out, notes
+
+
+def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, Point]]:
+    """Units and sizes at which several settings were tried, and all failed."""
+    tried: dict[tuple[str, Point], list[bool]] = {}
+    for (op, point, _), cell in cells.items():
+        tried.setdefault((op, point), []).append(bool(cell.failure))
+    return [where for where, failed in tried.items() if len(failed) > 1 and all(failed)]
+
+
+def doubtful(made: Plan, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
+    """Notes of sizes at which all others (two or more) gave other results than the default: at sizes other than that of
+    the checks it is what they are compared with, and may be wrong itself."""
+    from dagc.choice.types import settings_text
+
+    notes = []
+    for unit in made.units:
+        for point in made.points:
+            here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, point)}
+            others = [c for s, c in here.items() if s != unit.default]
+            kept = here.get(unit.default)
+            if kept is not None and kept.times and len(others) > 1 and all(OTHER in c.failure for c in others):
+                notes.append(
+                    f"{unit.op} at {point.text}: all others give other results than the default,"
+                    f" {settings_text(unit.default)}, which may be what is wrong: see with --check-at '{point.text}'"
+                )
+    return notes

@@ -1,0 +1,153 @@
+"""What tuning asks of the GPU at hand, wired: limits, speed, and hardware counters with functions through them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import MissingTool, RunFailed, UsageError
+
+if TYPE_CHECKING:
+    from dagc.perf.fit import Fitted
+    from dagc.perf.hardware import Hardware
+    from dagc.recipes.tune_cells import Plan, Prepared
+    from dagc.recipes.tune_counts import Sample
+
+SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each of its sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """`fits`: op -> count -> function; `samples`: op -> what was counted, as the tuned file keeps it; `text`: in words,
+    "" where nothing was counted."""
+
+    fits: Mapping[str, Mapping[str, Fitted]] = field(default_factory=dict)
+    samples: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    text: str = ""
+    notes: tuple[str, ...] = ()
+
+
+NOT_COUNTED = Counted()
+NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: counts are read from the kernel's text",))
+
+
+def named_arch(gpu: str | None) -> str | None:
+    """The architecture of the GPU that is named: its kernels are compiled for it. Raises UsageError for no such one."""
+    from dagc.perf.hardware import load_hardware
+
+    return load_hardware(gpu).arch if gpu is not None else None
+
+
+def is_here(made: Plan) -> bool:
+    """Has this machine a GPU of the architecture that is compiled for? Another's times would say nothing."""
+    from dagc.build.devices import gpus
+
+    here = gpus()
+    return bool(here) and here[0].arch.rstrip("af") == made.chosen.arch.rstrip("af")
+
+
+def gpu_name(made: Plan, hardware: Hardware, measured: bool) -> str:
+    """What the times, or else the model, are of: the descriptor that is named may be that of a sister."""
+    from dagc.build.devices import gpus
+    from dagc.ir.plan import Target
+
+    return gpus()[0].name if measured and made.chosen.target is Target.CUDA and is_here(made) else hardware.name
+
+
+def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
+    """The descriptor that the user names, else this machine's GPU (asked and measured once), else that of the
+    architecture; and notes.
+
+    Raises UsageError where there is no such descriptor.
+    """
+    from dagc.build.devices import gpus
+    from dagc.ir.plan import Target
+    from dagc.measure.probe import probe
+    from dagc.perf.hardware import load_hardware
+
+    here = gpus() if made.chosen.target is Target.CUDA else ()
+    if gpu is not None or not here or here[0].arch != made.chosen.arch:
+        notes = []
+        if here and not is_here(made):
+            notes.append(f"this machine's GPU is {here[0].arch}, not {made.chosen.arch}: nothing is measured")
+        return load_hardware(gpu or made.chosen.arch), notes
+    try:
+        return load_hardware(str(probe(here[0]))), []
+    except (MissingTool, RunFailed, OSError) as error:
+        return load_hardware(made.chosen.arch), [f"the GPU's speed is taken from a descriptor: {error}"]
+
+
+def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) -> Counted:
+    """Count launches of the ops at sample points and fit functions. Without counters: no fits, and a note."""
+    from dagc.choice.legal import op_of
+    from dagc.ir.plan import Target
+    from dagc.measure.profile import METRICS
+    from dagc.perf.counted import fit_counts
+    from dagc.recipes.tune_counts import collect
+
+    if ready.plan.graphs:
+        return Counted(
+            notes=("no hardware counters where sizes are constants: counts are read from the kernel's text",)
+        )
+    if ready.plan.ranks > 1:
+        return Counted(notes=("no hardware counters with several ranks: counts are read from the kernel's text",))
+    if ready.plan.chosen.target is not Target.CUDA:
+        return Counted(notes=("no hardware counters on the host target: counts are read from the kernel's text",))
+    try:
+        samples = list(collect(ready, folder, ops, SIZES, SETTINGS))
+    except (MissingTool, RunFailed) as error:
+        return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
+    fits: dict[str, dict[str, Fitted]] = {}
+    notes = [f"{s.op} at {s.point.text}: {s.failure}" for s in samples if s.failure]
+    for unit in ready.plan.units:
+        if unit.op not in ops:
+            continue
+        op = op_of(ready.plan.graph, unit)
+        whole = [s for s in samples if s.op == unit.op and set(METRICS.values()) <= set(s.counts)]
+        launches = [launch_of(ready, s) for s in whole]
+        try:
+            fits[unit.op] = fit_counts(ready.plan.program, op, launches, seed=seed)
+        except UsageError as error:
+            notes.append(f"{error.message}; counts are read from the kernel's text")
+    kept = {op: [_as_kept(s) for s in samples if s.op == op] for op in ops}
+    return Counted(fits, kept, _words(len(samples), fits), tuple(notes))
+
+
+def launch_of(ready: Prepared, sample: Sample) -> Any:
+    """A counted launch as `dagc.perf.counted` takes it."""
+    from dagc.choice.legal import block_of, op_of
+    from dagc.perf.counted import Launch
+
+    unit = next(u for u in ready.plan.units if u.op == sample.op)
+    block = block_of(ready.plan.program, op_of(ready.plan.graph, unit), sample.settings)
+    scalars = {n: int(v) for n, v in sample.scalars.items() if isinstance(v, int)}
+    return Launch(scalars, block, sample.counts)
+
+
+def _as_kept(sample: Sample) -> dict[str, Any]:
+    return {
+        "point": dict(sample.point.params), "settings": dict(sample.settings), "counts": sample.counts,
+        "failure": sample.failure,
+    }  # fmt: skip
+
+
+def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
+    from statistics import median
+
+    errors = [found.held_out for counts in fits.values() for found in counts.values()]
+    if not errors:
+        return ""
+    middle, largest = median(e.median for e in errors), max(e.largest for e in errors)
+    error = f"median {middle:.2%}, largest {largest:.0%}"
+    return f"counters of {launches} launches, fitted; error at points unseen: {error}"
+
+
+def can_run(made: Plan) -> bool:
+    from dagc.build.mpi import joined
+    from dagc.ir.plan import Target
+
+    if made.ranks > 1 and joined() is not None:
+        return False  # one of several ranks cannot start others
+    return made.chosen.target is Target.HOST or is_here(made)

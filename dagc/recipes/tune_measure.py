@@ -1,0 +1,286 @@
+"""Measured cells of tuning: what is checked, what is timed, in which order, in which process."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from dagc.base.errors import RunFailed
+from dagc.recipes.tune_cells import Plan, Prepared
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Cell, Point, Settings, Unit
+    from dagc.measure.cells import PlannedPoint, Ranks, Timing
+
+RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
+Key: TypeAlias = "tuple[str, Point | None, Settings]"  # what a cell is: op, size (None: the check), settings
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Cells to measure: settings of a unit at a point."""
+
+    op: str
+    point: Point
+    settings: tuple[Settings, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Whether the whole program is right under settings of one unit; `failure` is "" or what is wrong. `took`: as of
+    cells."""
+
+    op: str
+    settings: Settings
+    failure: str
+    took: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A size at which the program itself does not run, whatever the settings."""
+
+    point: Point
+    failure: str
+
+
+def measure(
+    ready: Prepared,
+    wanted: Sequence[Wanted],
+    timing: Timing,
+    *,
+    check: Mapping[str, Sequence[Settings]] | None = None,
+    later: Mapping[str, Sequence[Settings]] | None = None,
+    seconds: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Cell | Checked | Lost]:
+    """Check, then time; each result as it comes. Within an op and a size the order is random, by the plan's seed.
+
+    `check` names settings by op that are compared with the reference first; those that fail are not timed. `later`
+    names others that are compared when all is timed. `seconds` ends it between two cells. Raises RunFailed where the
+    program does not run at the size of the checks, or at none.
+    """
+    base = {u.op: u.default for u in ready.plan.units}
+    end = None if seconds is None else clock() + seconds
+    for result in _measured(ready, wanted, timing, base, check or {}, later or {}):
+        yield result
+        if end is not None and clock() > end:
+            return
+
+
+def _measured(
+    ready: Prepared,
+    wanted: Sequence[Wanted],
+    timing: Timing,
+    base: dict[str, Settings],
+    check: Mapping[str, Sequence[Settings]],
+    later: Mapping[str, Sequence[Settings]],
+) -> Iterator[Cell | Checked | Lost]:
+    """One process does all as long as every setting is right: it takes a second to start. With the first that is wrong
+    it is ended, the rest is checked, and another one times what was right."""
+    tried: list[Checked] = []
+    with closing(_time(ready, wanted, set(), timing, base, later, check)) as all_:
+        for result in all_:
+            if isinstance(result, Checked) and result.settings in check.get(result.op, ()):
+                tried.append(result)
+                if result.failure:
+                    break
+            yield result
+        else:
+            return
+    wrong: set[tuple[str, Settings]] = set()
+    for found in _check(ready, check, timing, base, tried):
+        if found.failure:
+            wrong.add((found.op, found.settings))
+        yield found
+    yield from _time(ready, wanted, wrong, timing, base, later)
+
+
+def decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
+    """Settings of a unit, named as the program names its open launch parameters."""
+    return tuple((f"{unit.op}.{name}", value) for name, value in settings)
+
+
+def planned_point(ready: Prepared, point: Point, iterations: int) -> PlannedPoint:
+    """The program at a size, without cells yet. `iterations` runs of it precede the launches that are timed."""
+    from dagc.emit import rows
+    from dagc.measure.cells import PlannedPoint
+    from dagc.space import Space
+
+    at, graph = ready.at[point], ready.plan.graph_at(point)
+    first = Space(graph).first()
+    issued = [a for kind, a, _ in rows(first) if kind == 0 and graph.ops[a].name != "end"]
+    return PlannedPoint(ready.library_at(point), at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
+
+
+def all_defaults(made: Plan) -> list[tuple[str, int]]:
+    """Every open launch parameter with its default."""
+    return _all(made, {u.op: u.default for u in made.units})
+
+
+def _all(made: Plan, base: Mapping[str, Settings]) -> list[tuple[str, int]]:
+    return [pair for u in made.units for pair in decisions(u, base[u.op])]
+
+
+def _check(
+    ready: Prepared,
+    check: Mapping[str, Sequence[Settings]],
+    timing: Timing,
+    base: dict[str, Settings],
+    tried: Sequence[Checked],
+) -> Iterator[Checked]:
+    """Settings of one op at a time, the others at `base`, but for those that were `tried` so; of these, what failed is
+    told here. Where `base` is wrong itself, a setting that is right takes its place, and ops of which no setting was
+    right beside it are checked again."""
+    right: dict[str, Settings] = {}
+    for result in tried:
+        if not result.failure:
+            right.setdefault(result.op, result.settings)
+    failed = [result for result in tried if result.failure]
+    known = {(result.op, result.settings) for result in tried}
+    left = {op: [s for s in settings if (op, s) not in known] for op, settings in check.items()}
+    for result in _checked(ready, left, timing, base):
+        if result.failure:
+            failed.append(result)
+        else:
+            right.setdefault(result.op, result.settings)
+            yield result
+    moved = {r.op: right[r.op] for r in failed if r.settings == base[r.op] and r.op in right}
+    base.update(moved)
+    again = {r.op: check[r.op] for r in failed if r.op not in right} if moved else {}
+    yield from (r for r in failed if r.op not in again)
+    if again:
+        yield from _checked(ready, again, timing, base)
+
+
+def _checked(
+    ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: Mapping[str, Settings]
+) -> Iterator[Checked]:
+    from dagc.measure.cells import measure
+
+    keys: list[Key] = []
+    point = _check_point(ready, check, keys)
+    if point is None:
+        return
+    for done in measure([point], _all(ready.plan, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
+        op, _, settings = keys[done.number]
+        yield Checked(op, settings, done.failure, done.took)
+
+
+def _ranks(ready: Prepared) -> Ranks:
+    from dagc.measure.cells import Ranks
+
+    return Ranks(ready.plan.ranks, ready.plan.device_pointers)
+
+
+def _check_point(ready: Prepared, check: Mapping[str, Sequence[Settings]], keys: list[Key]) -> PlannedPoint | None:
+    """What to run at the size where results are checked, None for nothing. A cell's number is its place in `keys`."""
+    from dagc.choice.legal import unit_in
+    from dagc.measure.cells import PlannedCell, PlannedUnit
+
+    made = ready.plan
+    units: list[PlannedUnit] = []
+    for unit in made.units:
+        cells = []
+        for settings in check.get(unit.op, ()):
+            if settings not in ready.at[made.check_at].fits[unit.op]:
+                continue
+            cells.append(PlannedCell(len(keys), decisions(unit, settings)))
+            keys.append((unit.op, None, settings))
+        if cells:
+            units.append(PlannedUnit(unit_in(made.graph_at(made.check_at), unit).index, tuple(cells)))
+    if not units:
+        return None
+    return replace(planned_point(ready, made.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
+
+
+def _time(
+    ready: Prepared,
+    wanted: Sequence[Wanted],
+    wrong: Set[tuple[str, Settings]],
+    timing: Timing,
+    base: Mapping[str, Settings],
+    later: Mapping[str, Sequence[Settings]],
+    before: Mapping[str, Sequence[Settings]] | None = None,
+) -> Generator[Cell | Checked | Lost]:
+    """Cells that are not `wrong`, sizes and settings in random order; settings that are checked `before` and `later`,
+    in the same process."""
+    keys: list[Key] = []
+    first = _check_point(ready, before or {}, keys)
+    sizes = _sizes(ready, wanted, wrong, keys)
+    last = _check_point(ready, later, keys)
+    points = [p for p in (first, *sizes, last) if p is not None]
+    yield from _results(ready, points, keys, timing, base)
+
+
+def _sizes(
+    ready: Prepared, wanted: Sequence[Wanted], wrong: Set[tuple[str, Settings]], keys: list[Key]
+) -> list[PlannedPoint]:
+    """What to time at each size; `keys` as in `_check_point`."""
+    from dagc.choice.legal import unit_in
+    from dagc.measure.cells import PlannedCell, PlannedUnit
+
+    made = ready.plan
+    units = {u.op: u for u in made.units}
+    order = random.Random(f"{made.seed} order")
+    by_point: dict[Point, list[Wanted]] = {}
+    for item in wanted:
+        by_point.setdefault(item.point, []).append(item)
+    sizes = list(by_point)
+    order.shuffle(sizes)
+    points = []
+    for point in sizes:
+        at = ready.at[point]
+        planned: list[PlannedUnit] = []
+        for item in by_point[point]:
+            fitting = [s for s in item.settings if s in at.fits[item.op] and (item.op, s) not in wrong]
+            order.shuffle(fitting)
+            cells = []
+            for settings in fitting:
+                cells.append(PlannedCell(len(keys), decisions(units[item.op], settings)))
+                keys.append((item.op, point, settings))
+            if cells:
+                planned.append(PlannedUnit(unit_in(made.graph_at(point), units[item.op]).index, tuple(cells)))
+        if planned:
+            # In the middle of a program that repeats: there its kernels do what they do on average.
+            points.append(replace(planned_point(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
+    return points
+
+
+def _results(
+    ready: Prepared, points: list[PlannedPoint], keys: Sequence[Key], timing: Timing, base: Mapping[str, Settings]
+) -> Generator[Cell | Checked | Lost]:
+    """What comes of the points, in their order. Goes on behind a size at which the program does not run."""
+    from dagc.choice.types import Cell
+    from dagc.measure.cells import measure
+
+    known: set[int] = set()
+    every, ranks = _all(ready.plan, base), _ranks(ready)
+    while points:
+        try:
+            for done in measure(points, every, timing, RESULTS_AGREE, ranks=ranks):
+                known.add(done.number)
+                op, size, settings = keys[done.number]
+                if size is None:
+                    yield Checked(op, settings, done.failure, done.took)
+                else:
+                    yield Cell(op, size, settings, done.times, done.failure, done.took)
+            return
+        except RunFailed as error:
+            # Sizes come one after the other, so it is the first of which a cell is missing.
+            place = next(i for i, p in enumerate(points) if any(n not in known for n in _numbers(p)))
+            lost, points = points[place], points[place + 1 :]
+            where = next(point for point, found in ready.at.items() if found.data == lost.data)
+            others = any(keys[n][1] is not None for n in known) or any(p.time for p in points)
+            if lost.check or not others:
+                help = "leave this size out; with --resume what was measured stays"
+                raise RunFailed(f"at {where.text or 'this size'}: {error.message}", help) from None
+            yield Lost(where, error.message)
+
+
+def _numbers(planned: PlannedPoint) -> Iterator[int]:
+    return (cell.number for unit in (*planned.check, *planned.time) for cell in unit.cells)

@@ -1,0 +1,79 @@
+"""The tuned file: opened, resumed, and filled with choosers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import UsageError, counted
+from dagc.recipes.tune_choosers import Known
+from dagc.recipes.tune_fixed import check_resumed
+from dagc.recipes.tune_gpu import gpu_name
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Cell, Point, Settings
+    from dagc.recipes.options import TuneOptions
+    from dagc.recipes.tune_cells import Plan
+    from dagc.store.tuned import TuneRecords
+
+
+def open_records(made: Plan, output: str | Path, options: TuneOptions, flush: int) -> Any:
+    from datetime import UTC, datetime
+
+    from dagc.base.version import __version__
+    from dagc.measure.machine import machine_facts
+    from dagc.recipes.runs import program_record, revision
+    from dagc.store.results import Run
+    from dagc.store.tuned import TuneRecords
+
+    run = Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine_facts(made.chosen.target.value, made.chosen.arch), ranks=made.ranks, seed=options.seed,
+        strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(made.path.parent),
+        version=__version__, options={"flush": flush, "top": options.top, "sizes": [p.text for p in made.points]},
+    )  # fmt: skip
+    return TuneRecords.open(
+        output, program_record(made.program), run, resume=options.resume, other_machine=options.other_machine
+    )
+
+
+def resumed(
+    records: TuneRecords, made: Plan, flush: int
+) -> tuple[dict[tuple[str, Point, Settings], Cell], dict[tuple[str, Settings], str]]:
+    """Cells of earlier runs that were timed as these will be, and what was checked. Raises UsageError where the file is
+    of other parameters."""
+    before = records.read()
+    check_resumed(records.path, before, made.program, made.points)
+    for run in before.runs:
+        if run.ranks != made.ranks:
+            raise UsageError(
+                f"{records.path}: tuned with {counted(run.ranks, 'rank')}, this is with {made.ranks}",
+                f"use -n {run.ranks}, or tune into another file with -o",
+            )
+    timed = zip(before.cells, before.flushes, strict=True)
+    return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
+
+
+def keep(records: TuneRecords, known: Known, choosers: Mapping[str, Any], measured: bool) -> None:
+    made = known.ready.plan
+    records.set_fact("arch", made.chosen.arch)
+    records.set_fact("gpu", gpu_name(made, known.hardware, measured))
+    records.set_fact("target", made.chosen.target.value)
+    for op, samples in known.counted.samples.items():
+        records.set_fact(f"counts {op}", samples)
+    for op, chooser in choosers.items():
+        records.set_chooser(op, _kept(chooser, known))
+
+
+def _kept(chooser: Any, known: Known) -> dict[str, Any]:
+    """A chooser as the file keeps it: what it takes to make it again from the program's text."""
+    taken, fits = known.taken(chooser.op), known.counted.fits.get(chooser.op, {})
+    return {
+        "method": known.asked[chooser.op].method, "hardware": known.hardware.table(), "registers": taken.registers,
+        "shared": taken.shared, "instructions": taken.instructions.to_json() if taken.instructions else None,
+        "fits": {name: fitted.to_json() for name, fitted in fits.items()},
+        "settings": [dict(s) for s in chooser.settings], "data": list(chooser.data),
+        "anchors": [{"data": list(a.data), "chosen": a.chosen} for a in chooser.anchors],
+        "selector": chooser.selector.to_json() if chooser.selector is not None else None,
+    }  # fmt: skip

@@ -1,0 +1,361 @@
+"""What a command that takes long says of itself, on standard error: rich on a terminal, else a line now and then.
+
+A command makes one `Display` and hands it down. Each part of the work is a phase, which says what is done, how far it
+is and, where that can be known, how long it will take. A phase that ends within a second says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import counted
+from dagc.report import si
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    from dagc.lab.domain import Candidate
+    from dagc.lab.engine import Progress
+
+_BARS = "▁▂▃▄▅▆▇█"
+_EVERY = 0.25  # seconds between two drawings
+_LOG_FIRST = 1.0  # seconds after which a phase says its first line where there is no terminal
+_LOG_EVERY = 10.0  # seconds between two lines where there is no terminal
+BINS = 40
+FEWEST_BINS = 8  # fewer say nothing
+MOST_DRAWN = 2000  # times that a histogram looks at
+
+
+Describe = Callable[["Candidate"], str]
+
+
+def warn(lines: Iterable[str], *, quiet: bool = False) -> None:
+    """Say on standard error what the user should know before the search goes on for minutes."""
+    if not quiet:
+        for line in lines:
+            print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+# ---- phases ---------------------------------------------------------------------------------
+
+
+class Phase:
+    """How far a phase is. Any thread may call it."""
+
+    def __init__(self, what: str, total: int | None = None, unit: str = "") -> None:
+        """`total`: how many steps there are, None where that is not known. `unit` names one of them."""
+        self._what, self._unit, self._detail = what, unit, ""
+        self._done, self._total = 0, total
+        self._began = monotonic()
+        self._counts = self._began, 0  # when the steps began that are counted now, and how many were done
+        self._last = self._began  # when the last step was done
+        self._lock = threading.Lock()
+
+    def advance(self, detail: str = "") -> None:
+        """One step is done. `detail` is shown until the next one is."""
+        with self._lock:
+            self._done, self._detail, self._last = self._done + 1, detail, monotonic()
+
+    def at(self, done: int, total: int | None = None, detail: str = "") -> None:
+        """So many steps are done, of `total` where that is known by now (0 as None: it is not)."""
+        with self._lock:
+            if (total or self._total) != self._total or done < self._done:
+                self._counts = monotonic(), done
+            if done != self._done:
+                self._last = monotonic()
+            self._done, self._detail = done, detail
+            self._total = total or self._total
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, 0 to 1; None where the end is not known."""
+        return min(1.0, self._done / self._total) if self._total else None
+
+    def where(self) -> str:
+        """`2 of 4, 20 s, about 20 s left`; `120000 states, 20 s` where the end is not known."""
+        with self._lock:
+            done, total, detail = self._done, self._total, self._detail
+            (began, first), last = self._counts, self._last
+        now = monotonic()
+        out = []
+        if total is not None:
+            out.append(f"{done} of {counted(total, self._unit) if self._unit else total}")
+        elif done:
+            out.append(counted(done, self._unit or "step"))
+        out.append(duration(now - self._began))
+        if total and first < done < total:
+            # Counted down from the last step, so that a long step does not let the rest seem to grow.
+            left = (last - began) * (total - done) / (done - first) - (now - last)
+            if left > 0:
+                out.append(f"about {duration(left)} left")
+        return ", ".join(out) + (f" ({detail})" if detail else "")
+
+    def line(self) -> str:
+        """All of it in one line."""
+        return f"{self._what}: {self.where()}"
+
+    def panel(self) -> Table:
+        """What a terminal shows."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1))
+        bar = Text("") if self.share is None else ProgressBar(total=1.0, completed=self.share, width=BINS // 2)
+        where = Text(self.where(), style="dim", overflow="ellipsis", no_wrap=True)
+        table.add_row(Text(self._what), bar, where)
+        return table
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 and whole < 600 else "")
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+class Display:
+    """What a command says while it works. Silent with `quiet`."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._live: Live | None = None
+        self._busy = False
+
+    @contextmanager
+    def phase(self, what: str, total: int | None = None, unit: str = "") -> Iterator[Phase]:
+        """A part of the work that may take long. Within a phase, an inner one is not shown."""
+        phase = Phase(what, total, unit)
+        if self._quiet or self._busy:
+            yield phase
+            return
+        self._busy = True
+        stop = threading.Event()
+        draw = self._draw if sys.stderr.isatty() else _print_line
+        thread = threading.Thread(target=_repeat, args=(draw, phase, stop), daemon=True)
+        thread.start()
+        try:
+            yield phase
+        finally:
+            stop.set()
+            thread.join()
+            self._busy = False
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+
+    def say(self, text: str) -> None:
+        """A line at once, of what cannot wait until the end."""
+        if self._quiet:
+            return
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _draw(self, phase: Phase) -> None:
+        if self._live is None:
+            self._live = _live()
+            self._live.start()
+        self._live.update(phase.panel(), refresh=True)
+
+    @contextmanager
+    def search(self, noise: float, describe: Describe | None = None) -> Iterator[Callable[[Progress], None]]:
+        """What to call after each measurement of a search. No thread is at work meanwhile: it would disturb.
+
+        `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate.
+        """
+        if self._quiet:
+            yield lambda _: None
+        elif sys.stderr.isatty():
+            with _terminal(noise, describe) as show:
+                yield show
+        else:
+            yield _Log()
+
+
+SILENT = Display(quiet=True)
+
+
+def _repeat(draw: Callable[[Phase], None], phase: Phase, stop: threading.Event) -> None:
+    """Draw a phase until it ends. Standard error that is closed, or gone, ends no command."""
+    terminal = draw is not _print_line
+    wait = _EVERY if terminal else _LOG_FIRST
+    with suppress(OSError, ValueError):
+        while not stop.wait(wait):
+            draw(phase)
+            wait = _EVERY if terminal else _LOG_EVERY
+
+
+def _print_line(phase: Phase) -> None:
+    print(phase.line(), file=sys.stderr, flush=True)
+
+
+def _live() -> Live:
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+
+
+# ---- a search -------------------------------------------------------------------------------
+
+
+class _Log:
+    def __init__(self) -> None:
+        self._last = monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if monotonic() - self._last >= _LOG_EVERY:
+            self._last = monotonic()
+            print(one_line(progress), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Progress], None]]:
+    """Redraws a few times a second, in the searching thread; leaves nothing behind, nor a hidden cursor."""
+    last = -math.inf
+    with _live() as live:
+
+        def show(progress: Progress) -> None:
+            nonlocal last
+            if monotonic() - last >= _EVERY:
+                live.update(panel(progress, noise, describe), refresh=True)
+                last = monotonic()
+
+        yield show
+
+
+def panel(progress: Progress, noise: float, describe: Describe | None = None) -> Table:
+    """What a terminal shows: how far it is, what was covered, the best, the distribution, failures."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    table.add_row(progress.phase, f"{_measurements(progress)}, {_pace(progress)}{_left(progress)}")
+    share = _share(progress)
+    if share is not None:
+        table.add_row("", ProgressBar(total=1.0, completed=share, width=BINS))
+    table.add_row("covered", _covered(progress))
+    if not math.isnan(progress.best_seconds):
+        floor = "" if math.isnan(noise) else f"  (noise floor {100 * noise:.1f} %)"
+        best = (f"{progress.best_seconds * 1e6:.2f} us", "green"), _how_often(progress), floor
+        table.add_row("best", Text.assemble(*best))
+        if describe is not None and progress.best is not None:
+            for line in describe(progress.best).splitlines():
+                table.add_row("", Text(line, style="dim", overflow="ellipsis", no_wrap=True))
+        table.add_row("times", _Histogram(progress.seconds))
+    if progress.failures:
+        table.add_row("failed", Text(str(progress.failures), style="red"))
+    return table
+
+
+class _Histogram:
+    """The times in one line, as wide as there is room for."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        self._seconds = seconds
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        low, high, _ = histogram(self._seconds, 1)
+        begin, end = f"{low * 1e6:.1f} us ", f" {high * 1e6:.1f} us"
+        bins = min(BINS, options.max_width - len(begin) - len(end))
+        bars = histogram(self._seconds, bins)[2] if bins >= FEWEST_BINS else "to"
+        yield Text(f"{begin}{bars}{end}", no_wrap=True, overflow="ellipsis")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        return Measurement(FEWEST_BINS, options.max_width)
+
+
+def _pace(progress: Progress) -> str:
+    if progress.elapsed <= 0:
+        return "0 s"
+    return f"{progress.elapsed:.0f} s, {progress.measured / progress.elapsed:.1f} a second"
+
+
+def _share(progress: Progress) -> float | None:
+    """How much of the budget or of the time is used, whichever is further; None where neither is known."""
+    shares = []
+    if progress.budget:
+        shares.append(progress.measured / progress.budget)
+    if progress.time:
+        shares.append(progress.elapsed / progress.time)
+    return min(1.0, max(shares)) if shares else None
+
+
+def one_line(progress: Progress) -> str:
+    """`search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 120 implementations of 2036 (5.9 %)`."""
+    known = not math.isnan(progress.best_seconds)
+    best = f", best {progress.best_seconds * 1e6:.2f} us{_how_often(progress)}" if known else ""
+    failed = f", {progress.failures} failed" if progress.failures else ""
+    return (
+        f"{progress.phase}: {_measurements(progress)}, {progress.elapsed:.0f} s{_left(progress)}{best}, "
+        f"{_covered(progress)}{failed}"
+    )
+
+
+def _how_often(progress: Progress) -> str:
+    """How many measurements the best time stands for: a single one may be low by chance, and rise when repeated."""
+    often = progress.measurements_of_best
+    return f" ({counted(often, 'measurement')})" if often else ""
+
+
+def _measurements(progress: Progress) -> str:
+    if progress.budget is None:
+        return counted(progress.measured, "measurement")
+    return f"{progress.measured} of {counted(progress.budget, 'measurement')}"
+
+
+def _covered(progress: Progress) -> str:
+    if progress.space is None:
+        return f"{counted(progress.implementations, 'implementation')} of a space not counted"
+    share = 100 * progress.implementations / progress.space
+    of = f"{counted(progress.implementations, 'implementation')} of {si.about(progress.space)}"
+    return f"{of} ({share:.2g} %)" if share >= 0.01 else of
+
+
+def _left(progress: Progress) -> str:
+    """By the budget or by the time limit, whichever ends first; "" where neither is known."""
+    ends = []
+    if progress.budget is not None and progress.measured:
+        ends.append(progress.elapsed * (progress.budget - progress.measured) / progress.measured)
+    if progress.time is not None:
+        ends.append(progress.time - progress.elapsed)
+    return f", {max(0.0, min(ends)):.0f} s left" if ends else ""
+
+
+def histogram(seconds: Sequence[float], bins: int = BINS) -> tuple[float, float, str]:
+    """(smallest, largest shown, bars). The slowest 2 % are left out, so that one outlier does not flatten the rest.
+
+    Of very many times every k-th is looked at: drawing must not hold up the search.
+    """
+    if not seconds:
+        return math.nan, math.nan, ""
+    low = min(seconds)
+    ordered = sorted(seconds[:: 1 + len(seconds) // MOST_DRAWN])
+    high = ordered[min(len(ordered) - 1, math.ceil(0.98 * len(ordered)))]
+    counts = [0] * bins
+    for value in ordered:
+        if value <= high:
+            counts[min(bins - 1, int(bins * (value - low) / (high - low))) if high > low else 0] += 1
+    most = max(counts)
+    return low, high, "".join(_BARS[math.ceil(c / most * (len(_BARS) - 1))] if c else " " for c in counts)

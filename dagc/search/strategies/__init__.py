@@ -1,1 +1,0 @@
-"""One file, one strategy. `dagc.search.strategy` finds them here."""

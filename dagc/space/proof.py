@@ -1,0 +1,149 @@
+"""The happens-before proof. Nothing is emitted unproved.
+
+For each entry of a traversal the proof derives which ops are *known to have completed* before it starts, from the
+order of a stream, events, host waits and MPI completion alone, and demands that this covers every edge, every data
+hazard, issue-order edges, matching of messages (no wait before a post that its partner needs) and, at `end`, all ops.
+It knows nothing of how traversals are made, so that it checks the space too.
+
+What CUDA gives: an op of a stream starts after all earlier ops of that stream have completed and after the CPU has
+issued it; `cudaStreamWaitEvent` and `cudaEventSynchronize` wait for what the event's last record covers, and for
+nothing where the event was not recorded yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagc.base.errors import DagcError
+from dagc.ir.enums import Mode
+from dagc.ir.graph import Graph
+from dagc.ir.program import OpId
+from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait, entry_text
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Why a traversal is not proved. `second` starts at `position` (from 0) of the traversal."""
+
+    position: int
+    first: OpId | None
+    second: OpId | None
+    reason: str
+
+
+class NotProved(DagcError):
+    """A traversal that would race, deadlock or leave work behind (exit code 2)."""
+
+    def __init__(self, gaps: tuple[Gap, ...], where: str = "traversal") -> None:
+        self.gaps = gaps
+        lines = "".join(f"\n  entry {gap.position + 1}: {gap.reason}" for gap in gaps)
+        super().__init__(
+            f"{where} is not proved:{lines}", "add the missing record, wait or sync, or take an ID of `dagc list`"
+        )
+
+
+class Prover:
+    """Proves traversals of one graph. Preparing is worth it from the first: a proof is then a few mask operations."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        n = len(graph.ops)
+        # Per op: what must have completed before it starts, and what must have been issued before it is.
+        self._complete = [0] * n
+        self._issued = [0] * n
+        for u, v in graph.completion:
+            self._complete[v] |= 1 << u
+        for i, j in graph.hazards:
+            first, second = graph.touches[i].end, graph.touches[j].begin
+            if first != second:
+                self._complete[second] |= 1 << first
+        for u, v in graph.order:
+            self._issued[v] |= 1 << u
+        for wait, post in graph.matches:
+            self._issued[wait] |= 1 << post
+        self._gpu = [op.gpu for op in graph.ops]
+        self._end = OpId(n - 1)
+        self._all = (1 << n) - 1
+        self._complete[self._end] |= self._all & ~(1 << self._end)
+
+    def proved(self, traversal: Traversal) -> bool:
+        """Is it safe? The fast answer; `gaps` says why not."""
+        return not self._run(traversal, first_only=True)
+
+    def gaps(self, traversal: Traversal) -> tuple[Gap, ...]:
+        """Everything that is missing; empty where the traversal is proved."""
+        return tuple(self._run(traversal, first_only=False))
+
+    def prove(self, traversal: Traversal, where: str = "traversal") -> None:
+        """Raises NotProved."""
+        gaps = self.gaps(traversal)
+        if gaps:
+            raise NotProved(gaps, where)
+
+    def _run(self, traversal: Traversal, *, first_only: bool) -> list[Gap]:
+        gaps: list[Gap] = []
+        host, issued = 0, 0  # completed as the CPU knows; issued
+        streams: dict[Stream, int] = {}  # completed before whatever the stream starts next
+        events: dict[Event, int] = {}
+        complete, before = self._complete, self._issued
+        for position, entry in enumerate(traversal.entries):
+            if type(entry) is Issue:
+                op, bit = entry.op, 1 << entry.op
+                if entry.stream is None:
+                    known = host
+                    host |= bit
+                else:
+                    known = streams.get(entry.stream, 0) | host
+                    streams[entry.stream] = known | bit
+                if (
+                    complete[op] & ~known
+                    or before[op] & ~issued
+                    or issued & bit
+                    or self._gpu[op] != (entry.stream is not None)
+                ):
+                    gaps += self._missing(position, entry, known, issued)
+                    if first_only:
+                        return gaps
+                issued |= bit
+            elif type(entry) is Record:
+                events[entry.event] = streams.get(entry.stream, 0) | host
+            elif type(entry) is Wait:
+                streams[entry.stream] = streams.get(entry.stream, 0) | events.get(entry.event, 0)
+            elif type(entry) is Sync:
+                host |= events.get(entry.event, 0)
+        if issued != self._all or traversal.entries[-1] != Issue(self._end):
+            gaps.append(self._incomplete(traversal, issued))
+        return gaps
+
+    # ---- explanations -------------------------------------------------------------------
+
+    def _missing(self, position: int, entry: Issue, known: int, issued: int) -> list[Gap]:
+        ops, v = self.graph.ops, entry.op
+        name = entry_text(entry, self.graph)
+        out = []
+        if issued >> v & 1:
+            out.append(Gap(position, v, v, f"`{name}` is issued twice"))
+        if self._gpu[v] != (entry.stream is not None):
+            out.append(Gap(position, None, v, f"`{name}`: a GPU op needs a stream, a CPU op has none"))
+        for u in range(len(ops)):
+            if (self._issued[v] & ~issued) >> u & 1:
+                out.append(Gap(position, OpId(u), v, f"`{name}` must be issued after `{ops[u].name}`"))
+            elif (self._complete[v] & ~known) >> u & 1:
+                out.append(Gap(position, OpId(u), v, self._race(OpId(u), v, name)))
+        return out
+
+    def _race(self, u: OpId, v: OpId, name: str) -> str:
+        reason = f"`{name}` may start before `{self.graph.ops[u].name}` has completed"
+        for i, j in self.graph.hazards:
+            a, b = self.graph.touches[i], self.graph.touches[j]
+            if a.end == u and b.begin == v:
+                verbs = {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "updates"}
+                return f"{reason}, which {verbs[a.mode]} `{a.region.array}`"
+        return reason
+
+    def _incomplete(self, traversal: Traversal, issued: int) -> Gap:
+        position = max(0, len(traversal.entries) - 1)
+        left = [op.name for op in self.graph.ops if not issued >> op.id & 1]
+        if left:
+            return Gap(position, None, self._end, "never issued: " + ", ".join(left))
+        return Gap(position, None, self._end, "`end` must be the last entry")

@@ -1,0 +1,293 @@
+"""What was measured: frozen types that search, records, rules and reports share. Times are in seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from statistics import median
+from typing import Any, NewType, TypeVar
+
+from dagc.base.statistics import interval
+from dagc.ir.program import Value
+
+ImplementationId = NewType("ImplementationId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Values of all decisions of a program but the order and the streams of its ops, sorted by name.
+
+    One configuration has one graph, one space of traversals and (`capture` aside) one runner library. Configurations
+    have an order, also where a decision is a number in one and a text in the other: numbers come first.
+    """
+
+    decisions: tuple[tuple[str, Value], ...]
+
+    def __lt__(self, other: Configuration) -> bool:
+        return self._key < other._key
+
+    @property
+    def _key(self) -> tuple[tuple[str, bool, Any], ...]:
+        return tuple((name, isinstance(value, str), value) for name, value in self.decisions)
+
+    @property
+    def text(self) -> str:
+        """`capture=false transport=nccl yl.block=64`; equal for equal configurations."""
+        return " ".join(f"{name}={shown(value)}" for name, value in self.decisions)
+
+    def get(self, name: str) -> Value | None:
+        return dict(self.decisions).get(name)
+
+
+def shown(value: Value) -> str:
+    """A value as `-D NAME=VALUE` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+MOST_DRIFT = 1.5
+
+
+def drift_factor(usual: float, now: float) -> float:
+    """What to multiply a time with that was measured while the drift reference took `now` instead of `usual` seconds.
+
+    1 where either is not known. Clocks and temperature move times by some percent; a reference that is off by more than
+    half was disturbed itself (a busy machine), and dividing by it would make a time up: the factor is at most 1.5, and
+    at least its inverse.
+    """
+    if math.isnan(usual) or math.isnan(now):
+        return 1.0
+    return min(max(usual / now, 1 / MOST_DRIFT), MOST_DRIFT)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measurement of one implementation.
+
+    seconds     per iteration, maximum over the ranks, as measured
+    reference   of the drift reference, measured nearest in time (median of the three timings before and the three
+                after, scaled to the file's `reference`: dagc.store.read); NaN where there was none
+    number      0 for the first measurement of the implementation, and so on
+    order       position among all measurements of its file
+    run         whose it is: index into `Results.runs`
+    """
+
+    seconds: float
+    reference: float
+    number: int
+    order: int
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a machine answers when asked to measure: a time, or why there is none.
+
+    `failure` is "" or one line: `wrong result: ...`, `hang: ...`, `out of memory: ...`, `run failed: ...`.
+    """
+
+    seconds: float = math.nan
+    reference: float = math.nan
+    iterations: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """A traversal of one configuration (its text, design.md section 11) with all that is known of its speed."""
+
+    id: ImplementationId
+    configuration: Configuration
+    traversal: str
+    measurements: tuple[Measurement, ...] = ()
+    failure: str = ""
+
+    def times(self, reference: float = math.nan) -> tuple[float, ...]:
+        """Seconds, with drift divided out: scaled as if the drift reference had always taken `reference` seconds.
+
+        A measurement without a reference, and all of them where `reference` is NaN, are taken as they are.
+        """
+        return tuple(m.seconds * drift_factor(reference, m.reference) for m in self.measurements)
+
+    def seconds(self, reference: float = math.nan) -> float:
+        """The median of `times`; NaN where nothing was measured."""
+        times = self.times(reference)
+        return median(times) if times else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpan:
+    """One entry of a traversal in a traced run of one rank: when the CPU issued it, and when the GPU worked on it.
+
+    All in seconds from the start of the iteration; `gpu_begin` and `gpu_end` are NaN for what no GPU executes.
+    """
+
+    rank: int
+    position: int
+    begin: float
+    end: float
+    gpu_begin: float = math.nan
+    gpu_end: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where measurements were taken. Two files are of one machine where `key` is equal."""
+
+    hosts: tuple[str, ...]
+    cpu: str
+    cores: int
+    gpus: tuple[str, ...]
+    driver: str
+    mpi: str
+    target: str
+    arch: str
+    facts: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)  # clocks, compiler, versions
+
+    @property
+    def key(self) -> str:
+        """What must agree for times to be comparable: hardware, driver, target. The MPI may differ (one a run)."""
+        return " | ".join((self.cpu, str(self.cores), ", ".join(self.gpus) or "no GPU", self.driver, self.target))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program that was measured: enough to build its graphs again."""
+
+    name: str
+    path: str
+    hash: str  # dagc.ir.plan.program_hash
+    sources: tuple[tuple[str, str], ...]  # path, text
+    params: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of `dagc explore`: who measured what, where and how. `options` are those of the command, as JSON."""
+
+    started: str  # ISO 8601, UTC
+    machine: Machine
+    ranks: int
+    seed: int
+    strategy: str
+    seconds: float  # length of one measurement
+    revision: str  # git, "" where there is none
+    version: str  # of dagc
+    noise: float = math.nan  # coefficient of variation of the drift reference, measured first
+    options: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A results file, loaded. `reference` is the median of the drift reference over the file (NaN: never measured).
+
+    `noise` is the noise floor: the relative standard deviation of single measurements of one implementation.
+    """
+
+    program: Program
+    runs: tuple[Run, ...]
+    implementations: tuple[Implementation, ...]
+    reference: float = math.nan
+    noise: float = math.nan
+    traces: dict[ImplementationId, tuple[TraceSpan, ...]] = field(default_factory=dict, compare=False, hash=False)
+
+    def measured(self) -> tuple[Implementation, ...]:
+        """Those with at least one time, fastest first (median, drift divided out; ties by ID).
+
+        Without those that failed once, however fast they were before. Which of them is the best, `ranking` says.
+        """
+        timed = [i for i in self.implementations if i.measurements and not i.failure]
+        return tuple(sorted(timed, key=lambda i: (i.seconds(self.reference), i.id)))
+
+
+# ---- noise ----------------------------------------------------------------------------------
+
+NOISY = 0.1  # relative standard deviation of one measurement; on a machine at rest it is 0.01 to 0.03
+
+
+def noise_advice(noise: float, machine: Machine, ranks: int) -> tuple[str, ...]:
+    """What a noise floor from NOISY on means, what was busy as far as `machine.facts` know, and what to do; else ()."""
+    if not noise >= NOISY:
+        return ()
+    facts = machine.facts
+    seen = []
+    load = facts.get("load")
+    if isinstance(load, list) and load and isinstance(load[0], int | float):
+        seen.append(f"load average {load[0]:.1f} on {machine.cores} cores, with {ranks} ranks to run")
+    processes = facts.get("gpu_processes")
+    if isinstance(processes, list) and processes:
+        seen.append(f"other processes on the GPUs: {', '.join(map(str, processes[:5]))}")
+    clocks = facts.get("clocks")
+    if isinstance(clocks, list):
+        both = [(c.get("clocks.sm"), c.get("clocks.max.sm")) for c in clocks if isinstance(c, dict)]
+        seen += [f"SM clock {now} of at most {most}" for now, most in dict.fromkeys(both) if now and most]
+    crowded = f" start fewer ranks than the {machine.cores} cores (-n)," if ranks >= machine.cores else ""
+    clocked = ", on GPUs fix the clocks (nvidia-smi -lgc)" if machine.gpus else ""
+    floor = f"The noise floor of one measurement is {100 * noise:.0f} %"
+    return (
+        f"{floor}: times that differ by less cannot be told apart. The machine is busy, or its clocks change.",
+        *([f"Seen before measuring: {'; '.join(seen)}."] if seen else []),
+        f"To do: end the other work,{crowded} measure longer (--seconds 0.1) and more often (--passes 5){clocked}.",
+    )
+
+
+def noise_advice_of(results: Results) -> tuple[str, ...]:
+    """The same for a results file, by what its last run recorded."""
+    return noise_advice(results.noise, results.runs[-1].machine, results.runs[-1].ranks) if results.runs else ()
+
+
+# ---- which is the best ----------------------------------------------------------------------
+
+CONFIRMED = 5  # measurements that a choice is sure with: more do not count for more
+FASTEST = 10
+T = TypeVar("T")
+
+
+def rank(timed: Iterable[T], times: Callable[[T], Sequence[float]]) -> tuple[T, ...]:
+    """The candidates for the best, fastest first: by the median of their times, of equal medians in the order given.
+
+    `times` are of one candidate, in the order taken, at least one, with drift divided out. A single time that was fast
+    by chance must not win over a median of several. So only those are ranked that have as many measurements as any has,
+    at most CONFIRMED. Where none of the FASTEST by their first measurements has so many, the count is the largest that
+    one of these has: a pass over everything that ended early has not measured the fastest again yet.
+    """
+    found = [(one, times(one)) for one in timed]
+    shortlist = nsmallest(FASTEST, (series for _, series in found), key=lambda series: series[0])
+    enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
+    ranked = [(median(series), one) for one, series in found if len(series) >= enough]
+    return tuple(one for _, one in sorted(ranked, key=lambda pair: pair[0]))
+
+
+def ranking(results: Results) -> tuple[Implementation, ...]:
+    """The implementations of a results file that may be the best, fastest first. The first is what `dagc best` takes.
+
+    Everything that names a best implementation asks this.
+    """
+    timed = (i for i in results.implementations if i.measurements and not i.failure)
+    return rank(timed, lambda i: i.times(results.reference))
+
+
+def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
+    """How many others cannot be told from the first: the 95% intervals of their medians overlap.
+
+    `ranked`: times of the candidates, best first. Where one has a single time, two standard deviations of a single
+    measurement stand for its interval (nothing where the noise is not known).
+    """
+    if not ranked:
+        return 0
+    margin = 0.0 if math.isnan(noise) else 2 * noise
+    best = ranked[0]
+    high = interval(best)[1] if len(best) > 1 else best[0] * (1 + margin)
+    return sum((interval(t)[0] if len(t) > 1 else t[0] * (1 - margin)) <= high for t in ranked[1:])
+
+
+def lowest(results: Results) -> float:
+    """The lowest single measurement of all, in seconds, drift divided out; NaN where nothing was measured."""
+    return min((min(i.times(results.reference)) for i in results.measured()), default=math.nan)
+
+
+def wanted_repeats(results: Results) -> int:
+    """Measurements that confirm a choice: CONFIRMED, or what the last search was asked for where that is less."""
+    asked = [run.options["repeats"] for run in results.runs if "repeats" in run.options]
+    return min(CONFIRMED, asked[-1]) if asked else CONFIRMED
