@@ -24,16 +24,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dagc import api
 from dagc.base.errors import DagcError
 from dagc.build.target import choose_target
-from dagc.recipes import explain as api_explain
-from dagc.recipes import explore as api_explore
-from dagc.recipes import program as api
-from dagc.recipes import results as api_results
-from dagc.recipes import tune as api_tune
-from dagc.recipes import tune_use as api_tune_use
+from dagc.recipes import explain as explain_recipe
+from dagc.recipes import explore as explore_recipe
+from dagc.recipes import launch as launch_recipe
+from dagc.recipes import results as results_recipe
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.launch import LaunchSource, choosers_for, settings_by_file
 from dagc.recipes.runs import builder, configured
-from dagc.recipes.tune_use import LaunchSource, choosers_for, settings_by_file
 from dagc.store.records import Records
 from dagc.store.results import Machine, Program, Run, TraceSpan
 from dagc.store.settings import kernels_of
@@ -131,8 +131,8 @@ SELECTORS: tuple[Mapping[str, Any], ...] = (
 
 def write_tuned(path: Path, dag: Path) -> Path:
     """A tuned file with choosers of kernels (a model, fitted counts, anchors, selectors) and one of programs."""
-    options = api_tune.TuneOptions(kernels=("fill",), sizes="N=100", target="cuda", arch="sm_90", top=0)
-    api_tune.tune(dag, path, options)
+    options = tune_recipe.TuneOptions(kernels=("fill",), sizes="N=100", target="cuda", arch="sm_90", top=0)
+    tune_recipe.tune(dag, path, options)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT op, chooser FROM tune_chooser").fetchall()
         for (op, text), selector in zip(rows, SELECTORS, strict=False):
@@ -284,41 +284,41 @@ def _changed_json(text: str, chance: random.Random) -> str:
 def read_results(path: Path, folder: Path, good: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every command that reads a results file, by name."""
     out = folder / "out"
-    replay = api_explain.ExplainOptions(replay=str(path), pairs=2, variants=1)
-    yield "best --plan", lambda: api_results.best(path, only_print=True)
-    yield "best --no-build", lambda: api_results.best(path, out, build=False, force=True)
-    yield "rules", lambda: api_results.rules(path)
-    yield "rules --against", lambda: api_results.rules(good, path, "json")
-    yield "report", lambda: api_results.report(path, folder / "r.html")
-    yield "export", lambda: api_results.export(path, "csv", folder / "r.csv")
-    yield "explain --replay", lambda: api_explain.explain(str(path), replay, "text")
+    replay = explain_recipe.ExplainOptions(replay=str(path), pairs=2, variants=1)
+    yield "best --plan", lambda: results_recipe.best(path, only_print=True)
+    yield "best --no-build", lambda: results_recipe.best(path, out, build=False, force=True)
+    yield "rules", lambda: results_recipe.rules(path)
+    yield "rules --against", lambda: results_recipe.rules(good, path, "json")
+    yield "report", lambda: results_recipe.report(path, folder / "r.html")
+    yield "export", lambda: results_recipe.export(path, "csv", folder / "r.csv")
+    yield "explain --replay", lambda: explain_recipe.explain(str(path), replay, "text")
     yield "merge", lambda: _merge(path, good, folder / "m.db")
     dag = good.parent / "small.dag"
-    yield "explore --replay", lambda: api_explore.explore(dag, None, _explored(replay=str(path)))
+    yield "explore --replay", lambda: explore_recipe.explore(dag, None, _explored(replay=str(path)))
     # It ends before anything is compiled: there is no such folder of arrays.
     resumed = _explored(resume=True, target="host", data=str(folder / "none"))
-    yield "explore --resume", lambda: api_explore.explore(dag, path, resumed)
+    yield "explore --resume", lambda: explore_recipe.explore(dag, path, resumed)
 
 
-def _explored(**given: Any) -> api_explore.ExploreOptions:
-    return api_explore.ExploreOptions(ranks=2, budget=3, confirm=1, quiet=True, **given)
+def _explored(**given: Any) -> explore_recipe.ExploreOptions:
+    return explore_recipe.ExploreOptions(ranks=2, budget=3, confirm=1, quiet=True, **given)
 
 
 def _merge(path: Path, good: Path, out: Path) -> None:
     out.unlink(missing_ok=True)
-    api_results.merge([path, good], out)
+    results_recipe.merge([path, good], out)
 
 
 def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every command that reads a tuned file, by name."""
     compiled = {"target": "cuda", "arch": "sm_90", "launch": str(path), "build": False, "force": True}
-    options = api_tune.TuneOptions(
+    options = tune_recipe.TuneOptions(
         kernels=("fill",), sizes="N=200", target="cuda", arch="sm_90", top=0, resume=True, other_machine=True
     )
     yield "compile --launch", lambda: api.compile(dag, folder / "out", **compiled)  # type: ignore[arg-type]
     yield "explore --launch", lambda: _choosers(path, dag)
-    yield "tune --show", lambda: api_tune_use.show(dag, "fill", "c", tuned=path)
-    yield "tune --resume", lambda: api_tune.tune(dag, path, options)
+    yield "tune --show", lambda: launch_recipe.show(dag, "fill", "c", tuned=path)
+    yield "tune --resume", lambda: tune_recipe.tune(dag, path, options)
 
 
 def _choosers(path: Path, dag: Path) -> None:

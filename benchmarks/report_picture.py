@@ -14,7 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from dagc.recipes import results as api_results
+from dagc.recipes import results as results_recipe
 
 HIDDEN = """section:not(#classes), #theme, .picked, nav, footer { display: none !important }
   section { border: 0 !important; margin: 0 !important; padding: 16px 0 0 !important }
@@ -28,7 +28,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "report.html"
-        api_results.report(args.results, path)
+        results_recipe.report(args.results, path)
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = chromium.new_page(viewport={"width": 1000, "height": 700}, color_scheme="light")
         page.goto(path.as_uri())

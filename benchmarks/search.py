@@ -37,16 +37,16 @@ from zlib import crc32
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import dagc  # noqa: E402
-from dagc.ir.graph import Graph  # noqa: E402
-from dagc.ir.traversal import traversal_text  # noqa: E402
-from dagc.lab.configurations import configuration_of  # noqa: E402
-from dagc.lab.domain import Arm, Candidate, Domain  # noqa: E402
-from dagc.lab.replay import ReplayMachine  # noqa: E402
-from dagc.lab.strategy import Chooser, find  # noqa: E402
-from dagc.recipes.results import Loaded  # noqa: E402
-from dagc.space import Space  # noqa: E402
-from dagc.store.results import Configuration, Outcome, Results  # noqa: E402
+import dagc
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import traversal_text
+from dagc.lab.configurations import configuration_of
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.replay import ReplayMachine
+from dagc.lab.strategy import Chooser, find
+from dagc.recipes.results import Loaded
+from dagc.space import Space
+from dagc.store.results import Configuration, Outcome, Results
 
 WITHIN = 1.03
 TOP = 10

@@ -34,19 +34,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.ir.graph import Graph  # noqa: E402
-from dagc.ir.traversal import parse_traversal  # noqa: E402
-from dagc.lab.domain import Arm, Candidate, Domain  # noqa: E402
-from dagc.lab.engine import Machine  # noqa: E402
-from dagc.lab.replay import ReplayMachine  # noqa: E402
-from dagc.lab.strategy import find  # noqa: E402
-from dagc.learn.rules import Learned, Outliers, Sample, Samples, accuracy, learn  # noqa: E402
-from dagc.recipes.results import (  # noqa: E402
+from dagc.ir.graph import Graph
+from dagc.ir.traversal import parse_traversal
+from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.engine import Machine
+from dagc.lab.replay import ReplayMachine
+from dagc.lab.strategy import find
+from dagc.learn.rules import Learned, Outliers, Sample, Samples, accuracy, learn
+from dagc.recipes.results import (
     Loaded,
     estimated,
 )
-from dagc.space import Space  # noqa: E402
-from dagc.store.results import Configuration, Outcome, Results  # noqa: E402
+from dagc.space import Space
+from dagc.store.results import Configuration, Outcome, Results
 
 SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}

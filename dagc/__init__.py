@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.version import __version__
 
 if TYPE_CHECKING:
-    from dagc.recipes.program import (
+    from dagc.api import (
         Checked,
         check,
         compile,
@@ -36,7 +36,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Lazily, so that `dagc --help` pays for nothing that it does not use (PEP 562).
     if name in __all__:
-        from dagc.recipes import program as api
+        from dagc import api
 
         return getattr(api, name)
     raise AttributeError(f"module 'dagc' has no attribute {name!r}")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import dagc
+from dagc import api
 from dagc.base.errors import ProgramError, UsageError
 from dagc.ir.traversal import parse_traversal, traversal_text
-from dagc.recipes import program as api
 from dagc.space import Space
 
 SPMV = Path(__file__).parents[1] / "samples/spmv/spmv.dag"

@@ -373,7 +373,10 @@ def test_interrupt() -> None:
 def test_fmt_says_that_it_formatted_when_it_has(tmp_path: Path) -> None:
     path = tmp_path / "a.dag"
     path.write_text("program   a\n")
-    full = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from dagc.cli.main import main; main()"
+    full = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+        " from dagc.cli.main import main; main()"
+    )
     code = full.replace("main()", "sys.exit(main())")
     command = [sys.executable, "-c", code, "fmt", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

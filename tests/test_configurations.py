@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.graph import Graph
 from dagc.ir.program import Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
-from dagc.recipes import program as api
 from dagc.store.results import Configuration
 
 SPMV = Path(__file__).parent.parent / "samples/spmv/spmv.dag"

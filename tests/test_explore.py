@@ -21,10 +21,9 @@ from dagc.build.devices import gpus
 from dagc.cli.main import main
 from dagc.lab.strategy import names
 from dagc.measure.launch import launch
-from dagc.recipes import explore as api_explore
+from dagc.recipes import explore as explore_recipe
 from dagc.recipes.explain import ExplainOptions, _data, _Subject
-from dagc.recipes.explore import explore
-from dagc.recipes.explored import Explored, spread
+from dagc.recipes.explore import Explored, explore, spread
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.results import Loaded
 from dagc.store.records import Records, load
@@ -323,7 +322,7 @@ def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["explore", "--strategy", "help"])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(names())
-    assert dict(api_explore.strategies()).keys() == set(names())
+    assert dict(explore_recipe.strategies()).keys() == set(names())
 
 
 def test_no_results_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

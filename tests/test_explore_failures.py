@@ -10,8 +10,7 @@ import pytest
 
 from dagc.base.errors import BuildFailed, DagcError, RunFailed, WrongResult
 from dagc.cli.main import main
-from dagc.recipes.explore import explore
-from dagc.recipes.explored import Explored
+from dagc.recipes.explore import Explored, explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.records import load
 from tests.run.conftest import can_run

@@ -9,9 +9,8 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.recipes import tune as api_tune
-from dagc.recipes.explore import explore
-from dagc.recipes.explored import Explored
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.explore import Explored, explore
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.store.records import load
 from dagc.store.settings import Fixed, Origin
@@ -82,7 +81,7 @@ def test_settings_are_tuned_first_and_kept(tmp_path: Path, capsys: pytest.Captur
 def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
     tuned = tmp_path / "t.db"
     options = TuneOptions(sizes="nx=64", target="host", top=0, defines=SMALL, ranks=2)
-    by = {line.op: dict(line.chosen) for line in api_tune.tune(HEAT, tuned, options).lines}
+    by = {line.op: dict(line.chosen) for line in tune_recipe.tune(HEAT, tuned, options).lines}
     assert by["inner"] != {"bx": 32, "by": 1}, "where the model chooses the default, this test shows nothing"
     done = run(tmp_path / "r.db", launch=str(tuned))
     assert values(done) == {f"{op}.{name}": value for op, block in by.items() for name, value in block.items()}
@@ -114,7 +113,7 @@ def test_a_file_that_is_of_no_use_is_refused_before_anything_is_made(tmp_path: P
         with pytest.raises(UsageError, match=why):
             run(tmp_path / "out/r.db", launch=str(launch))
     other = write_fill(tmp_path, "tune bx in {32, 64}")
-    api_tune.tune(other, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", top=0))
+    tune_recipe.tune(other, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", top=0))
     with pytest.raises(UsageError, match="tuned for program fill, this is heat"):
         run(tmp_path / "out/r.db", launch=str(tmp_path / "t.db"))
     assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dagc.ir.traversal import traversal_text
 from dagc.lab.domain import Arm, Domain
 from dagc.lab.engine import Summary
-from dagc.recipes import results as api_results
+from dagc.recipes import results as results_recipe
 from dagc.recipes.explain import _Subject
 from dagc.recipes.explore import _settled, explore
 from dagc.recipes.options import ExploreOptions
@@ -48,9 +48,9 @@ def misled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _winners(path: Path, folder: Path) -> dict[str, str]:
     """The traversal that each of the readers of a results file calls the best."""
     loaded = Loaded(path)
-    plan = api_results.best(path, only_print=True)
-    rules = json.loads(api_results.rules(path, form="json"))
-    api_results.report(path, folder / "page.html")
+    plan = results_recipe.best(path, only_print=True)
+    rules = json.loads(results_recipe.rules(path, form="json"))
+    results_recipe.report(path, folder / "page.html")
     page = (folder / "page.html").read_text()
     subject = _Subject(loaded)
     graph = subject.domain.arms[subject.best.arm].space.graph
@@ -77,7 +77,7 @@ def test_every_reader_names_the_same_best(name: str, misled: Path, tmp_path: Pat
 
 
 def test_the_page_marks_the_best_and_says_why_lower_times_are_not(misled: Path, tmp_path: Path) -> None:
-    api_results.report(misled, tmp_path / "page.html")
+    results_recipe.report(misled, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     results = load(misled)
     best = ranking(results)[0]
@@ -91,11 +91,11 @@ def test_the_page_marks_the_best_and_says_why_lower_times_are_not(misled: Path, 
 def test_rules_and_the_page_give_the_same_reasons(tmp_path: Path) -> None:
     """A boundary is left out for the noise here, and one for a class that may be chance."""
     path = RECORDS / "spmv-150000-mpi_host.db"
-    api_results.report(path, tmp_path / "page.html")
+    results_recipe.report(path, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    dropped = api_results.learn(Loaded(path)).classes.dropped
+    dropped = results_recipe.learn(Loaded(path)).classes.dropped
     assert {b.chance > 0 for b in dropped} == {True, False}
-    text = api_results.rules(path)
+    text = results_recipe.rules(path)
     for boundary in dropped:
         assert f"not drawn: {boundary.why_dropped}." in text
         assert boundary.why_dropped in page

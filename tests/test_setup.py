@@ -13,13 +13,13 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import DagcError, ProgramError, UsageError
 from dagc.base.source import Source, Span
 from dagc.emit.cxx import mangle
 from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.program import Array, CopyOp, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
-from dagc.recipes import program as api
 from dagc.setup import file_name, run_setup
 from dagc.setup.code import SetupCode
 

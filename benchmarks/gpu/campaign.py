@@ -34,16 +34,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-import dagc  # noqa: E402
-from dagc.build.builder import build  # noqa: E402
-from dagc.build.toolchain import (  # noqa: E402
+import dagc
+from dagc.build.builder import build
+from dagc.build.toolchain import (
     require_mpi,
     require_nccl,
 )
-from dagc.emit import table_line, uses_nccl  # noqa: E402
-from dagc.ir.traversal import traversal_text  # noqa: E402
-from dagc.measure.launch import launch  # noqa: E402
-from dagc.space import Space, TooManyStates  # noqa: E402
+from dagc.emit import table_line, uses_nccl
+from dagc.ir.traversal import traversal_text
+from dagc.measure.launch import launch
+from dagc.space import Space, TooManyStates
 
 SAMPLES: dict[str, tuple[Path, dict[str, Any], dict[str, Any]]] = {
     # name: file, defines on a GPU, defines for a rehearsal

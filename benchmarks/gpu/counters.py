@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.counters -o counters.csv [--only gemm,atax] [--sizes 12] [--settings 12] [--time 500]
 
-A line for each launch: program, op, parameters of the program, scalars, settings, the GPU's counts (dagc.measure.profile).
+A line a launch: program, op, parameters of the program, scalars, settings, the GPU's counts (dagc.measure.profile).
 Sizes are drawn from the ranges of the oracle's (benchmarks/gpu/oracle.py), settings from the legal ones.
 """
 
@@ -18,9 +18,7 @@ from pathlib import Path
 
 from benchmarks.gpu.oracle import PROGRAMS, SAMPLES
 from dagc.measure.profile import METRICS
-from dagc.recipes import tune_build as api_tune_build
-from dagc.recipes import tune_cells as api_tune_cells
-from dagc.recipes import tune_counts as api_tune_counts
+from dagc.recipes import tune_measure, tune_prepare
 
 
 def text(pairs: object) -> str:
@@ -43,13 +41,13 @@ def main() -> int:
         writer = csv.writer(out)
         writer.writerow(["program", "op", "point", "scalars", "settings", *columns, "failure"])
 
-        def prepare(name: str) -> api_tune_cells.Prepared:
+        def prepare(name: str) -> tune_prepare.Prepared:
             check, sizes = PROGRAMS[name]
-            made = api_tune_cells.plan(
+            made = tune_prepare.plan(
                 SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target="cuda", seed=args.seed
             )
             folder = Path(work) / name
-            return api_tune_cells.Prepared(made, api_tune_build.build(made, folder), {})
+            return tune_prepare.Prepared(made, tune_prepare.build(made, folder), {})
 
         with ThreadPoolExecutor(max_workers=6) as pool:
             ready = {name: pool.submit(prepare, name) for name in names}
@@ -59,7 +57,7 @@ def main() -> int:
                 prepared = ready[name].result()
                 began, rows = time.monotonic(), 0
                 ops = [u.op for u in prepared.plan.units]
-                for s in api_tune_counts.collect(prepared, Path(work) / name, ops, args.sizes, args.settings):
+                for s in tune_measure.collect(prepared, Path(work) / name, ops, args.sizes, args.settings):
                     rows += 1
                     writer.writerow(
                         [name, s.op, s.point.text, text(sorted(s.scalars.items())), text(s.settings)]

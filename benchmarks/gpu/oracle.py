@@ -20,8 +20,7 @@ from pathlib import Path
 from dagc.choice.types import Cell
 from dagc.measure.cells import Timing
 from dagc.measure.machine import machine_facts
-from dagc.recipes import tune_cells as api_tune_cells
-from dagc.recipes import tune_measure as api_tune_measure
+from dagc.recipes import tune_measure, tune_prepare
 from dagc.recipes.runs import program_record, revision
 from dagc.store.tuned import TuneRecords
 
@@ -87,13 +86,13 @@ def main() -> int:
     return 0
 
 
-def prepare(name: str, args: argparse.Namespace, work: Path) -> api_tune_cells.Prepared:
+def prepare(name: str, args: argparse.Namespace, work: Path) -> tune_prepare.Prepared:
     check, sizes = PROGRAMS[name]
-    plan = api_tune_cells.plan(SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target=args.target, seed=args.seed)
+    plan = tune_prepare.plan(SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target=args.target, seed=args.seed)
     points = tuple(p for p in plan.points if _product(p) <= args.largest)
     from dataclasses import replace
 
-    return api_tune_cells.prepare(replace(plan, points=points), work / name, jobs=4)
+    return tune_prepare.prepare(replace(plan, points=points), work / name, jobs=4)
 
 
 def _product(point: object) -> float:
@@ -103,13 +102,13 @@ def _product(point: object) -> float:
     return product
 
 
-def measure(name: str, ready: api_tune_cells.Prepared, args: argparse.Namespace, end: float) -> None:
+def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, end: float) -> None:
     from datetime import UTC, datetime
 
     from dagc import __version__
     from dagc.store.results import Run
 
-    plan, flush = ready.plan, 0 if args.warm else api_tune_cells.DEFAULT_FLUSH * (args.target == "cuda")
+    plan, flush = ready.plan, 0 if args.warm else tune_prepare.DEFAULT_FLUSH * (args.target == "cuda")
     machine = machine_facts(args.target, plan.chosen.arch)
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=1, seed=args.seed,
@@ -122,21 +121,21 @@ def measure(name: str, ready: api_tune_cells.Prepared, args: argparse.Namespace,
         before = records.read()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
         wanted = [
-            api_tune_measure.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
+            tune_measure.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
             for u in plan.units
             for p in plan.points
         ]
         check = {u.op: [s for s in plan.settings[u.op] if (u.op, s) not in before.checks] for u in plan.units}
         began, cells, failed = time.monotonic(), 0, 0
         left = max(0.0, end - began)
-        for result in api_tune_measure.measure(
+        for result in tune_measure.measure(
             ready, wanted, Timing(seconds=args.cell, flush=flush), check=check, seconds=left
         ):
             failed += bool(result.failure)
             if isinstance(result, Cell):
                 cells += 1
                 records.add(result, flush)
-            elif isinstance(result, api_tune_measure.Checked):
+            elif isinstance(result, tune_measure.Checked):
                 records.add_check(result.op, result.settings, plan.check_at, result.failure)
             if result.failure:
                 print(f"{name}: {result}", flush=True)

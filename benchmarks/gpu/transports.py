@@ -17,9 +17,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-import dagc  # noqa: E402
-from dagc.base.errors import DagcError  # noqa: E402
-from dagc.measure.bench import run_bench  # noqa: E402
+import dagc
+from dagc.base.errors import DagcError
+from dagc.measure.bench import run_bench
 
 RING = Path(__file__).parent / "ring.dag"
 SIZES = [4, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 10_000_001, 1 << 26]

@@ -36,16 +36,17 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from dagc.base.statistics import interval  # noqa: E402
-from dagc.build.builder import build  # noqa: E402
-from dagc.build.target import TargetChoice, choose_target  # noqa: E402
-from dagc.build.toolchain import require_mpi  # noqa: E402
-from dagc.emit import rows  # noqa: E402
-from dagc.measure.machine import machine_facts  # noqa: E402
-from dagc.measure.runner import Row, Runner, Table, world  # noqa: E402
-from dagc.recipes import program as api  # noqa: E402
-from dagc.recipes.runs import revision  # noqa: E402
-from dagc.space import Space  # noqa: E402
+from dagc import api
+from dagc.base.statistics import interval
+from dagc.build.builder import build
+from dagc.build.target import TargetChoice, choose_target
+from dagc.build.toolchain import require_mpi
+from dagc.emit import rows
+from dagc.measure.machine import machine_facts
+from dagc.measure.runner import Row, Runner, Table, world
+from dagc.recipes.artifacts import compile_traversal
+from dagc.recipes.runs import revision
+from dagc.space import Space
 
 TRIDIAG = ROOT / "samples/tridiag/tridiag.dag"
 REALS = {"f64": 8, "f32": 4}
@@ -92,7 +93,7 @@ def make(real: str, m: int, chunks: int, chosen: TargetChoice, work: Path) -> Bu
     graph = api.load_graph(TRIDIAG, {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": 256})
     first = Space(graph).first()
     folder = work / "programs" / f"{real}-{m}-{chunks}"
-    api.compile_traversal(graph, first, chosen, folder, build=False, force=True)
+    compile_traversal(graph, first, chosen, folder, build=False, force=True)
     source = folder / f"runner.{'cu' if chosen.target.value == 'cuda' else 'cpp'}"
     library = build(
         [source], folder / "librunner.so", target=chosen.target.value, arch=chosen.arch, mpi=require_mpi(), shared=True,

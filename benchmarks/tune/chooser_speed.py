@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dagc import api
 from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.perf.evaluate import Evaluator
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import program as api
 
 FLAGS = ("-std=c99", "-O3", "-ffp-contract=off")
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"

@@ -24,8 +24,8 @@ from dagc.perf.counted import Launch
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
-from dagc.recipes import tune_cells as api_tune_cells
-from dagc.recipes.tune_build import resources_of
+from dagc.recipes import tune_prepare
+from dagc.recipes.tune_prepare import resources_of
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"
@@ -61,7 +61,7 @@ def main() -> int:
     counted = read_counters(args.counters)
     with tempfile.TemporaryDirectory() as folder:
         for program in dict.fromkeys(name for name, _ in counted):
-            made = api_tune_cells.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=ARCH)
+            made = tune_prepare.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=ARCH)
             found = resources_of(made, Path(folder) / program)
             for op, launches in ((o, at) for (p, o), at in counted.items() if p == program):
                 own, text = (of_warps(made.graph, op, taken, launches) for taken in (found[op], ASSUMED))

@@ -222,9 +222,9 @@ class Volume:
     def __init__(self, program: str, op: str) -> None:
         import sympy as sp
 
+        from dagc import api
         from dagc.choice.legal import op_of, units
         from dagc.perf.volume import CALIBRATION, volume_program
-        from dagc.recipes import program as api
 
         graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
         (unit,) = units(graph, [op])
@@ -380,9 +380,9 @@ def one_block(cases: Sequence[Case]) -> Outcome:
 
 def kernel_text(program: str, op: str, settings: Settings) -> str:
     """One kernel of a program as a CUDA source of its own, for Kernel Tuner to compile: the block is a constant."""
+    from dagc import api
     from dagc.choice.legal import op_of, units
     from dagc.ir.launching import kernel_of
-    from dagc.recipes import program as api
 
     graph = api.load_graph(ROOT / f"samples/polybench/{program}.dag")
     (unit,) = units(graph, [op])
@@ -437,16 +437,15 @@ def _nvcc(source: str, folder: Path) -> float:
 
 def _dagc(program: str, folder: Path) -> float:
     """As `dagc tune` compiles: once a program, with the blocks of all its kernels left open."""
-    from dagc.recipes import tune_build as api_tune_build
-    from dagc.recipes import tune_cells as api_tune_cells
+    from dagc.recipes import tune_prepare
 
     before = os.environ.get("DAGC_CACHE")
     # Else what was built once, by an earlier run of this, would be taken from the cache.
     os.environ["DAGC_CACHE"] = str(folder / "cache")
     try:
         started = time.perf_counter()
-        made = api_tune_cells.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=f"sm_{ARCH}")
-        api_tune_build.build(made, folder)
+        made = tune_prepare.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=f"sm_{ARCH}")
+        tune_prepare.build(made, folder)
         return time.perf_counter() - started
     finally:
         if before is None:

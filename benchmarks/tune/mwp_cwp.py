@@ -24,6 +24,7 @@ import sympy as sp
 
 from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.oracle_csv import read_oracle
+from dagc import api
 from dagc.choice.legal import op_of, units
 from dagc.perf.counted import counted_program, fit_counts
 from dagc.perf.evaluate import Evaluator
@@ -31,7 +32,6 @@ from dagc.perf.hardware import load_hardware
 from dagc.perf.mwp_cwp import H200, machine_values, op_program
 from dagc.perf.program import Assign, RationalProgram
 from dagc.perf.volume import CALIBRATION, volume_program
-from dagc.recipes import program as api
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
 REGISTERS = 32  # of a thread: the models are asked before anything is compiled

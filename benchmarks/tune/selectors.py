@@ -18,14 +18,14 @@ from pathlib import Path
 
 from benchmarks.tune.oracle_csv import OracleCell, read_oracle
 from benchmarks.tune.table import Kernel, best, kernels, scalars
+from dagc import api
 from dagc.choice.choose import MARGIN
 from dagc.choice.labels import observed_labels
 from dagc.choice.legal import units
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.train import merged, tolerance_of, train
 from dagc.choice.types import Point
-from dagc.recipes import program as api
-from dagc.recipes.tune_selectors import select_of
+from dagc.recipes.tune_choosers import select_of
 
 ROOT = Path(__file__).parents[2]
 OVERRULED, OBSERVED = ", or the model where it gains 5 %", ", the fastest as labels"

@@ -22,15 +22,15 @@ from pathlib import Path
 
 from benchmarks.tune.baselines import Errors, best_constant, best_of_random, error_percent, published
 from benchmarks.tune.oracle_csv import OracleCell, read_oracle
+from dagc import api
 from dagc.choice.choose import UnitChooser, unit_chooser, worth_measuring
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.models import MODELS
 from dagc.choice.types import Point, Settings, settings_text
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import program as api
-from dagc.recipes import tune_cells as api_tune_cells
-from dagc.recipes.tune_build import resources_of
+from dagc.recipes import tune_prepare
+from dagc.recipes.tune_prepare import resources_of
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"
@@ -73,7 +73,7 @@ def compiled(programs: Iterable[str]) -> dict[tuple[str, str], Resources]:
     with tempfile.TemporaryDirectory() as folder:
         for name in programs:
             path = ROOT / "samples" / "polybench" / f"{name}.dag"
-            found = resources_of(api_tune_cells.plan(path, target="cuda", arch=ARCH), Path(folder) / name)
+            found = resources_of(tune_prepare.plan(path, target="cuda", arch=ARCH), Path(folder) / name)
             out |= {(name, op): taken for op, taken in found.items()}
     return out
 

@@ -14,12 +14,12 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.tune.table import LIMITS, scalars
+from dagc import api
 from dagc.choice.choose import unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Point, Settings, settings_text
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import program as api
-from dagc.recipes.tune_use import choosers_of
+from dagc.recipes.launch import choosers_of
 from dagc.store.tuned import load_tuned
 
 ROOT = Path(__file__).parents[2]

@@ -125,10 +125,10 @@ def _setup(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace) -> int:
-    from dagc.recipes import program as api
+    from dagc.recipes.compile import compile
     from dagc.report.display import Display
 
-    done = api.compile(
+    done = compile(
         args.file,
         args.output,
         target=args.target,

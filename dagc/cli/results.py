@@ -106,11 +106,12 @@ def _strategy(text: str) -> str:
 def _explore(args: argparse.Namespace) -> int:
     from dagc.build.mpi import ranks_or_default
     from dagc.recipes import explore as api
+    from dagc.recipes.options import ExploreOptions
 
     done = api.explore(
         args.file,
         args.output,
-        api.ExploreOptions(
+        ExploreOptions(
             ranks=ranks_or_default(args.ranks), strategy=args.strategy, budget=args.budget, time=args.time,
             transport=args.transports, capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs,
             passes=args.passes, confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed,

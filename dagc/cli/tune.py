@@ -79,23 +79,24 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
 
 def run_tune(args: argparse.Namespace) -> int:
     """Exit code 0; failures of single settings are told, and are none of the command."""
-    from dagc.recipes import tune as api_tune
-    from dagc.recipes import tune_use as api_tune_use
+    from dagc.recipes import launch as launch_recipe
+    from dagc.recipes import tune as tune_recipe
+    from dagc.recipes.options import METHODS, TuneOptions
 
     if args.method == "help":
-        for name, summary in api_tune.METHODS.items():
+        for name, summary in METHODS.items():
             print(f"{name:11} {summary}")
         return 0
     if args.show:
         print(
-            api_tune_use.show(
+            launch_recipe.show(
                 args.file, args.show, args.format, args.gpu or "h200", given(args), args.output, args.method
             ),
             end="",
         )
         return 0
     _alone()
-    options = api_tune.TuneOptions(
+    options = TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,
         budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch, defines=given(args),
         seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume, other_machine=args.other_machine,
@@ -107,7 +108,7 @@ def run_tune(args: argparse.Namespace) -> int:
 
     output = args.output or f"dagc-out/{Path(args.file).stem}-tuned.db"
     with Display(quiet=args.quiet).phase(f"tuning {Path(args.file).stem}", unit="setting") as phase:
-        done = api_tune.tune(args.file, output, options, phase.at)
+        done = tune_recipe.tune(args.file, output, options, phase.at)
     print(table(done), end="")
     return 0
 

@@ -74,7 +74,7 @@ def compile(
             return made.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else made.compiled
 
     def compile_here() -> Compiled:
-        from dagc.recipes.tune_use import launch_of
+        from dagc.recipes.launch import launch_of
 
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
         with display.phase("finding the traversal"):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.choice.types import PROGRAM
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
+from dagc.recipes.launch import launch_of
 from dagc.recipes.program import load, load_graph
-from dagc.recipes.tune_use import launch_of
 from dagc.report.display import SILENT, Display
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def compile_plans(
     from dagc.choice.extent import far_parameters
     from dagc.lab.plans import plan_label
     from dagc.recipes.compiled import Compiled, Launcher
-    from dagc.recipes.tune_use import check_tuned
+    from dagc.recipes.launch import check_tuned
     from dagc.store.tuned import load_tuned
 
     if joined() is not None:
@@ -154,7 +154,7 @@ def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, 
 
 
 def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: ProgramChooser) -> None:
-    from dagc.recipes.tune_programs import check_fixed, fixed_choices
+    from dagc.recipes.tune_records import check_fixed, fixed_choices
 
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
     if tuned.facts.program is None:

@@ -224,7 +224,7 @@ def best(
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
     from dagc.base.statistics import interval
-    from dagc.recipes.explored import fixed_lines, spread, unconfirmed
+    from dagc.recipes.explore import fixed_lines, spread, unconfirmed
     from dagc.store.results import ranking, shown, ties, wanted_repeats
     from dagc.store.settings import fixed_of
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.recipes.options import METHODS, Progress, TuneOptions
-from dagc.recipes.tune_build import assumed, resources_of
-from dagc.recipes.tune_cells import DEFAULT_FLUSH, Plan, Prepared, plan, prepare, unbuilt, whole_scalars
-from dagc.recipes.tune_checks import choosable, doubtful, unchecked
-from dagc.recipes.tune_choosers import AtSizes, Known, final_choosers, first_choosers
-from dagc.recipes.tune_fixed import FACT, fixed_of
-from dagc.recipes.tune_found import Found, Tuning, grade, line_of, methods
+from dagc.recipes.tune_choosers import Asked, AtSizes, Known, Learned, asked_of, final_choosers, first_choosers
+from dagc.recipes.tune_found import GUESS, Found, Line, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.recipes.tune_gpu import (
     NOT_COUNTED,
     NOTHING_RAN,
@@ -25,12 +22,23 @@ from dagc.recipes.tune_gpu import (
     named_arch,
 )
 from dagc.recipes.tune_measure import Checked, Lost, Wanted, measure
-from dagc.recipes.tune_records import keep, open_records, resumed
-from dagc.recipes.tune_selectors import Asked, asked_of
+from dagc.recipes.tune_prepare import (
+    DEFAULT_FLUSH,
+    Plan,
+    Prepared,
+    assumed,
+    plan,
+    prepare,
+    resources_of,
+    unbuilt,
+    whole_scalars,
+)
+from dagc.recipes.tune_records import FACT, fixed_of, keep, open_records, resumed
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Settings
+    from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.measure.cells import Timing
+    from dagc.recipes.tune_gpu import Counted
     from dagc.store.tuned import TuneRecords
 
 
@@ -46,8 +54,7 @@ def tune(
     cells of how many are done (of none: before there are any), and what was done last. Raises UsageError for an unknown
     method, and as `plan`.
     """
-    from dagc.recipes.tune_plans import tune_program
-    from dagc.recipes.tune_programs import wants_programs
+    from dagc.recipes.tune_programs import tune_program, wants_programs
     from dagc.store.tuned import is_fresh
 
     if wants_programs(path, options):
@@ -245,3 +252,46 @@ def _run(
         if progress is not None:
             progress(done, total, what)
     found.seconds = time.monotonic() - began
+
+
+def grade(made: Plan, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
+    from dagc.choice.models import MODELS
+    from dagc.ir.plan import Target
+
+    if made.chosen.target is Target.HOST:
+        return "host target: kernels run on the CPU, times say nothing about a GPU"
+    if counted.text:
+        return f"with ncu: {counted.text}"
+    if not cells:
+        return "without measurement: by the model alone"
+    ranked = any(a.method in MODELS for a in asked.values())
+    what = "the model's best" if ranked else "legal settings"
+    return f"with a GPU: {what} were measured"
+
+
+def methods(asked: Mapping[str, Asked]) -> str:
+    """`volume`, or `knn (fill), volume (gemm)` where kernels differ."""
+    ops: dict[str, list[str]] = {}
+    for op, a in asked.items():
+        ops.setdefault(a.method, []).append(op)
+    return next(iter(ops)) if len(ops) == 1 else ", ".join(f"{m} ({' '.join(o)})" for m, o in ops.items())
+
+
+def line_of(
+    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: Learned
+) -> Line:
+    """`chooser`: of the program at this size."""
+    sizes = whole_scalars(ready.at[point])
+    index = chooser.choose(sizes)
+    chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
+
+    def seconds(settings: Settings) -> float:
+        cell = cells.get((unit.op, point, settings))
+        return cell.seconds if cell is not None else math.nan
+
+    guess = chooser.model is None and chooser.selector is None and not chooser.anchors
+    return Line(
+        unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
+        best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
+        point in learned.left_out, learned.left_out.get(point, math.nan),
+    )  # fmt: skip

@@ -3,17 +3,94 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.recipes.tune_cells import Plan, Prepared, whole_scalars
+from dagc.recipes.tune_prepare import Plan
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Cell, Point, Settings, Unit
-    from dagc.recipes.tune_gpu import Counted
-    from dagc.recipes.tune_selectors import Asked, Learned
+    from dagc.choice.types import Cell, Point, Settings
+    from dagc.recipes.tune_prepare import Plan
+
+
+# ---- which settings were checked ----
+
+
+OTHER = "largest difference "  # in what is said of results that differ (templates/runtime/dagc)
+
+
+def unchecked(
+    made: Plan, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
+) -> dict[str, list[Settings]]:
+    """The other legal settings of each unit: a chooser may take them at other sizes, so they are checked too."""
+    found = {
+        op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
+        for op, settings in made.settings.items()
+    }
+    return {op: settings for op, settings in found.items() if settings}
+
+
+def choosable(
+    made: Plan, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Point, Settings], Cell]
+) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
+    """The settings of each unit that a chooser may answer, and notes: those whose results agree with the reference (or,
+    where they cannot be launched at the size of the checks, with another's at the sizes where they were timed), and
+    that failed nowhere. All, where nothing was run; the default alone, where none is right. A size at which each of
+    several settings failed says nothing about them."""
+    good = {key for key, failure in checks.items() if not failure} | {
+        (o, s) for (o, _, s), c in cells.items() if c.times
+    }
+    lost = _lost(cells)
+    bad = {key for key, failure in checks.items() if failure}
+    bad |= {(o, s) for (o, p, s), c in cells.items() if c.failure and (o, p) not in lost}
+    right = good - bad
+    out: dict[str, tuple[Settings, ...]] = {}
+    notes = [f"{op} at {point.text}: all settings failed, so that says nothing about one" for op, point in lost]
+    for unit in made.units:
+        legal = made.settings[unit.op]
+        left = sum((unit.op, s) not in good | bad for s in legal)
+        if left == len(legal):
+            out[unit.op] = legal
+            continue
+        out[unit.op] = tuple(s for s in legal if (unit.op, s) in right)
+        if left:
+            notes.append(f"{unit.op}: {left} of {len(legal)} settings were not checked, and are not chosen")
+        if not out[unit.op]:
+            out[unit.op] = (unit.default,)
+            notes.append(f"{unit.op}: no setting is right, the default stays")
+    return out, notes
+
+
+def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, Point]]:
+    """Units and sizes at which several settings were tried, and all failed."""
+    tried: dict[tuple[str, Point], list[bool]] = {}
+    for (op, point, _), cell in cells.items():
+        tried.setdefault((op, point), []).append(bool(cell.failure))
+    return [where for where, failed in tried.items() if len(failed) > 1 and all(failed)]
+
+
+def doubtful(made: Plan, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
+    """Notes of sizes at which all others (two or more) gave other results than the default: at sizes other than that of
+    the checks it is what they are compared with, and may be wrong itself."""
+    from dagc.choice.types import settings_text
+
+    notes = []
+    for unit in made.units:
+        for point in made.points:
+            here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, point)}
+            others = [c for s, c in here.items() if s != unit.default]
+            kept = here.get(unit.default)
+            if kept is not None and kept.times and len(others) > 1 and all(OTHER in c.failure for c in others):
+                notes.append(
+                    f"{unit.op} at {point.text}: all others give other results than the default,"
+                    f" {settings_text(unit.default)}, which may be what is wrong: see with --check-at '{point.text}'"
+                )
+    return notes
+
+
+# ---- measurements, and the lines that are printed ----
 
 
 GUESS = "the default"  # what limits a launch of which nothing is known: neither a model nor a measurement
@@ -67,49 +144,6 @@ class Found:
     busy: float = 0.0
 
 
-def grade(made: Plan, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
-    from dagc.choice.models import MODELS
-    from dagc.ir.plan import Target
-
-    if made.chosen.target is Target.HOST:
-        return "host target: kernels run on the CPU, times say nothing about a GPU"
-    if counted.text:
-        return f"with ncu: {counted.text}"
-    if not cells:
-        return "without measurement: by the model alone"
-    ranked = any(a.method in MODELS for a in asked.values())
-    what = "the model's best" if ranked else "legal settings"
-    return f"with a GPU: {what} were measured"
-
-
-def methods(asked: Mapping[str, Asked]) -> str:
-    """`volume`, or `knn (fill), volume (gemm)` where kernels differ."""
-    ops: dict[str, list[str]] = {}
-    for op, a in asked.items():
-        ops.setdefault(a.method, []).append(op)
-    return next(iter(ops)) if len(ops) == 1 else ", ".join(f"{m} ({' '.join(o)})" for m, o in ops.items())
-
-
 def best_cell(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
     timed = [c for (o, p, _), c in cells.items() if o == op and p == point and c.times and not c.failure]
     return min(timed, key=lambda c: c.seconds, default=None)
-
-
-def line_of(
-    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: Learned
-) -> Line:
-    """`chooser`: of the program at this size."""
-    sizes = whole_scalars(ready.at[point])
-    index = chooser.choose(sizes)
-    chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
-
-    def seconds(settings: Settings) -> float:
-        cell = cells.get((unit.op, point, settings))
-        return cell.seconds if cell is not None else math.nan
-
-    guess = chooser.model is None and chooser.selector is None and not chooser.anchors
-    return Line(
-        unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
-        best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
-        point in learned.left_out, learned.left_out.get(point, math.nan),
-    )  # fmt: skip

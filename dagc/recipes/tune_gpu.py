@@ -12,8 +12,8 @@ from dagc.base.errors import MissingTool, RunFailed, UsageError
 if TYPE_CHECKING:
     from dagc.perf.fit import Fitted
     from dagc.perf.hardware import Hardware
-    from dagc.recipes.tune_cells import Plan, Prepared
-    from dagc.recipes.tune_counts import Sample
+    from dagc.recipes.tune_measure import Sample
+    from dagc.recipes.tune_prepare import Plan, Prepared
 
 SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each of its sizes
 
@@ -85,7 +85,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     from dagc.ir.plan import Target
     from dagc.measure.profile import METRICS
     from dagc.perf.counted import fit_counts
-    from dagc.recipes.tune_counts import collect
+    from dagc.recipes.tune_measure import collect
 
     if ready.plan.graphs:
         return Counted(

@@ -9,11 +9,11 @@ import csv
 from functools import cache
 from pathlib import Path
 
+from dagc import api
 from dagc.base.statistics import noise_floor
 from dagc.ir.graph import Graph
 from dagc.ir.plan import program_hash
 from dagc.lab.configurations import configuration_of
-from dagc.recipes import program as api
 from dagc.store.records import Records
 from dagc.store.results import Implementation, ImplementationId, Machine, Measurement, Program, Results, Run
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
 from dagc.lang.tokens import FORMS, FREE, RESERVED
-from dagc.recipes import program as api
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```dag *([^\n]*)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)

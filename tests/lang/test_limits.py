@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.source import LARGEST
-from dagc.recipes import program as api
 
 HEAD = """program many
 param rows : i64 = 10

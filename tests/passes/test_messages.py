@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.source import Source
 from dagc.ir.graph import Action, Graph, Staged
 from dagc.lang.lower import lower
 from dagc.lang.parse import parse
 from dagc.passes import build_graph
-from dagc.recipes import program as api
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.passes.text import edges

@@ -8,13 +8,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc import api
 from dagc.base.errors import Severity
 from dagc.ir.enums import ElementType
 from dagc.ir.linear import Facts
 from dagc.ir.program import Region, Scalar, facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, evaluate
 from dagc.passes import graph_with_diagnostics
-from dagc.recipes import program as api
 from tests.examples import examples
 from tests.passes.text import edges, graph, program
 

@@ -11,6 +11,7 @@ import sympy as sp
 
 from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.instructions import of_warps
+from dagc import api
 from dagc.build.toolchain import find_nvcc
 from dagc.choice.legal import op_of, units
 from dagc.cuda.accesses import accesses_of, symbol
@@ -19,9 +20,8 @@ from dagc.perf.evaluate import evaluate_all
 from dagc.perf.geometry import read_accesses
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
-from dagc.recipes import program as api
-from dagc.recipes import tune_cells as api_tune_cells
-from dagc.recipes.tune_build import resources_of
+from dagc.recipes import tune_prepare
+from dagc.recipes.tune_prepare import resources_of
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"
@@ -82,7 +82,7 @@ def test_loads_for_each_store_as_the_gpu_counted_them(counted, name):
 @pytest.mark.parametrize("program", ["gemm", "corr"])
 def test_instructions_of_a_warp_as_the_gpu_counted_them(counted, program, tmp_path):
     """As nvcc compiles them for the architecture that was counted; the text alone has 0.15 to 1.06 of them."""
-    made = api_tune_cells.plan(ROOT / "samples" / "polybench" / f"{program}.dag", target="cuda", arch="sm_90")
+    made = tune_prepare.plan(ROOT / "samples" / "polybench" / f"{program}.dag", target="cuda", arch="sm_90")
     taken = resources_of(made, tmp_path)
     for unit in made.units:
         ratios = of_warps(made.graph, unit.op, taken[unit.op], counted[program, unit.op])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.tune.counters_csv import read_counters
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import op_of, units
 from dagc.perf.counted import COUNTS, Launch, counted_program, fit_counts
@@ -15,7 +16,6 @@ from dagc.perf.evaluate import evaluate_all
 from dagc.perf.fit import Fitted
 from dagc.perf.hardware import load_hardware
 from dagc.perf.mwp_cwp import machine_values, op_program
-from dagc.recipes import program as api
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"

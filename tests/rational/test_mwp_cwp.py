@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagc import api
 from dagc.choice.legal import op_of, units
 from dagc.perf.cprint import C_TYPES, HELPERS, to_c
 from dagc.perf.evaluate import evaluate, evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.mwp_cwp import COUNTS, MACHINE, machine_values, mwp_cwp_program, op_program
 from dagc.perf.program import Kind, Number
-from dagc.recipes import program as api
 
 POLYBENCH = Path(__file__).parents[2] / "samples" / "polybench"
 BLOCKS = [(x, y) for x in (1, 2, 4, 8, 16, 32, 64, 256) for y in (1, 4, 8, 32) if 32 <= x * y <= 1024]

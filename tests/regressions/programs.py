@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dagc.recipes import program as api
+from dagc import api
 from dagc.recipes.compiled import Compiled
 
 HEAD = """program small

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
-from dagc.recipes import program as api
 from tests.regressions.programs import DAG, HEAD, KERNEL, write
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.cuda.words import KEYWORDS, is_macro, is_reserved
-from dagc.recipes import program as api
 from tests.regressions.programs import DAG, HEAD, KERNEL, SETUP, run, write
 from tests.run.conftest import can_run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import ProgramError, WrongResult
-from dagc.recipes import program as api
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from tests.regressions.programs import run, write

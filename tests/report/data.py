@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cache
 from random import Random
 
+from dagc import api
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
 from dagc.learn.rules import Learned, Sample, learn
-from dagc.recipes import program as api
 from dagc.space import Space
 from dagc.store.results import (
     Configuration,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import counted
-from dagc.recipes import program as api
 from dagc.report import si
 from dagc.report.counting import as_json, as_text
 from dagc.space import Counter

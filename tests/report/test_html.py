@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagc.lab.configurations import configuration_of
-from dagc.recipes import results as api_results
+from dagc.recipes import results as results_recipe
 from dagc.report import html, si
 from dagc.report.html import as_html
 from dagc.report.measured import groups_of, points_of
@@ -231,7 +231,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of the halo exchange as it was searched on four H200s."""
     results = Path(__file__).parents[2] / "benchmarks/results/2026-11-21-4xh200-explore/halo-all-mcts-min.db"
     page = tmp_path_factory.mktemp("page") / "halo.html"
-    api_results.report(results, page)
+    results_recipe.report(results, page)
     return page.read_text()
 
 

@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
-from dagc.recipes import program as api
 from dagc.report.picture import as_dot, as_svg, as_text, kind
 from tests.graphs import make_graph
 

@@ -7,9 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from dagc import api
 from dagc.ir.graph import Action, Graph
 from dagc.ir.traversal import Issue, Traversal
-from dagc.recipes import program as api
 from dagc.report.timeline import MOST_RANKS, RankTimeline, draw, shown_ranks, timelines
 from dagc.space import Space
 from dagc.store.results import TraceSpan

@@ -11,13 +11,13 @@ from random import Random
 
 import pytest
 
+from dagc import api
 from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit.table import table_line
 from dagc.ir.traversal import Entry, Traversal
 from dagc.measure.launch import Finished, launch
-from dagc.recipes import program as api
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.proof import Prover

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import DagcError, UsageError, WrongResult
 from dagc.build.toolchain import find_cmake, require_mpi
 from dagc.ir.plan import Target
 from dagc.ir.traversal import traversal_text
 from dagc.measure.bench import run_bench
 from dagc.measure.launch import Finished, launch, launch_command
-from dagc.recipes import program as api
 from dagc.recipes.compiled import Compiled
 from dagc.space.proof import NotProved
 from tests.run.conftest import HALO, LOWERINGS, SMALL, SPMV, needs_mpi

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import RunFailed
-from dagc.recipes import program as api
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from tests.run.conftest import needs_mpi

@@ -17,6 +17,7 @@ from random import Random
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
 from dagc.ir.traversal import Issue, Traversal
@@ -25,7 +26,7 @@ from dagc.lab.domain import Arm, Candidate, Domain
 from dagc.lab.live import EVERY, LiveMachine, Loadable
 from dagc.measure.launch import joined, launch
 from dagc.measure.link import Link, WorkerLink, link_ranks, require_ranks
-from dagc.recipes import program as api
+from dagc.recipes.artifacts import build_artifact
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.store.records import load
@@ -72,7 +73,7 @@ def build_library(directory: Path, transport: str = "mpi_host") -> Library:
     done = api.compile(
         SPMV, directory / "out", target="host", defines={**SMALL[SPMV], "transport": transport}, build=False
     )
-    library = api._build(directory / "out", done.plan, "runner")
+    library = build_artifact(directory / "out", done.plan, "runner")
     data = directory / "data"
     if not data.exists():
         run_setup(done.plan.program, SPMV.parent, RANKS, 7, data)

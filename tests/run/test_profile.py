@@ -89,14 +89,12 @@ def test_counters_of_a_kernel(tmp_path):
     """A request of gemm's loop a warp and iteration, counted by the hardware."""
     if find_ncu() is None:
         pytest.skip("no ncu on this machine")
-    from dagc.recipes import tune_build as api_tune_build
-    from dagc.recipes import tune_cells as api_tune_cells
-    from dagc.recipes import tune_counts as api_tune_counts
+    from dagc.recipes import tune_measure, tune_prepare
 
-    made = api_tune_cells.plan(SAMPLE, sizes="NI=NJ=64,128 NK=96", target="cuda")
-    ready = api_tune_cells.Prepared(made, api_tune_build.build(made, tmp_path), {})
+    made = tune_prepare.plan(SAMPLE, sizes="NI=NJ=64,128 NK=96", target="cuda")
+    ready = tune_prepare.Prepared(made, tune_prepare.build(made, tmp_path), {})
     try:
-        samples = list(api_tune_counts.collect(ready, tmp_path, ("gemm",), 3, 4))
+        samples = list(tune_measure.collect(ready, tmp_path, ("gemm",), 3, 4))
     except MissingTool as error:
         pytest.skip(f"counters cannot be read here: {error}")
     assert len(samples) == 12

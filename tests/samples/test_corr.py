@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi
 from dagc.emit import sources
 from dagc.ir.plan import Target
 from dagc.measure.bench import run_bench
-from dagc.recipes import program as api
 from dagc.space import Space
 from tests.emit.build import graph, plan, write
 from tests.run.conftest import can_run

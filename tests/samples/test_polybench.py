@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import Severity
 from dagc.build.builder import build
 from dagc.build.toolchain import find_nvcc, require_mpi
@@ -14,7 +15,6 @@ from dagc.emit import sources
 from dagc.ir.plan import Target
 from dagc.ir.program import Program
 from dagc.measure.bench import run_bench
-from dagc.recipes import program as api
 from tests.emit.build import graph, plan, write
 from tests.run.conftest import SAMPLES, can_run
 

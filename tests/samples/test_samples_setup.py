@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import ProgramError
-from dagc.recipes import program as api
 from dagc.setup import run_setup
 from tests.samples.load import SAMPLES
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.recipes import program as api
+from dagc import api
 from tests.run.conftest import SAMPLES, can_run
 
 

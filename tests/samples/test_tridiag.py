@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_banded
 
+from dagc import api
 from dagc.base.errors import WrongResult
 from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi
@@ -19,7 +20,6 @@ from dagc.emit import sources
 from dagc.ir.plan import Target
 from dagc.ir.program import CopyOp, KernelOp
 from dagc.measure.bench import run_bench
-from dagc.recipes import program as api
 from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ROOT, graph, plan, write

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from benchmarks.fuzz_files import write_program, write_results
+from dagc import api
 from dagc.base.errors import MissingTool, UsageError
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.toolchain import require_mpi
 from dagc.cli.main import main
-from dagc.recipes import explain as api_explain
-from dagc.recipes import program as api
+from dagc.recipes import explain as explain_recipe
 from dagc.setup import check_arrays, read_scalars, run_setup
 
 RANK = "rank-0000"
@@ -170,10 +170,10 @@ def test_a_results_file_chooses_no_folder(good: Path, tmp_path: Path) -> None:
     """Not even one with the arrays of the program: it is given again, or not read."""
     path = with_options(good, tmp_path / "r.db", data=str(good / "data"))
     with pytest.raises(UsageError, match="which a results file may not choose") as error:
-        api_explain.explain(path, api_explain.ExplainOptions(quiet=True))
+        explain_recipe.explain(path, explain_recipe.ExplainOptions(quiet=True))
     assert error.value.help.endswith(f"--data {good / 'data'}")
     with pytest.raises(UsageError, match="holds no arrays of `dagc setup`"):
-        api_explain.explain(path, api_explain.ExplainOptions(quiet=True, data=str(tmp_path)))
+        explain_recipe.explain(path, explain_recipe.ExplainOptions(quiet=True, data=str(tmp_path)))
 
 
 @pytest.mark.mpi
@@ -186,4 +186,4 @@ def test_a_results_file_does_not_vouch_for_an_mpi(good: Path, tmp_path: Path) ->
         mpi_takes_device_pointers=True,
     )  # fmt: skip
     with pytest.raises(MissingTool, match="does not say that it takes device pointers"):
-        api_explain.explain(path, api_explain.ExplainOptions(quiet=True))
+        explain_recipe.explain(path, explain_recipe.ExplainOptions(quiet=True))

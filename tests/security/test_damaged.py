@@ -12,7 +12,7 @@ import pytest
 from benchmarks.fuzz_files import ENDLESS, failures, fuzz, read_results, write_program, write_results
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.recipes import results as api_results
+from dagc.recipes import results as results_recipe
 from dagc.store.results import Configuration
 
 
@@ -74,7 +74,7 @@ def test_a_good_file_is_read_by_every_command(good: Path, tmp_path: Path) -> Non
     other = tmp_path / "other.db"
     write_results(other, good.parent / "small.dag")
     assert list(failures(read_results(good, tmp_path, other))) == []
-    assert "best" in api_results.best(good, only_print=True)
+    assert "best" in results_recipe.best(good, only_print=True)
 
 
 def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from benchmarks.fuzz_files import HOSTILE, write_plans, write_program, write_tuned
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.toolchain import find_cxx
 from dagc.emit.cxx import comment_text, cxx_string
 from dagc.emit.render import py_doc
 from dagc.ir.plan import plan_inputs
 from dagc.perf.hardware import DESCRIPTORS, load_hardware
-from dagc.recipes import program as api
 from tests.regressions.programs import write
 
 needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import ProgramError, UsageError
 from dagc.base.source import INCLUDE
 from dagc.cli.main import main
-from dagc.recipes import program as api
 from dagc.store.lock import WriterLock
 from tests.regressions.programs import DAG, HEAD, KERNEL, write
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from benchmarks.fuzz_files import write_program, write_results, write_tuned
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.files import MARK, claim, is_output, output_directory
 from dagc.cli.main import main
 from dagc.ir.traversal import parse_traversal
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import program as api
-from dagc.recipes import results as api_results
+from dagc.recipes import results as results_recipe
 from dagc.setup.read import check_arrays
 from dagc.store.schema import connect
 
@@ -156,7 +156,7 @@ def test_merge_writes_through_no_link(folder: Path, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(other, isolation_level=None)) as connection:
         connection.execute("UPDATE run SET started = '2026-01-02'")
     (tmp_path / f".m.db.{os.getpid()}").symlink_to(victim)
-    api_results.merge([folder / "good.db", other], tmp_path / "m.db")
+    results_recipe.merge([folder / "good.db", other], tmp_path / "m.db")
     assert not victim.exists()
     with contextlib.closing(connect(tmp_path / "m.db", write=False)) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (2,)
@@ -168,7 +168,7 @@ def test_values_of_a_run_take_little_memory(folder: Path, tmp_path: Path) -> Non
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE run SET options = ?", ('{"a": [' + "[]," * 600_000 + "0]}",))
     with pytest.raises(UsageError, match="damaged"):
-        api_results.best(path, only_print=True)
+        results_recipe.best(path, only_print=True)
 
 
 def test_runs_have_a_limit(folder: Path, tmp_path: Path) -> None:
@@ -181,4 +181,4 @@ def test_runs_have_a_limit(folder: Path, tmp_path: Path) -> None:
             " options FROM k, run"
         )
     with pytest.raises(UsageError, match="more than 10000 runs"):
-        api_results.best(path, only_print=True)
+        results_recipe.best(path, only_print=True)

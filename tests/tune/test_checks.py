@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.types import Cell, Point
 from dagc.cli.main import main
-from dagc.recipes import program as api
-from dagc.recipes import tune as api_tune
-from dagc.recipes import tune_cells as api_tune_cells
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes import tune_prepare
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_checks import choosable
-from dagc.recipes.tune_found import Tuning
+from dagc.recipes.tune_found import Tuning, choosable
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
@@ -25,7 +24,7 @@ WRONG = "if (i < n) y[i] = {} ? -1 : i;"
 def tuned(folder: Path, tune: str, body: str, **options: object) -> Tuning:
     program = write_fill(folder, tune, body)
     asked = {"sizes": "N=100,300", "target": "host", "cell": 0.01, **options}
-    return api_tune.tune(program, folder / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
+    return tune_recipe.tune(program, folder / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
 
 
 def answers(folder: Path) -> set[int]:
@@ -83,7 +82,7 @@ def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tmp_path: Pa
 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
     """As where a kernel faults on a GPU whatever its block."""
-    made = api_tune_cells.plan(write_fill(tmp_path, "tune bx in {32, 64, 128}", "y[i] = i;"), target="host")
+    made = tune_prepare.plan(write_fill(tmp_path, "tune bx in {32, 64, 128}", "y[i] = i;"), target="host")
     settings, points = made.settings["fill"], [Point.of({"N": n}) for n in (100, 300)]
     cells = {("fill", points[0], s): Cell("fill", points[0], s, (1.0, 1.1)) for s in settings[:2]}
     cells |= {("fill", points[1], s): Cell("fill", points[1], s, failure="launch failed") for s in settings[:2]}
@@ -102,7 +101,7 @@ def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: P
         'block(t) cuda """ int i = blockIdx.x * t + threadIdx.x; if (i < n) y[i] += 0; """ }\n}\ndag {'
     ).replace("gpu fill(y, n) }", "gpu fill(y, n)  same : gpu same(y, n) }")  # fmt: skip
     program.write_text(text)
-    done = api_tune.tune(
+    done = tune_recipe.tune(
         program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01, method="exhaustive")
     )
     assert len(done.failures) == 1

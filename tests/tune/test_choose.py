@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
 from dagc.choice.legal import legal_settings, op_of, units
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import program as api
 from tests.tune.oracle import ROOT, oracle, scalars
 
 SAMPLES = ROOT / "samples" / "polybench"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.tree import Tree
 from dagc.choice.types import Settings
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import program as api
 from tests.tune.oracle import ROOT
 
 SAMPLES = ROOT / "samples" / "polybench"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
-from dagc.recipes import program as api
-from dagc.recipes import tune as api_tune
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.launch import choosers_of
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_use import choosers_of
 from tests.run.conftest import can_run
 
 pytestmark = [
@@ -53,7 +53,7 @@ def write(folder: Path) -> Path:
 def test_each_size_is_a_program_of_its_own(tmp_path: Path) -> None:
     path, tuned = write(tmp_path), tmp_path / "t.db"
     options = TuneOptions(sizes="N=64,5000", target="host", method="exhaustive", cell=0.005)
-    done = api_tune.tune(path, tuned, options)
+    done = tune_recipe.tune(path, tuned, options)
     assert done.failures == ()
     assert done.cells == 6
     assert any("2 programs were compiled" in note for note in done.notes)
@@ -72,6 +72,6 @@ def test_each_size_is_a_program_of_its_own(tmp_path: Path) -> None:
 def test_more_programs_than_are_compiled_are_refused_first(tmp_path: Path) -> None:
     sizes = "N=" + ",".join(str(n) for n in range(100, 117))
     with pytest.raises(UsageError, match="17 sizes, at each of which the program is another one") as refused:
-        api_tune.tune(write(tmp_path), tmp_path / "t.db", TuneOptions(sizes=sizes, target="host"))
+        tune_recipe.tune(write(tmp_path), tmp_path / "t.db", TuneOptions(sizes=sizes, target="host"))
     assert "scalar n : i64" in refused.value.help
     assert {p.name for p in tmp_path.iterdir()} == {"fill.py", "fill.dag"}

@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tune.counters_csv import read_counters
+from dagc import api
 from dagc.choice.choose import unit_chooser
 from dagc.choice.collect import settings_to_count, sizes_to_count
 from dagc.choice.legal import legal_settings, op_of, units
 from dagc.choice.types import Point
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import program as api
-from dagc.recipes import tune_cells as api_tune_cells
-from dagc.recipes import tune_counts as api_tune_counts
+from dagc.recipes import tune_measure, tune_prepare
+from dagc.recipes.launch import choosers_of
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
-from dagc.recipes.tune_use import choosers_of
 from tests.tune.oracle import ROOT
 from tests.tune.programs import stored_chooser
 
@@ -57,8 +56,8 @@ def test_settings_have_every_number_of_lanes() -> None:
 
 
 def test_the_plan_counts_the_named_ops_only() -> None:
-    made = api_tune_cells.plan(ROOT / "samples" / "polybench" / "2mm.dag", sizes="NI=NJ=NK=NL=64,128", target="host")
-    _, wanted = api_tune_counts.sample_plan(made, ("d",), 3, 4)
+    made = tune_prepare.plan(ROOT / "samples" / "polybench" / "2mm.dag", sizes="NI=NJ=NK=NL=64,128", target="host")
+    _, wanted = tune_measure.sample_plan(made, ("d",), 3, 4)
     assert [w.op for w in wanted] == ["d"] * 3
     assert all(len(w.settings) == 4 for w in wanted)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.recipes import program as api
-from dagc.recipes import tune as api_tune
+from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
@@ -26,8 +26,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     path = write_fill(folder, "tune bx in {32, 64, 128}")
     options = TuneOptions(sizes="N=100,200,300", target="host", cell=0.001, method="knn")
-    assert api_tune.tune(path, folder / "host.db", options).cells == 9
-    api_tune.tune(path, folder / "model.db", TuneOptions(sizes="N=100", target="cuda", arch="sm_90", top=0))
+    assert tune_recipe.tune(path, folder / "host.db", options).cells == 9
+    tune_recipe.tune(path, folder / "model.db", TuneOptions(sizes="N=100", target="cuda", arch="sm_90", top=0))
     return path
 
 
@@ -110,7 +110,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = write_fill(folder, "tune bx in {32, 64}", "if (i < n) y[i] = real(i + 0 * m);")
     text = path.read_text().replace("setup ", "param real : type = f32\nparam M : i64 = 7\ntune m in {1, 2}\nsetup ")
     path.write_text(text)
-    api_tune.tune(path, folder / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.001))
+    tune_recipe.tune(path, folder / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.001))
     return path
 
 
@@ -126,14 +126,14 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_times_of_other_parameters_are_not_mixed(varied: Path, defines: dict[str, str], said: str) -> None:
     options = TuneOptions(sizes="N=100", target="host", cell=0.001, resume=True, defines=defines)
     with pytest.raises(UsageError, match=said):
-        api_tune.tune(varied, varied.parent / "t.db", options)
+        tune_recipe.tune(varied, varied.parent / "t.db", options)
 
 
 def test_other_sizes_are_no_other_parameters(varied: Path, tmp_path: Path) -> None:
     tuned = tmp_path / "t.db"
     shutil.copy(varied.parent / "t.db", tuned)
     options = TuneOptions(sizes="N=200", target="host", cell=0.001, resume=True, defines={"N": "50"})
-    assert api_tune.tune(varied, tuned, options).cells > 2
+    assert tune_recipe.tune(varied, tuned, options).cells > 2
     for n in ("50", "90"):
         api.compile(varied, tmp_path / n, target="host", launch=str(tuned), build=False, defines={"N": n, "M": "9"})
 
@@ -149,9 +149,9 @@ def test_what_a_kernel_is_made_of_is_as_it_was_tuned(varied: Path, tmp_path: Pat
 def test_a_resumed_file_may_have_settings_that_are_choices_no_more(tmp_path: Path) -> None:
     path = write_fill(tmp_path, "tune bx in {32, 64}\n  tune a in {1, 2}", "if (i < n) y[i] = i * (a > 0);")
     options = TuneOptions(sizes="N=100", target="host", cell=0.001, method="exhaustive")
-    assert api_tune.tune(path, tmp_path / "t.db", options).cells == 4
+    assert tune_recipe.tune(path, tmp_path / "t.db", options).cells == 4
     fixed = replace(options, resume=True, defines={"fill.a": "1"})
-    done = api_tune.tune(path, tmp_path / "t.db", fixed)
+    done = tune_recipe.tune(path, tmp_path / "t.db", fixed)
     assert {tuple(n for n, _ in line.chosen) for line in done.lines} == {("bx",)}
 
 
@@ -161,9 +161,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_compiled(tm
     there.write_text("something")
     for output, said in ((there, "exists"), (tmp_path, "is a directory")):
         with pytest.raises(UsageError, match=said):
-            api_tune.tune(broken, output, TuneOptions(sizes="N=100", target="host"))
+            tune_recipe.tune(broken, output, TuneOptions(sizes="N=100", target="host"))
     with pytest.raises(UsageError, match="is a directory"):
-        api_tune.tune(broken, tmp_path, TuneOptions(sizes="N=100", target="cuda", top=0, resume=True))
+        tune_recipe.tune(broken, tmp_path, TuneOptions(sizes="N=100", target="cuda", top=0, resume=True))
 
 
 @pytest.mark.parametrize(("made", "options"), [("host", {"target": "cuda"}), ("model", {"arch": "sm_80"})])
@@ -174,4 +174,4 @@ def test_a_file_is_resumed_for_what_it_was_made_for(
     shutil.copy(program.parent / f"{made}.db", tmp_path / "t.db")
     asked = TuneOptions(sizes="N=100", top=0, flush=False, resume=True, other_machine=True)
     with pytest.raises(UsageError, match=f"tuned for {'the host target' if made == 'host' else 'sm_90'}, this is for"):
-        api_tune.tune(program, tmp_path / "t.db", replace(asked, **{"target": "cuda", "arch": "sm_90"} | options))
+        tune_recipe.tune(program, tmp_path / "t.db", replace(asked, **{"target": "cuda", "arch": "sm_90"} | options))

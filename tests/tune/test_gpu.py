@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.build.devices import GPU
 from dagc.build.toolchain import find_nvcc
 from dagc.perf.hardware import DESCRIPTORS
-from dagc.recipes import program as api
-from dagc.recipes import tune as api_tune
-from dagc.recipes import tune_cells as api_tune_cells
-from dagc.recipes import tune_gpu as api_tune_gpu
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes import tune_gpu, tune_prepare
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_build import resources_of
+from dagc.recipes.tune_prepare import resources_of
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
@@ -29,7 +28,7 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypa
     own.write_text("[mine]\n" + DESCRIPTORS.read_text().split("[a100]")[1].split("[v100]")[0])
     for gpu in ("a100", str(own)):
         tuned = tmp_path / f"{Path(gpu).stem}.db"
-        api_tune.tune(program, tuned, TuneOptions(sizes="N=100", target="cuda", gpu=gpu))
+        tune_recipe.tune(program, tuned, TuneOptions(sizes="N=100", target="cuda", gpu=gpu))
         assert load_tuned(tuned).facts.arch == "sm_80"
         api.compile(program, tmp_path / "o", target="cuda", arch="sm_80", launch=str(tuned), build=False)
 
@@ -38,7 +37,7 @@ def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("dagc.build.devices.gpus", lambda: (H100,))
     monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
     program = write_fill(tmp_path, "tune bx in {32, 64}")
-    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
     assert done.cells == 0
     assert any("this machine's GPU is sm_90, not sm_80: nothing is measured" in note for note in done.notes)
 
@@ -46,17 +45,17 @@ def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.
 def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagc.build.devices.gpus", lambda: (H100,))
     monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
-    made = api_tune_cells.plan(write_fill(tmp_path, "tune bx in {32, 64}"), target="cuda", arch="sm_90")
-    hardware, notes = api_tune_gpu.hardware_at_hand(made, "h200")
+    made = tune_prepare.plan(write_fill(tmp_path, "tune bx in {32, 64}"), target="cuda", arch="sm_90")
+    hardware, notes = tune_gpu.hardware_at_hand(made, "h200")
     assert not notes
-    assert api_tune_gpu.gpu_name(made, hardware, measured=True) == "NVIDIA H100 PCIe"
-    assert api_tune_gpu.gpu_name(made, hardware, measured=False) == "NVIDIA H200"
+    assert tune_gpu.gpu_name(made, hardware, measured=True) == "NVIDIA H100 PCIe"
+    assert tune_gpu.gpu_name(made, hardware, measured=False) == "NVIDIA H200"
 
 
 def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagc.build.devices.gpus", lambda: ())
     program = write_fill(tmp_path, "tune bx in {32, 64}", 'static_assert(bx < 0, "never"); if (i < n) y[i] = i;')
-    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="h200", top=0))
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="h200", top=0))
     assert any(
         "fill: 32 registers a thread are assumed, and instructions counted in the text, since nvcc" in note
         for note in done.notes
@@ -77,10 +76,8 @@ def test_resources_are_of_the_kernel_and_of_no_other_whose_name_begins_alike(tmp
     other = other.replace("piece in {64, 8}", "piece in {128}")
     text = text.replace("dag {", f"{other}array z : f32[n] out\ndag {{ b : gpu fill_b(z, n);")
     program.write_text(text)
-    made = api_tune_cells.plan(program, target="cuda", arch="sm_90")
+    made = tune_prepare.plan(program, target="cuda", arch="sm_90")
     taken = resources_of(made, tmp_path / "r")
     assert {op: found.shared for op, found in taken.items()} == {"fill": 256, "b": 512}
-    only = resources_of(
-        api_tune_cells.plan(program, target="cuda", arch="sm_90", defines={"fill.piece": "64"}), tmp_path
-    )
+    only = resources_of(tune_prepare.plan(program, target="cuda", arch="sm_90", defines={"fill.piece": "64"}), tmp_path)
     assert only["fill"].instructions == taken["fill"].instructions

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc.cli.main import main
-from dagc.recipes import tune as api_tune
+from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from tests.tune.programs import write_fill
 
@@ -18,7 +18,7 @@ def test_what_a_require_forbids_is_not_compiled(tmp_path: Path) -> None:
     body = 'static_assert(a * b <= 4, "too much"); if (i < n) y[i] = i;'
     tune = "tune bx in {32, 64} tune a in {1, 2, 4} tune b in {1, 4} require a * b <= 4 && a * b * bx <= 128"
     program, tuned = write_fill(tmp_path, tune, body), tmp_path / "t.db"
-    done = api_tune.tune(program, tuned, TuneOptions(sizes="N=100", target="host", method="exhaustive", cell=0.01))
+    done = tune_recipe.tune(program, tuned, TuneOptions(sizes="N=100", target="host", method="exhaustive", cell=0.01))
     assert not done.failures
     assert done.cells == 6, "the product of a and b is 1 or 2 with either block, 4 with the smaller only"
     assert main(["compile", str(program), "--launch", str(tuned), "--target", "host", "-o", str(tmp_path / "o")]) == 0
@@ -28,7 +28,7 @@ def test_truth_values(tmp_path: Path) -> None:
     program = write_fill(
         tmp_path, "tune bx in {32} tune twice in {false, true}", "if (i < n) y[i] = twice ? i + 0 : i;"
     )
-    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
     assert not done.failures
     arguments = ["compile", str(program), "--launch", str(tmp_path / "t.db"), "--target", "host"]
     assert main([*arguments, "-o", str(tmp_path / "o"), "--run", "-n", "1"]) == 0
@@ -37,7 +37,7 @@ def test_truth_values(tmp_path: Path) -> None:
 def test_a_value_that_cannot_stay_open_is_told(tmp_path: Path) -> None:
     tune = "tune bx in {32, 64} tune factor in {1.0, 2.0}"
     program = write_fill(tmp_path, tune, "if (i < n) y[i] = factor * i;")
-    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
     assert not done.failures
     assert any("fill: factor = 1.0 stays" in note for note in done.notes)
 
@@ -58,7 +58,7 @@ def of_the_grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_tunable_of_the_grid_is_measured_without_a_model(of_the_grid: Path, tmp_path: Path, method: str) -> None:
     program = of_the_grid
     options = TuneOptions(sizes="N=100,200,400", target="host", cell=0.01, method=method)
-    done = api_tune.tune(program, tmp_path / "t.db", options)
+    done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert not done.failures
     assert all(line.best is not None for line in done.lines)
     told = any("fill: no model: it hangs on rows" in note for note in done.notes)
@@ -78,12 +78,12 @@ def test_blocks_of_three_dimensions(tmp_path: Path) -> None:
             "blockIdx.x * bx + threadIdx.x", "((blockIdx.x * bz + threadIdx.z) * by + threadIdx.y) * bx + threadIdx.x"
         )
     )
-    done = api_tune.tune(
+    done = tune_recipe.tune(
         program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01, method="exhaustive")
     )
     assert not done.failures
     assert done.cells == 4
-    done = api_tune.tune(program, tmp_path / "model.db", TuneOptions(sizes="N=100", target="cuda", top=0))
+    done = tune_recipe.tune(program, tmp_path / "model.db", TuneOptions(sizes="N=100", target="cuda", top=0))
     assert [line.op for line in done.lines] == ["fill"]
 
 
@@ -91,6 +91,6 @@ def test_a_loop_over_the_grid(tmp_path: Path) -> None:
     """Whatever the model can read of it, it is tuned."""
     body = "for (; i < n; ) { y[i] = i; i += gridDim.x * bx; } while (i < 0) { i += bx; }"
     program = write_fill(tmp_path, "tune bx in {32, 64}", body)
-    done = api_tune.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", top=0))
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", top=0))
     assert [line.op for line in done.lines] == ["fill"]
     assert main(["tune", str(program), "--show", "fill"]) in (0, 2)

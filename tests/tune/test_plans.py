@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.types import Cell, Point
 from dagc.cli.main import main
 from dagc.lab.plans import PROGRAM, measured, plan_label, program_select
 from dagc.measure.bench import run_bench
 from dagc.measure.launch import launch
-from dagc.recipes import program as api
-from dagc.recipes import tune as api_tune
+from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.run.conftest import can_run
@@ -66,7 +66,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tuned") / "t.db"
     told: list[str] = []
     options = TuneOptions(sizes=SIZES, target="host", cell=0.01, defines=FOUR)
-    done = api_tune.tune(TRIDIAG, path, options, lambda n, total, what: told.append(f"{n} of {total} {what}"))
+    done = tune_recipe.tune(TRIDIAG, path, options, lambda n, total, what: told.append(f"{n} of {total} {what}"))
     assert not done.failures
     assert done.method == "knn", "as the program says"
     assert done.cells == 16
@@ -99,7 +99,7 @@ def with_times(tuned: Path, path: Path) -> Path:
                 (m,),
             )
     connection.close()
-    done = api_tune.tune(
+    done = tune_recipe.tune(
         TRIDIAG, path, TuneOptions(sizes=SIZES, target="host", cell=0.01, defines=FOUR, resume=True)
     )  # fmt: skip
     assert done.cells == 16, "nothing is measured again"
@@ -289,13 +289,13 @@ def faulty(tmp_path: Path) -> Path:
 def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path) -> None:
     """In two steps: a budget, and the rest with `resume`."""
     options = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, budget=5)
-    part = api_tune.tune(faulty, tmp_path / "t.db", options)
+    part = tune_recipe.tune(faulty, tmp_path / "t.db", options)
     assert part.cells == 5
     assert any("no chooser yet: measured in full: 1 size of 3" in note for note in part.notes)
     with pytest.raises(UsageError, match="tuning did not end"):
         api.compile(faulty, tmp_path / "out", target="host", launch=str(tmp_path / "t.db"))
     rest = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, resume=True)
-    done = api_tune.tune(faulty, tmp_path / "t.db", rest)
+    done = tune_recipe.tune(faulty, tmp_path / "t.db", rest)
     assert done.cells == 12
     failures = {(c.settings[0][1], c.point.params[0][1]): c.failure for c in load_tuned(tmp_path / "t.db").cells}
     assert {key for key, failure in failures.items() if failure} == {(2, 60), (3, 60), (4, 10), (4, 40), (4, 60)}
@@ -312,7 +312,7 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(faulty: Path, tmp_path
     python = faulty.with_suffix(".py")
     python.write_text(python.read_text().replace("    return", "    assert N < 90\n    return", 1))
     options = TuneOptions(sizes="N=10,20,95", target="host", cell=0.001, method="exhaustive", defines={"k": "1,3"})
-    done = api_tune.tune(faulty, tmp_path / "t.db", options)
+    done = tune_recipe.tune(faulty, tmp_path / "t.db", options)
     assert [line.point.text for line in done.lines] == ["N=10", "N=20"]
     assert any("N=95: left out:" in failure and "AssertionError" in failure for failure in done.failures)
 
@@ -343,9 +343,9 @@ verify y ~ reference() rtol 0
 def test_kernels_tuned_into_the_same_file(faulty: Path, tmp_path: Path) -> None:
     faulty.write_text(BOTH)
     options = TuneOptions(sizes="N=70", target="host", cell=0.01)
-    assert api_tune.tune(faulty, tmp_path / "t.db", options).method == "exhaustive"
+    assert tune_recipe.tune(faulty, tmp_path / "t.db", options).method == "exhaustive"
     kernel = TuneOptions(sizes="N=70", target="host", cell=0.01, kernels=("fill",), top=2, resume=True)
-    assert {line.op for line in api_tune.tune(faulty, tmp_path / "t.db", kernel).lines} == {"fill"}
+    assert {line.op for line in tune_recipe.tune(faulty, tmp_path / "t.db", kernel).lines} == {"fill"}
     assert set(load_tuned(tmp_path / "t.db").choosers) == {PROGRAM, "fill"}
     done = api.compile(faulty, tmp_path / "out", target="host", launch=str(tmp_path / "t.db"), build=False)
     assert done.launcher is not None

@@ -8,7 +8,7 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.recipes import tune as api_tune
+from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.run.conftest import SAMPLES, can_run
@@ -27,14 +27,14 @@ def test_what_fails_on_one_rank_is_not_chosen(tmp_path: Path) -> None:
     setup = tmp_path / "fill.py"
     setup.write_text(setup.read_text().replace('"n": N', '"n": N + rank'))
     options = TuneOptions(sizes="N=100", target="host", method="exhaustive", cell=0.005)
-    alone = api_tune.tune(path, None, options)
+    alone = tune_recipe.tune(path, None, options)
     assert alone.failures == ()
-    both = api_tune.tune(path, tmp_path / "t.db", TuneOptions(**{**_given(options), "ranks": 2}))
+    both = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(**{**_given(options), "ranks": 2}))
     assert any("32" not in text and "wrong" in text for text in both.failures)
     assert both.lines[0].chosen == (("bx", 32),)
     assert load_tuned(tmp_path / "t.db").runs[0].ranks == 2
     with pytest.raises(UsageError, match="tuned with 2 ranks, this is with 1"):
-        api_tune.tune(path, tmp_path / "t.db", TuneOptions(**{**_given(options), "resume": True}))
+        tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(**{**_given(options), "resume": True}))
 
 
 def _given(options: TuneOptions) -> dict[str, object]:
@@ -53,4 +53,4 @@ def test_a_program_with_messages(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_whole_programs_are_tuned_on_one_rank(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="one rank"):
-        api_tune.tune(SAMPLES / "tridiag/tridiag.dag", tmp_path / "t.db", TuneOptions(target="host", ranks=2))
+        tune_recipe.tune(SAMPLES / "tridiag/tridiag.dag", tmp_path / "t.db", TuneOptions(target="host", ranks=2))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.recipes import program as api
-from dagc.recipes import tune as api_tune
+from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.tuned import load_tuned
 
@@ -63,7 +63,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("method", ["knn", "tree"])
 def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_path: Path) -> None:
     path, tuned = plain, tmp_path / "tuned.db"
-    done = api_tune.tune(path, tuned, TuneOptions(method=method, target="host", cell=0.005))
+    done = tune_recipe.tune(path, tuned, TuneOptions(method=method, target="host", cell=0.005))
     assert not done.failures
     assert (done.method, done.cells) == (method, 15)
     assert all(line.chosen == line.best for line in done.lines), "at a measured size the best there"
@@ -89,13 +89,13 @@ def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_pa
 def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
     path, tuned = written(tmp_path, "select bx with tree(size * k)"), tmp_path / "tuned.db"
     assert not [d for d in api.check(path).diagnostics if d.code == "not-used-yet"]
-    done = api_tune.tune(path, tuned, TuneOptions(target="host", cell=0.005))
+    done = tune_recipe.tune(path, tuned, TuneOptions(target="host", cell=0.005))
     assert (done.method, done.cells) == ("tree", 15)
     selector = load_tuned(tuned).kernel_choosers["fill"].selector
     assert selector is not None
     assert selector.data == ("k", "n")
     (tmp_path / "b").mkdir()
-    given = api_tune.tune(path, tmp_path / "b.db", TuneOptions(method="volume", target="host", cell=0.005, top=1))
+    given = tune_recipe.tune(path, tmp_path / "b.db", TuneOptions(method="volume", target="host", cell=0.005, top=1))
     assert (given.method, load_tuned(tmp_path / "b.db").kernel_choosers["fill"].selector) == ("volume", None)
 
 
@@ -111,14 +111,14 @@ def test_a_note_where_nothing_acts_on_it(select: str, noted: bool, tmp_path: Pat
 
 def test_rational_is_the_model_and_measures_its_best(tmp_path: Path) -> None:
     path = written(tmp_path, "select bx with rational(size)")
-    done = api_tune.tune(path, tmp_path / "t.db", TuneOptions(target="cuda", top=0))
+    done = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(target="cuda", top=0))
     assert (done.method, done.cells) == ("volume", 0)
 
 
 def test_too_few_sizes_are_a_note(plain: Path, tmp_path: Path) -> None:
     path, tuned = plain, tmp_path / "tuned.db"
     options = TuneOptions(method="knn", sizes="N=100,900", target="host", cell=0.005)
-    done = api_tune.tune(path, tuned, options)
+    done = tune_recipe.tune(path, tuned, options)
     assert "fill: no knn: 2 different sizes measured in full, 3 are needed" in "\n".join(done.notes)
     assert all(line.why == "measured" for line in done.lines)
     assert load_tuned(tuned).kernel_choosers["fill"].selector is None
@@ -132,11 +132,11 @@ def test_where_nothing_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     if shutil.which("nvidia-smi"):
         pytest.skip("a GPU is here")
     asked = written(tmp_path, "select bx with knn(size)")
-    done = api_tune.tune(asked, tmp_path / "t.db", TuneOptions(target="cuda", sizes="N=1000"))
+    done = tune_recipe.tune(asked, tmp_path / "t.db", TuneOptions(target="cuda", sizes="N=1000"))
     assert done.method == "volume"
     assert any("the program asks for knn, which measures" in note for note in done.notes)
     with pytest.raises(UsageError, match="method forest measures"):
-        api_tune.tune(asked, tmp_path / "u.db", TuneOptions(target="cuda", method="forest"))
+        tune_recipe.tune(asked, tmp_path / "u.db", TuneOptions(target="cuda", method="forest"))
 
 
 def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import fits, legal_settings, op_of, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.ir.launching import stays_fixed
-from dagc.recipes import program as api
 from tests.tune.oracle import ROOT
 
 GEMM = ROOT / "samples" / "polybench" / "gemm.dag"

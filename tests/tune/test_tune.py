@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import BuildFailed, UsageError
 from dagc.cli import tune as cli_tune
 from dagc.cli.main import main
 from dagc.measure.bench import run_bench
-from dagc.recipes import program as api
-from dagc.recipes import tune as api_tune
+from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.tune.oracle import ROOT
@@ -63,7 +63,7 @@ def test_tune_and_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("DAGC_CXXFLAGS")
     tuned = tmp_path / "tuned.db"
     options = TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01)
-    done = api_tune.tune(SYRK, tuned, options)
+    done = tune_recipe.tune(SYRK, tuned, options)
     assert not done.failures
     assert {line.point.text for line in done.lines} == {"NI=40 NJ=24", "NI=33 NJ=50"}
     for line in done.lines:
@@ -72,7 +72,7 @@ def test_tune_and_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     found = load_tuned(tuned)
     assert all(cell.times for cell in found.cells)
     assert set(found.checks.values()) == {""}
-    again = api_tune.tune(SYRK, tuned, TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01, resume=True))
+    again = tune_recipe.tune(SYRK, tuned, TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01, resume=True))
     assert again.cells == done.cells, "nothing is measured twice"
     compiled = api.compile(
         SYRK, tmp_path / "out", target="host", defines={"NI": "40", "NJ": "24"}, launch=str(tuned), run=True, ranks=1,
@@ -94,7 +94,7 @@ def test_one_wrong_setting_is_told_and_not_chosen(tmp_path: Path) -> None:
     (tmp_path / "faulty.dag").write_text(FAULTY)
     (tmp_path / "faulty.py").write_text(FAULTY_PY)
     options = TuneOptions(sizes="N=100,300", target="host", method="exhaustive", cell=0.01)
-    done = api_tune.tune(tmp_path / "faulty.dag", tmp_path / "t.db", options)
+    done = tune_recipe.tune(tmp_path / "faulty.dag", tmp_path / "t.db", options)
     assert len(done.failures) == 1
     assert "fill bx=64" in done.failures[0] or "fill 64" in done.failures[0]
     assert "is wrong" in done.failures[0]
@@ -107,13 +107,13 @@ def test_a_kernel_named_as_a_function_of_the_c_library(tmp_path: Path) -> None:
     """GRAMSCHM has a kernel `advance`, which glibc has too: the library that is loaded must call its own."""
     path = SYRK.with_name("gramschm.dag")
     options = TuneOptions(sizes="NI=20 NJ=12", target="host", top=1, kernels=("q",), cell=0.01)
-    done = api_tune.tune(path, tmp_path / "t.db", options)
+    done = tune_recipe.tune(path, tmp_path / "t.db", options)
     assert not done.failures
     assert {line.op for line in done.lines} == {"q"}
 
 
 def test_without_measurement(tmp_path: Path) -> None:
-    done = api_tune.tune(SYRK, tmp_path / "t.db", TuneOptions(sizes="NI=1024 NJ=1024", target="cuda", top=0))
+    done = tune_recipe.tune(SYRK, tmp_path / "t.db", TuneOptions(sizes="NI=1024 NJ=1024", target="cuda", top=0))
     assert done.cells == 0
     (line,) = done.lines
     assert dict(line.chosen)["bx"] == 8, "narrow blocks win where columns are read with a wide stride"
@@ -139,7 +139,7 @@ def test_one_of_several_ranks_does_not_tune(
 
 def test_a_tuned_file_of_another_text(tmp_path: Path) -> None:
     tuned = tmp_path / "t.db"
-    api_tune.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
+    tune_recipe.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
     other = tmp_path / "syrk.dag"
     other.write_text(SYRK.read_text().replace("real(beta)", "real(2 * beta)"))
     shutil.copy(SYRK.with_suffix(".py"), tmp_path)
@@ -148,7 +148,7 @@ def test_a_tuned_file_of_another_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):
         api.compile(SYRK, tmp_path / "out", target="cuda", arch="sm_80", launch=str(tuned), build=False)
     with pytest.raises(UsageError, match="exists"):
-        api_tune.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
+        tune_recipe.tune(SYRK, tuned, TuneOptions(sizes="NI=64 NJ=64", target="cuda", top=0))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,7 +183,7 @@ def test_a_value_that_does_not_compile_is_told_and_left_out(tmp_path: Path) -> N
     program.write_text(TILED)
     (tmp_path / "faulty.py").write_text(FAULTY_PY)
     options = TuneOptions(sizes="N=100,300", target="host", method="exhaustive", cell=0.01)
-    done = api_tune.tune(program, tuned, options)
+    done = tune_recipe.tune(program, tuned, options)
     (failure,) = done.failures
     assert failure.startswith("fill tile=64: does not compile: ")
     assert "tile too large" in failure
@@ -198,7 +198,7 @@ def test_a_program_that_does_not_compile_at_all(tmp_path: Path) -> None:
     program.write_text(TILED.replace("tile < 64", "tile < 0"))
     (tmp_path / "faulty.py").write_text(FAULTY_PY)
     with pytest.raises(BuildFailed, match="tile too large"):
-        api_tune.tune(program, None, TuneOptions(sizes="N=100", target="host"))
+        tune_recipe.tune(program, None, TuneOptions(sizes="N=100", target="host"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -11,8 +11,8 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.types import settings_text
 from dagc.recipes.program import load_graph
 from dagc.recipes.tune_choosers import chooser_of
-from dagc.recipes.tune_fixed import check_compiled
 from dagc.recipes.tune_found import GUESS
+from dagc.recipes.tune_records import check_compiled
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagc.ir.program import Program
     from dagc.lab.configurations import Configured
     from dagc.recipes.options import ExploreOptions
-    from dagc.recipes.tune_cells import Plan
+    from dagc.recipes.tune_prepare import Plan
     from dagc.report.display import Display
     from dagc.store.results import Results
     from dagc.store.settings import Fixed, Kernels
@@ -282,7 +282,7 @@ def _chosen(
     display: Display,
 ) -> tuple[Sequence[Fixed], Sequence[str]]:
     """The settings of the kernels of one configuration, and notes."""
-    from dagc.recipes.tune_cells import plan_as_given
+    from dagc.recipes.tune_prepare import plan_as_given
     from dagc.setup import read_scalars
     from dagc.store.settings import kernels_of, settings_before
 

@@ -1,0 +1,33 @@
+"""The public functions of dagc, and their options. docs/api.md lists what each returns.
+
+Everything takes paths and plain values and returns frozen results; failures are `dagc.base.errors.DagcError`s.
+"""
+
+from __future__ import annotations
+
+from dagc.base.errors import DagcError
+from dagc.recipes.compile import compile
+from dagc.recipes.explain import ExplainOptions, explain
+from dagc.recipes.explore import explore
+from dagc.recipes.options import ExploreOptions, TuneOptions
+from dagc.recipes.program import (
+    Checked,
+    check,
+    count,
+    format_source,
+    load,
+    load_graph,
+    load_space,
+    read,
+    run_setup,
+    show,
+    traversals,
+)
+from dagc.recipes.results import best, export, merge, report, rules
+from dagc.recipes.tune import tune
+
+__all__ = [
+    "Checked", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best", "check", "compile", "count",
+    "explain", "explore", "export", "format_source", "load", "load_graph", "load_space", "merge", "read", "report",
+    "rules", "run_setup", "show", "traversals", "tune",
+]  # fmt: skip
