@@ -29,9 +29,9 @@ from dagc.base.errors import DagcError
 from dagc.build.target import choose_target
 from dagc.recipes import explain as explain_recipe
 from dagc.recipes import explore as explore_recipe
-from dagc.recipes import launch as launch_recipe
 from dagc.recipes import results as results_recipe
 from dagc.recipes import tune as tune_recipe
+from dagc.recipes import tuned as tuned_recipe
 from dagc.recipes.launch import LaunchSource, choosers_for, settings_by_file
 from dagc.recipes.runs import builder, configured
 from dagc.store.records import Records
@@ -317,7 +317,7 @@ def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Calla
     )
     yield "compile --launch", lambda: api.compile(dag, folder / "out", **compiled)  # type: ignore[arg-type]
     yield "explore --launch", lambda: _choosers(path, dag)
-    yield "tune --show", lambda: launch_recipe.show(dag, "fill", "c", tuned=path)
+    yield "tune --show", lambda: tuned_recipe.show(dag, "fill", "c", tuned=path)
     yield "tune --resume", lambda: tune_recipe.tune(dag, path, options)
 
 

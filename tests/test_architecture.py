@@ -1,9 +1,8 @@
 """Who may import whom. The data flows one way (text -> program -> graph -> traversal -> plan -> files -> results), and
-so do the imports: a part of dagc imports only what is named for it here."""
+so do the imports: no cycle, whichever way an import is written, and a room imports only what is named for it here."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,142 +10,124 @@ from pathlib import Path
 
 import pytest
 
-import dagc
+from tests.imports import Import, cycles, graph, imports, mermaid, modules, room, rooms
 
-PACKAGE = Path(dagc.__file__).parent
-
-# Part -> the parts that it may import, besides itself. A part is a module or a package of dagc.
-TYPES = {"source", "errors", "sym", "lang.ast", "ir", "graph", "traversal", "text", "resources", "files", "cxx_words"}
-MAY_IMPORT: dict[str, set[str]] = {
-    "source": set(),
-    "resources": set(),
-    "cxx_words": set(),
-    "signals": set(),
-    "kernel_resources": set(),
-    "errors": {"source"},
-    "sym": {"source", "errors"},
-    "files": {"errors", "source"},
-    "lang.ast": {"source"},
-    "ir": {"source", "errors", "sym", "lang.ast"},
-    "graph": {"source", "errors", "sym", "lang.ast", "ir"},
-    "traversal": {"errors", "ir", "graph"},
-    "text": {"errors", "ir", "graph", "traversal"},
-    "results": {"ir", "statistics"},
-    "statistics": set(),
-    "lang": TYPES - {"graph", "traversal", "text"},
-    "passes": TYPES,
-    "verify": TYPES | {"passes"},
-    "space": TYPES | {"verify"},
-    "cuda": {"errors"},
-    "launching": {"source", "errors", "sym", "lang.ast", "ir", "graph", "cuda"},
-    "plan": TYPES | {"launching"},
-    "emit": TYPES | {"plan", "launching"},
-    "toolchain": {"errors"},
-    "devices": {"errors"},
-    "build": {"errors", "source", "files", "toolchain", "signals"},
-    "setup": {"source", "errors", "sym", "lang.ast", "ir", "files"},
-    "configurations": TYPES | {"results"},
-    "records": TYPES | {"results", "statistics"},
-    "search": TYPES | {"results", "statistics", "space", "verify"},
-    "run": TYPES
-    | {"results", "statistics", "search", "plan", "build", "toolchain", "devices", "signals", "kernel_resources"},
-    "rules": TYPES | {"results", "statistics", "space"},
-    "explain": TYPES | {"results", "statistics", "space", "verify", "search", "rules"},
-    "doctor": {"errors", "build", "toolchain", "devices", "run"},
-    "report": TYPES | {"results", "statistics", "space", "plan", "search", "rules"},
-    "rational": {"source", "errors", "sym", "lang.ast", "ir", "graph", "launching", "kernel_resources", "cuda"},
-    "select": {"errors"},
-    "tune": TYPES | {"launching", "results", "statistics", "records", "rational", "select", "kernel_resources", "cuda"},
-    "compiled": TYPES | {"plan", "results", "run"},
+# Room -> the rooms that it may import. `base` is for all.
+MAY_IMPORT: dict[str, str] = {
+    "base": "",
+    "cuda": "",  # the text of kernels and headers
+    "ir": "cuda",
+    "lang": "ir cuda",
+    "passes": "ir",
+    "space": "ir",
+    "setup": "ir",
+    "emit": "ir cuda",
+    "build": "ir cuda",
+    "perf": "ir cuda",
+    "choice": "ir cuda perf",
+    "store": "ir cuda perf choice",
+    "measure": "build store",
+    "lab": "ir space choice store measure",
+    "learn": "ir space store lab",
+    "report": "ir space store lab learn",
+    "doctor": "build measure",
+    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report",
+    "api": "recipes",
+    "cli": "build choice measure report doctor recipes",
+    "__main__": "cli",
+    "": "api",  # the package itself, lazily
 }
-# The top: api wires everything, cli calls api.
-TOP = {"api", "cli", "__main__"}
-
 ONLY_IMPORTERS = {
     "lark": {"lang"},
     "jinja2": {"emit", "report"},
-    "mpi4py": {"run"},
-    "pycuda": {"run"},
-    "sklearn": {"rules", "search", "select"},
+    "mpi4py": {"measure"},
+    "pycuda": {"measure"},
+    "sklearn": {"learn", "lab", "choice"},
     "rich": {"report"},
-    "sympy": {"rational", "cuda"},
+    "sympy": {"perf", "cuda"},
     "tree_sitter": {"cuda"},
 }
-# Importing these takes longer than a small command may: never at the top of a module that a command always needs.
-HEAVY = ("lark", "jinja2", "numpy", "mpi4py", "pycuda", "scipy", "sklearn", "sympy", "tree_sitter", "rich", "sqlite3")
+# Importing these takes longer than a small command may.
+HEAVY = frozenset(
+    ("lark", "jinja2", "numpy", "mpi4py", "msgspec", "pycuda", "scipy", "sklearn", "sympy", "tree_sitter", "rich",
+     "sqlite3")
+)  # fmt: skip
+MODULES = modules()
+IMPORTS = {module: list(imports(path, MODULES.keys())) for module, path in MODULES.items()}
+GRAPH = graph()
 
 
-def _module(path: Path) -> str:
-    """`lang.parse` for dagc/lang/parse.py, `` for dagc/__init__.py."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
+def test_no_cycle_of_modules() -> None:
+    assert not cycles(GRAPH)
 
 
-MODULES = {_module(path): path for path in sorted(PACKAGE.rglob("*.py")) if "_data" not in path.parts}
+def test_no_cycle_of_rooms() -> None:
+    assert not cycles(rooms(GRAPH))
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Every module that is imported anywhere in a file, inside functions too; `dagc.x` where `from dagc import x`.
-
-    Not what is imported for annotations only: a report may say in its signature which result it prints.
-    """
-    nodes: list[ast.AST] = [ast.parse(path.read_text())]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        nodes += ast.iter_child_nodes(node)
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module)
+def test_every_room_has_its_line() -> None:
+    assert {room(module) for module in MODULES} == MAY_IMPORT.keys()
 
 
-def _part(module: str) -> str:
-    """The longest name in the table that holds the module; siblings `setup_...` belong to `setup`."""
-    for name in sorted({*MAY_IMPORT, *TOP}, key=len, reverse=True):
-        if module == name or module.startswith((f"{name}.", f"{name}_")):
-            return name
-    return module
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_a_room_imports_only_what_it_may(name: str) -> None:
+    assert rooms(GRAPH)[name] <= {*MAY_IMPORT[name].split(), "base"}
 
 
-def _internal(path: Path) -> set[str]:
-    found = {name.removeprefix("dagc.") for name in _imports(path) if name.startswith("dagc.")}
-    return {_part(name) for name in found if name in MODULES and name}
+def test_no_private_name_is_imported() -> None:
+    private = [(module, i.module, i.name) for module, found in IMPORTS.items() for i in found if i.name[:1] == "_"]
+    assert [p for p in private if not p[2].startswith("__")] == []
 
 
-def test_every_part_has_its_line() -> None:
-    parts = {_part(module) for module in MODULES if module}
-    assert parts <= {*MAY_IMPORT, *TOP}, "a new part of dagc: say in MAY_IMPORT what it may import"
-
-
-@pytest.mark.parametrize("module", [m for m in MODULES if m and _part(m) not in TOP])
-def test_a_module_imports_only_what_its_part_may(module: str) -> None:
-    part = _part(module)
-    assert _internal(MODULES[module]) <= MAY_IMPORT.get(part, set()) | {part}
-
-
-def test_the_table_has_no_cycle() -> None:
-    done: set[str] = set()
-    while len(done) < len(MAY_IMPORT):
-        ready = {part for part, below in MAY_IMPORT.items() if part not in done and below - {part} <= done}
-        assert ready, f"a cycle among {sorted(set(MAY_IMPORT) - done)}"
-        done |= ready
-
-
-def test_nothing_imports_the_command_line() -> None:
-    importers = {module for module, path in MODULES.items() if "cli" in _internal(path)}
-    assert {_part(module) for module in importers} <= {"cli", "__main__"}
+def test_few_modules_stand_at_the_top() -> None:
+    assert len([m for m, path in MODULES.items() if m.count(".") == 1 and path.name != "__init__.py"]) <= 15
 
 
 @pytest.mark.parametrize("package", ONLY_IMPORTERS)
 def test_who_imports_a_package(package: str) -> None:
-    importers = {
-        _part(module) for module, path in MODULES.items() if any(n.split(".")[0] == package for n in _imports(path))
-    }
+    importers = {room(m) for m, found in IMPORTS.items() if any(i.module.split(".")[0] == package for i in found)}
     assert importers <= ONLY_IMPORTERS[package]
+
+
+# ---- imports inside functions -------------------------------------------------------------------
+
+
+def _heavy(module: str, seen: dict[str, frozenset[str]]) -> frozenset[str]:
+    """The heavy packages that are loaded when a module of dagc is imported."""
+    if module not in seen:
+        seen[module] = frozenset()
+        out: set[str] = set()
+        if module.count(".") > 1:
+            out |= _heavy(module.rpartition(".")[0], seen)  # the package of a module is imported first
+        for i in _at_import(module):
+            out |= _heavy(i.module, seen) if i.module in MODULES else {i.module.split(".")[0]} & HEAVY
+        seen[module] = frozenset(out)
+    return seen[module]
+
+
+def _at_import(module: str) -> Iterator[Import]:
+    return (i for i in IMPORTS[module] if not i.local and not i.typing)
+
+
+def test_an_import_inside_a_function_says_why() -> None:
+    """`# loads numpy`: a heavy package; `# only with --launch`: what most runs do without. The command line and the
+    package itself import each command where it runs."""
+    seen: dict[str, frozenset[str]] = {}
+    wrong = []
+    for module, found in IMPORTS.items():
+        for i in found:
+            if not i.local or room(module) in ("cli", "") or i.module.split(".")[0] != "dagc":
+                continue
+            loads = _heavy(i.module, seen)
+            if not (i.comment.startswith("only ") or (loads and i.comment.startswith("loads "))):
+                wrong.append(f"{module}:{i.line}: {i.module} loads {', '.join(sorted(loads)) or 'nothing heavy'}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_a_command_may_not_need_is_not_loaded_before_it_does() -> None:
+    seen: dict[str, frozenset[str]] = {}
+    loaded = {module: _heavy(module, seen) for module in MODULES if room(module) in ("recipes", "api", "cli")}
+    assert {m: heavy for m, heavy in loaded.items() if not heavy <= {"jinja2"}} == {}
 
 
 @pytest.mark.parametrize("module", ["dagc", "dagc.cli.main"])
@@ -154,12 +135,26 @@ def test_a_small_command_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
-    assert not loaded & set(HEAVY)
+    assert not loaded & HEAVY
 
 
-def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:
-    path = tmp_path / "m.py"
-    path.write_text(
-        "def f():\n    from dagc.lang import parse\n    import lark.lexer\nif TYPE_CHECKING:\n    import numpy\n"
+# ---- the checks themselves ----------------------------------------------------------------------
+
+
+def test_the_graph_has_every_import(tmp_path: Path) -> None:
+    (tmp_path / "dagc/b").mkdir(parents=True)
+    for name in ("__init__", "a", "b/__init__", "b/c"):
+        (tmp_path / f"dagc/{name}.py").write_text("")
+    (tmp_path / "dagc/a.py").write_text(
+        "def f():\n    from dagc.b import c\nif TYPE_CHECKING:\n    from dagc.b.c import x\n"
     )
-    assert set(_imports(path)) == {"dagc.lang", "dagc.lang.parse", "lark.lexer"}
+    (tmp_path / "dagc/b/c.py").write_text("import dagc.a\n")
+    found = graph(tmp_path)
+    assert found["dagc.a"] == {"dagc.b.c"}
+    assert cycles(found) == [["dagc.a", "dagc.b.c"]]
+    assert cycles(rooms(found)) == [["a", "b"]]
+
+
+def test_the_architecture_page_has_the_chart_of_the_imports() -> None:
+    page = (Path(__file__).parents[1] / "docs/architecture.md").read_text()
+    assert mermaid(rooms(GRAPH)) in page, "draw it anew: python -m tests.imports"

@@ -19,7 +19,7 @@ from dagc.choice.choose import unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Point, Settings, settings_text
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.launch import choosers_of
+from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
 
 ROOT = Path(__file__).parents[2]

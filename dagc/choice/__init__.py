@@ -1,1 +1,1 @@
-"""Learned choices from sizes: nearest neighbours, trees and forests, and the labels that they are trained on."""
+"""Which setting, variant or plan is taken: legal settings, models, selectors, and their C."""

@@ -14,6 +14,7 @@ The distance of two sizes is the product over the data of the larger over the sm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,7 @@ from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.cuda.text import NotUnderstood
 from dagc.ir.graph import Graph
 from dagc.ir.launching import Chooser, ChooserCall
 from dagc.ir.program import Program
@@ -38,6 +40,9 @@ from dagc.perf.program import Kind, RationalProgram
 
 if TYPE_CHECKING:
     from dagc.choice.selector import Selector
+    from dagc.choice.types import Settings, Unit
+    from dagc.ir.graph import Graph
+    from dagc.perf.hardware import Hardware
 
 
 # ---- Choosers as C99: one function a unit, without libraries ----
@@ -401,9 +406,6 @@ def unit_chooser(
 
     Where the kernel's text cannot be read, the chooser has no model and its `note` says why.
     """
-    import math
-
-    from dagc.cuda.text import NotUnderstood
 
     op, program = op_of(graph, unit), graph.program
     blocks = [block_of(program, op, s) for s in settings]
@@ -436,3 +438,69 @@ def unit_chooser(
         launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(found)), note,
         selector, constants_of(program, data),
     )  # fmt: skip
+
+
+def chooser_of(
+    graph: Graph,
+    unit: Unit,
+    settings: Sequence[Settings],
+    hardware: Hardware,
+    *,
+    anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
+    selector: Selector | None = None,
+    method: str = "volume",
+    **options: Any,
+) -> UnitChooser:
+    """`dagc.choice.choose.unit_chooser`; `exhaustive` has the volume model beside its measured bests.
+
+    Where the model, or the limits of the grid, hang on what is neither a size nor known of a setting (a tunable in the
+    grid's size, a block's third dimension), or where the kernel's text is nested too deeply to be read, the chooser has
+    neither."""
+    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
+
+    model = "volume" if method == "exhaustive" else method
+    try:
+        made = unit_chooser(
+            graph, unit, settings, hardware, anchors=anchors, selector=selector, method=model, **options
+        )
+    except RecursionError:
+        return _without(graph, unit, settings, anchors, selector, "its text is nested too deeply to be read")
+    except KeyError as error:  # an anchor has no value for what the model takes for a size
+        return _without(graph, unit, settings, anchors, selector, f"it hangs on {error.args[0]}, which it cannot see")
+    known = {s.name for s in graph.program.scalars} | {name for name, _ in made.columns} | {"rank", "ranks"}
+    programs = [p for p in (made.model, made.launchable) if p is not None]
+    unknown = sorted({parameter.name for p in programs for parameter in p.parameters} - known)
+    if unknown:
+        return _without(
+            graph, unit, settings, anchors, selector, f"it hangs on {', '.join(unknown)}, which it cannot see"
+        )
+    return made
+
+
+def _without(
+    graph: Graph,
+    unit: Unit,
+    settings: Sequence[Settings],
+    anchors: Sequence[tuple[Mapping[str, int], Settings]],
+    selector: Selector | None,
+    why: str,
+) -> UnitChooser:
+    from dagc.choice.choose import Anchor, UnitChooser, constants_of  # loads numpy, sympy
+
+    data = tuple(
+        sorted({n for sizes, _ in anchors for n in sizes} | set(selector.data if selector is not None else ()))
+    )
+    found = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
+    note = f"no model: {why}"
+    return UnitChooser(
+        unit.op,
+        tuple(settings),
+        data,
+        (),
+        None,
+        None,
+        tuple(dict.fromkeys(found)),
+        note,
+        selector,
+        constants_of(graph.program, data),
+    )

@@ -40,7 +40,7 @@ def whole_model(
     if method == "volume":
         return volume_program(graph.program, op, taken=taken)
     if fits:
-        from dagc.perf.counted import counted_program
+        from dagc.perf.counted import counted_program  # loads numpy, sympy
 
         return counted_program(graph.program, op, fits, _barriers(graph, unit), shared=taken.shared)
     return op_program(graph.program, op, taken=taken)

@@ -79,8 +79,8 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
 
 def run_tune(args: argparse.Namespace) -> int:
     """Exit code 0; failures of single settings are told, and are none of the command."""
-    from dagc.recipes import launch as launch_recipe
     from dagc.recipes import tune as tune_recipe
+    from dagc.recipes import tuned as tuned_recipe
     from dagc.recipes.options import METHODS, TuneOptions
 
     if args.method == "help":
@@ -89,7 +89,7 @@ def run_tune(args: argparse.Namespace) -> int:
         return 0
     if args.show:
         print(
-            launch_recipe.show(
+            tuned_recipe.show(
                 args.file, args.show, args.format, args.gpu or "h200", given(args), args.output, args.method
             ),
             end="",

@@ -1,1 +1,1 @@
-"""Reads C and CUDA text, on tree-sitter: the names that must be constants, the loads and stores of a kernel."""
+"""The one reader of C and CUDA text: names, accesses, launches, and what a compiled kernel takes."""

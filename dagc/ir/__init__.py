@@ -1,0 +1,1 @@
+"""The program, its graph, traversals and plans, and the symbolic sizes in them."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from dagc.base.errors import UsageError
+from dagc.cuda.text import constant_names
 from dagc.ir.program import Decision, Impl, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 
@@ -141,7 +142,6 @@ def _axis(kernel: Kernel, impl: Impl, name: str) -> str:
     )
     if not axes or impl.code is None or impl.code.text is None:
         return axes[0] if axes else ""
-    from dagc.cuda.text import constant_names  # heavy: tree-sitter
 
     values = {f.name for f in kernel.formals} | {name}
     constant = constant_names(impl.code.text, values)

@@ -1,1 +1,1 @@
-"""Searching the space of implementations: the domain, strategies, and the loop that measures what they propose."""
+"""Searches: domains, strategies, the engine, cost models, replay."""

@@ -1,1 +1,1 @@
-"""Front end: text -> AST -> Program."""
+"""Text to `Program`: parser, syntax tree, lowering, formatter."""

@@ -14,7 +14,7 @@ from dagc.ir.enums import Mode, OpKind, Place
 from dagc.ir.program import Device
 from dagc.ir.sym import Const, Sym, show
 from dagc.lang import ast
-from dagc.lang.context import Context, integer_range
+from dagc.lang.context import Context, integer_range, parse_choice
 from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.regions import check_sizes, overlap, storage
 from dagc.lang.scope import INTEGERS, Kind, Skip, Storage, did_you_mean, kind_of_type, listing, spelled
@@ -162,7 +162,6 @@ def _tunables(
 
 def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
     """The values that a decision not yet made may take: one, where -D gives it."""
-    from dagc.lang.context import parse_choice
 
     if name in ctx.defines:
         return (parse_choice(name, ctx.defines[name], tunable.values),)

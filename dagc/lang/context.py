@@ -13,7 +13,7 @@ from dagc.ir import sym
 from dagc.ir.enums import ElementType, Place
 from dagc.ir.linear import Facts
 from dagc.ir.sym import Const, Sym
-from dagc.lang.scope import Report, Scope, Stop, did_you_mean, listing, spelled
+from dagc.lang.scope import Report, Scope, Stop, TypeValue, What, did_you_mean, listing, spelled
 
 Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 
@@ -193,7 +193,6 @@ def integer_range(type_: ElementType) -> tuple[int, int]:
 
 def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementType:
     """The element type of that name, or of the `param NAME : type`. Reports unknown-type (Skip)."""
-    from dagc.lang.scope import TypeValue, What
 
     found = scope.find(name)
     if found and found[0].what is What.PARAM and () in found[0].instances:

@@ -10,7 +10,7 @@ from dagc.ir.program import Device, EdgeEnd, End
 from dagc.lang import ast
 from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
 from dagc.lang.calls import kernel_op as lower_kernel_op
-from dagc.lang.declarations import select
+from dagc.lang.declarations import dimension, select
 from dagc.lang.evaluate import Evaluator, branch, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, words
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
@@ -337,7 +337,6 @@ def _narrowed(frame: Frame, actual: Storage, formal: ir.Formal, arg: ast.Expr) -
 
 def _check_formal_sizes(inner: Frame, dag: ast.SubDag, actuals: list[tuple[ir.Formal, Storage, ast.Expr]]) -> None:
     """Sizes in the header, evaluated with the actual scalars, against the actual arrays."""
-    from dagc.lang.declarations import dimension
 
     dims_of = {n.name: group.dims for group in dag.formals for n in group.names}
     for formal, actual, arg in actuals:

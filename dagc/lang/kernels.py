@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
 from dagc.ir.program import Device
-from dagc.ir.sym import Const, Sym, Var
+from dagc.ir.sym import Const, Sym, Var, free
 from dagc.lang import ast
 from dagc.lang.context import PREDEFINED, TYPES, Context, element_type
 from dagc.lang.declarations import dimension, feature, select, tunable_values
@@ -265,7 +265,6 @@ def _launch(ev: Evaluator, item: ast.Launch, parts: _Parts) -> ir.Launch:
 
 def _check_block(ev: Evaluator, expr: ast.Expr, value: Sym) -> None:
     """A block size is a compile-time value: constexpr in the kernel's code."""
-    from dagc.ir.sym import free
 
     for name in sorted(free(value)):
         found = ev.scope.find(name)
@@ -346,7 +345,6 @@ def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], forma
 
 def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
     """The first implementation on a device is what others fall back to."""
-    from dagc.ir.sym import free
 
     tunables = {t.name for t in impl.tunables}
     for condition in impl.requires:

@@ -1,1 +1,1 @@
-"""Starting and measuring programs. The only importers of mpi4py and pycuda, and these only inside functions."""
+"""Runs programs and times them: ranks, runners, isolation of what crashes or hangs, profiles."""

@@ -238,14 +238,14 @@ class TeamLink:
         self.close()
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        from dagc.measure.executor import share
+        from dagc.measure.executor import share  # loads numpy
 
         with _interrupted_later():  # half a command would leave the other ranks waiting
             share(self._comm, command)
             return self._executor.run(command)
 
     def close(self) -> None:
-        from dagc.measure.executor import STOP, share
+        from dagc.measure.executor import STOP, share  # loads numpy
 
         if not self._closed:
             self._closed = True
@@ -283,8 +283,8 @@ def link_ranks(ranks: int) -> Link | None:
     rank = rank_among(ranks)
     if rank is None:
         return WorkerLink(ranks)
-    from dagc.measure.executor import Executor, serve
-    from dagc.measure.runner import world
+    from dagc.measure.executor import Executor, serve  # loads numpy
+    from dagc.measure.runner import world  # loads numpy
 
     comm = world()
     executor = Executor(comm)

@@ -23,7 +23,7 @@ BATCH = 0.002  # seconds of one measurement: long beside what calling the progra
 
 
 def main() -> int:
-    from dagc.measure.runner import Runner, world
+    from dagc.measure.runner import Runner, world  # loads numpy
 
     job = json.loads(Path(sys.argv[1]).read_text())
     comm = world()

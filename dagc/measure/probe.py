@@ -1,6 +1,6 @@
 """What this machine's GPU can do: limits asked from its driver, and micro-benchmarks, run once and kept.
 
-`templates/probe/gpu.cu` does the work. The answer is a descriptor like those of `dagc/rational/gpus.toml`, one file a
+`templates/probe/gpu.cu` does the work. The answer is a descriptor like those of `dagc/perf/gpus.toml`, one file a
 GPU, in `$DAGC_CACHE/gpus`, else `$XDG_CACHE_HOME/dagc/gpus`, else `~/.cache/dagc/gpus`. Remove it to measure again.
 """
 

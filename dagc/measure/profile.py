@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.base.errors import MissingTool, RunFailed, UsageError
+from dagc.build.toolchain import find_nvcc
 from dagc.measure.cells import PlannedPoint, Timing, measure
 
 # ncu's name -> ours: what the fitted model wants. Sums over the GPU, of one launch; each more may cost a repetition.
@@ -39,7 +40,6 @@ class Counted:
 
 def find_ncu() -> Path | None:
     """DAGC_NCU, else ncu on the PATH, beside nvcc, or where its own installer puts it."""
-    from dagc.build.toolchain import find_nvcc
 
     chosen = os.environ.get("DAGC_NCU", "")
     if chosen:

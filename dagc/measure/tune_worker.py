@@ -29,7 +29,7 @@ from dagc.measure.cells import begin, end, say
 
 
 def main() -> int:
-    from dagc.measure.runner import Runner, world
+    from dagc.measure.runner import Runner, world  # loads numpy
 
     job = json.loads(Path(sys.argv[1]).read_text())
     comm = world()

@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _world(ranks: int) -> Comm:
-    from dagc.measure.runner import world
+    from dagc.measure.runner import world  # loads numpy
 
     comm = world()
     if comm.Get_size() != ranks:
@@ -66,7 +66,7 @@ def _world(ranks: int) -> Comm:
 
 
 def _serve(comm: Comm, path: Path) -> None:
-    from dagc.measure.executor import STOP, Executor, serve, share
+    from dagc.measure.executor import STOP, Executor, serve, share  # loads numpy
 
     executor = Executor(comm)
     if comm.Get_rank() == 0:
@@ -93,7 +93,7 @@ def _commands(comm: Comm, executor: Executor, path: Path) -> None:
 
 def _obey(comm: Comm, executor: Executor, lines: TextIO) -> bool:
     """Whether the end was asked for. Raises ConnectionError where an answer finds nobody."""
-    from dagc.measure.executor import STOP, share
+    from dagc.measure.executor import STOP, share  # loads numpy
 
     for line in lines:
         command = json.loads(line)

@@ -16,7 +16,8 @@ import numpy as np
 import sympy as sp
 
 from dagc.base.errors import UsageError, counted
-from dagc.ir.program import KernelOp, Program
+from dagc.ir.program import KernelOp, Program, Region
+from dagc.ir.sym import free
 from dagc.perf.evaluate import Evaluator
 from dagc.perf.fit import Fitted, HeldOut, fit_rational
 from dagc.perf.geometry import WARP, Geometry
@@ -95,8 +96,6 @@ def fit_counts(program: Program, op: KernelOp, launches: Sequence[Launch], *, se
 
 def _scalars_of(op: KernelOp) -> set[str]:
     """Per-rank scalars that are handed to the kernel by value."""
-    from dagc.ir.program import Region
-    from dagc.ir.sym import free
 
     return {n for arg in op.args if not isinstance(arg, Region) for n in free(arg)} - {"rank", "ranks"}
 

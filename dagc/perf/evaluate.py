@@ -23,7 +23,7 @@ def evaluate(program: RationalProgram, values: Mapping[str, Any]) -> Any:
 
 def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of all names that the program assigns by a step of its own, and `result`."""
-    from dagc.perf.program import assignments
+    from dagc.perf.program import assignments  # loads sympy
 
     run = Evaluator(program, values)
     run({})
@@ -72,7 +72,7 @@ class Evaluator:
 
     def names(self) -> dict[str, str]:
         """Names of the program -> names of the instructions that hold them."""
-        from dagc.perf.lower import Lowering
+        from dagc.perf.lower import Lowering  # loads sympy
 
         lowering = Lowering(self.program)
         lowering.statements(self.program.body)

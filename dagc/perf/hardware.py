@@ -88,7 +88,7 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and what is not UTF-8
-        raise UsageError(f"{path}: {error}", "look at dagc/rational/gpus.toml for an example") from None
+        raise UsageError(f"{path}: {error}", "look at dagc/perf/gpus.toml for an example") from None
     return {k: v for k, v in found.items() if isinstance(v, dict)}
 
 

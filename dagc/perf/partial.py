@@ -89,7 +89,7 @@ class _Split:
     # ---- programs -----------------------------------------------------------------------------
 
     def _program(self, program: RationalProgram) -> Operand:
-        from dagc.perf.evaluate import typed
+        from dagc.perf.evaluate import typed  # loads numpy, sympy
 
         values: dict[str, Operand] = {}
         for p in program.parameters:
@@ -112,7 +112,7 @@ class _Split:
         return self._in_loop(result)
 
     def _instruction(self, i: Instruction, args: tuple[Operand, ...]) -> Operand:
-        from dagc.perf.evaluate import operate
+        from dagc.perf.evaluate import operate  # loads numpy, sympy
 
         names, remainder = [a for a in args if isinstance(a, str)], self._remainder(i, args)
         if all(n in self.tables for n in names):

@@ -1,0 +1,1 @@
+"""The commands, each read top to bottom."""

@@ -7,16 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dagc.base.files import output_directory
+from dagc.build.builder import build
+from dagc.build.toolchain import require_mpi, require_nccl
+from dagc.ir.plan import Plan, Target
+from dagc.recipes.compiled import Compiled
 from dagc.report.display import SILENT, Display
+from dagc.space.proof import Prover
+from dagc.space.prune import prune
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.graph import Graph
     from dagc.ir.launching import Chooser, OpenTunable
-    from dagc.ir.plan import Plan
     from dagc.ir.program import Program
     from dagc.ir.traversal import Traversal
-    from dagc.recipes.compiled import Compiled
 
 
 def compile_traversal(
@@ -38,7 +43,6 @@ def compile_traversal(
     `open` tunables are settled when the program runs, by `chooser` where there is one. `arrays` writes the data into
     the directory: before the compiler runs, which takes longer.
     """
-    from dagc.recipes.compiled import Compiled
 
     plan = replace(proved_plan(graph, traversal, chosen, prune_syncs), open=open, chooser=chooser)  # -> Plan, proved
     files = write_sources(plan, directory, force)  # Plan -> source files
@@ -51,9 +55,6 @@ def compile_traversal(
 
 def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
     """Nothing is emitted unproved."""
-    from dagc.ir.plan import Plan
-    from dagc.space.proof import Prover
-    from dagc.space.prune import prune
 
     prover = Prover(graph)
     prover.prove(traversal, "the traversal")
@@ -62,16 +63,14 @@ def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_
 
 def left_out(plan: Plan) -> str:
     """What could not be written for a target, and why."""
-    from dagc.emit import why_no_driver
-    from dagc.ir.plan import Target
+    from dagc.emit import why_no_driver  # loads jinja2
 
     reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
     return f"driver.py: {reason}" if reason else ""
 
 
 def write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
-    from dagc.base.files import output_directory
-    from dagc.emit import emit, runtime_headers
+    from dagc.emit import emit, runtime_headers  # loads jinja2
 
     files = emit(plan)
     contents = {name: text.encode() for name, text in files.items()}
@@ -85,10 +84,7 @@ def write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
 
 def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     """Build `bench` (a program), `runner` (a shared library), or `audit` (the runner as a program, not optimised)."""
-    from dagc.build.builder import build
-    from dagc.build.toolchain import require_mpi, require_nccl
-    from dagc.emit import uses_nccl
-    from dagc.ir.plan import Target
+    from dagc.emit import uses_nccl  # loads jinja2
 
     cuda, library = plan.target is Target.CUDA, what == "runner"
     source = "runner" if what == "audit" else what

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
+from dagc.build.mpi import rank_among, ranks_or_default
+from dagc.build.target import choose_target
+from dagc.emit.declared import promises
+from dagc.ir.plan import plan_from_json
+from dagc.ir.traversal import parse_traversal
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import Defines, load_graph, read_source, write_arrays
 from dagc.report.display import SILENT, Display
+from dagc.space import Space, TooManyStates
 
 if TYPE_CHECKING:
     from dagc.ir.graph import Graph
@@ -52,8 +58,8 @@ def compile(
     are compiled in, or choose among plans (docs/plans.md). The set-up runs the user's Python code; nothing else here
     does, and it runs before the compiler. `ranks` is by default 4, and under mpiexec or srun as many as they started.
     """
-    from dagc.build.mpi import rank_among, ranks_or_default
-    from dagc.build.target import choose_target
+    from dagc.recipes.plans import compile_plans, has_plans  # only with --launch
+    from dagc.recipes.tuned import launch_of  # only with --launch
 
     ranks = ranks_or_default(ranks)
     rank = rank_among(ranks) if run else None
@@ -63,18 +69,14 @@ def compile(
         folder = Path(program.path).parent
         write_arrays(program, folder, directory / f"data-{ranks}", ranks, seed, display)
 
-    if launch != "fixed":
-        from dagc.recipes.plans import compile_plans, has_plans
-
-        if has_plans(launch):
-            made = compile_plans(
-                path, out, launch, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
-                build=build or run, force=force, arrays=arrays if run else None, display=display,
-            )  # fmt: skip
-            return made.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else made.compiled
+    if launch != "fixed" and has_plans(launch):
+        made = compile_plans(
+            path, out, launch, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
+            build=build or run, force=force, arrays=arrays if run else None, display=display,
+        )  # fmt: skip
+        return made.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else made.compiled
 
     def compile_here() -> Compiled:
-        from dagc.recipes.launch import launch_of
 
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
         with display.phase("finding the traversal"):
@@ -92,8 +94,7 @@ def compile(
     done = compile_here()
     if not run or done.binary is None:
         return done
-    from dagc.emit.declared import promises
-    from dagc.measure.bench import fails_in_a_kernel, run_bench
+    from dagc.measure.bench import fails_in_a_kernel, run_bench  # loads numpy
 
     data = done.directory / f"data-{ranks}"
     if promises(done.plan.graph):
@@ -117,9 +118,8 @@ def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, displa
 
     In the order of the plan and in the one furthest from the text, so that parts that overlap show in either.
     """
-    from dagc.emit import table_line
-    from dagc.measure.bench import run_audit
-    from dagc.space import Space
+    from dagc.emit import table_line  # loads jinja2
+    from dagc.measure.bench import run_audit  # loads numpy
 
     if done.plan.open:
         return  # its launch parameters are chosen when the program runs
@@ -131,8 +131,8 @@ def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, displa
 
 def _run_as_rank(compile_here: Callable[[], Compiled], seconds: float, repeats: int, device_pointers: bool) -> Compiled:
     """This command was started as one rank of many: rank 0 compiles, all run."""
-    from dagc.emit import rows
-    from dagc.measure.team import Team
+    from dagc.emit import rows  # loads jinja2
+    from dagc.measure.team import Team  # loads numpy
 
     team = Team()
 
@@ -148,9 +148,6 @@ def _run_as_rank(compile_here: Callable[[], Compiled], seconds: float, repeats: 
 
 def wanted_traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
     """The traversal that `first`, an ID or a file names, and its ID (None: of no space, or of one too large)."""
-    from dagc.ir.plan import plan_from_json
-    from dagc.ir.traversal import parse_traversal
-    from dagc.space import Space, TooManyStates
 
     space = Space(graph)
     if wanted == "first":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dagc.ir.plan import Plan, Target, program_hash
-from dagc.measure.bench import BenchResult
 from dagc.store.results import shown
+
+if TYPE_CHECKING:
+    from dagc.measure.bench import BenchResult
 
 
 @dataclass(frozen=True, slots=True)

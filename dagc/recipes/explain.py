@@ -11,20 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.files import is_output
+from dagc.base.statistics import interval
 from dagc.base.version import __version__
+from dagc.build.target import choose_target
+from dagc.ir.traversal import parse_traversal
+from dagc.lab.configurations import Configured
+from dagc.lab.domain import Candidate, Domain, domain_of
+from dagc.lab.live import LiveMachine, Loadable
+from dagc.lab.replay import ReplayMachine
+from dagc.learn.explain import FORMATS, Answer, Answers, Options, answer, ask, explanation, render
+from dagc.learn.rules import noise_of
+from dagc.measure.link import link_ranks
 from dagc.recipes.results import Loaded, learn
+from dagc.recipes.runs import build_runners, clear_half_made, require_device_pointers, revision
+from dagc.report.display import Display
+from dagc.setup import check_arrays, run_setup
+from dagc.store.results import ImplementationId, Run, ranking
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.lab.domain import Candidate, Domain
-    from dagc.lab.live import LiveMachine
-    from dagc.lab.replay import ReplayMachine
     from dagc.learn.explain import Asked, Explanation
     from dagc.learn.rules import Learned
     from dagc.measure.link import Link
-    from dagc.report.display import Display
     from dagc.store.records import Records
-    from dagc.store.results import Implementation, ImplementationId, Results, Run
+    from dagc.store.results import Implementation, Results
 
 MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
 
@@ -52,7 +63,6 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     print and the exit code: 130 where the user interrupted. "" on ranks but the first, where the user started several.
     Raises DagcErrors.
     """
-    from dagc.learn.explain import FORMATS, render
 
     if form not in FORMATS:
         raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
@@ -64,7 +74,6 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     if options.replay is not None:
         found, interrupted = _replayed(loaded, options, options.replay)
         return render(found, form), 130 if interrupted else 0
-    from dagc.measure.link import link_ranks
 
     ranks = _exploration(loaded).ranks
     link = link_ranks(ranks)
@@ -80,8 +89,6 @@ class _Subject:
 
     def __init__(self, loaded: Loaded) -> None:
         """Raises UsageError where nothing was measured."""
-        from dagc.lab.domain import domain_of
-        from dagc.store.results import ranking
 
         self.loaded = loaded
         self.ranked = ranking(loaded.results)
@@ -103,8 +110,6 @@ class _Subject:
         The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that cannot be told from
         the best. 0 where the times are others, or the noise is not known.
         """
-        from dagc.base.statistics import interval
-        from dagc.learn.rules import noise_of
 
         results, best = self.loaded.results, self.ranked[0]
         if math.isnan(recorded.noise) or not _overlap(results, recorded):
@@ -114,15 +119,12 @@ class _Subject:
         return noise_of(recorded.noise, len(best.measurements)) * math.sqrt(2 * math.log(alike))
 
     def candidate(self, found: Implementation) -> Candidate:
-        from dagc.ir.traversal import parse_traversal
-        from dagc.lab.domain import Candidate
 
         arm = self.domain.number(found.configuration)
         assert arm is not None, "every configuration of the file is an arm"
         return Candidate(arm, parse_traversal(found.traversal, self.domain.arms[arm].space.graph, self.loaded.path))
 
     def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
-        from dagc.learn.explain import ask
 
         known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
         usable = None if recorded is None else (lambda c: recorded.passes(c) > 0)
@@ -133,9 +135,7 @@ class _Subject:
 
 
 def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation, bool]:
-    from dagc.lab.replay import ReplayMachine
-    from dagc.learn.explain import Options, answer, explanation
-    from dagc.store.records import load
+    from dagc.store.records import load  # loads msgspec, sqlite3
 
     recorded = load(replay)
     if recorded.program.hash != loaded.results.program.hash:
@@ -173,7 +173,6 @@ class _Unkept:
     """A store that keeps nothing: a replay can be repeated."""
 
     def begin(self, configuration: object, traversal: str) -> ImplementationId:
-        from dagc.store.results import ImplementationId
 
         return ImplementationId(0)
 
@@ -190,11 +189,7 @@ class _Unkept:
 
 
 def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Explanation, bool]:
-    from dagc.build.target import choose_target
-    from dagc.lab.domain import Domain
-    from dagc.learn.explain import Answer, Answers, Options, answer, explanation
-    from dagc.report.display import Display
-    from dagc.store.records import Records
+    from dagc.store.records import Records  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
     earlier = _exploration(loaded)
@@ -238,10 +233,7 @@ def _machine(
     display: Display,
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
-    from dagc.emit import rows
-    from dagc.lab.configurations import Configured
-    from dagc.lab.live import LiveMachine, Loadable
-    from dagc.recipes.runs import build_runners, require_device_pointers
+    from dagc.emit import rows  # loads jinja2
 
     found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
     require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
@@ -275,9 +267,6 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
 
     Raises UsageError where that cannot be.
     """
-    from dagc.base.files import is_output
-    from dagc.recipes.runs import clear_half_made
-    from dagc.setup import check_arrays, run_setup
 
     earlier = _exploration(loaded)
     program = domain.arms[0].space.graph.program
@@ -303,8 +292,6 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
 
 
 def _run(loaded: Loaded, options: ExplainOptions, machine: LiveMachine, chosen: TargetChoice) -> Run:
-    from dagc.recipes.runs import revision
-    from dagc.store.results import Run
 
     earlier = _exploration(loaded)
     return Run(

@@ -10,6 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.statistics import interval
+from dagc.build.target import choose_target
+from dagc.ir.plan import Target, program_hash
+from dagc.ir.traversal import parse_traversal, traversal_text
+from dagc.lab.domain import Candidate
+from dagc.lab.engine import Known, Options
+from dagc.lab.engine import explore as run_search
+from dagc.lab.live import LiveMachine
+from dagc.lab.replay import ReplayMachine
+from dagc.lab.strategy import default, find, names
+from dagc.measure.link import link_ranks
 from dagc.recipes.launch import LaunchSource, choosers_for, launched
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.runs import (
@@ -26,21 +37,23 @@ from dagc.recipes.runs import (
     working,
 )
 from dagc.report import si
-from dagc.store.settings import Fixed, fixed_in, fixed_of, not_searched, without_settings
+from dagc.report.display import Display, warn
+from dagc.space.proof import Prover
+from dagc.space.prune import prune
+from dagc.store.results import ImplementationId, lowest, noise_advice, ranking, ties
+from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagc.ir.program import Program
     from dagc.lab.configurations import Configured
-    from dagc.lab.domain import Candidate, Domain
-    from dagc.lab.engine import Known, Store, Summary
+    from dagc.lab.domain import Domain
     from dagc.lab.engine import Machine as Measurer
-    from dagc.lab.live import LiveMachine
+    from dagc.lab.engine import Store, Summary
     from dagc.measure.link import Link
-    from dagc.report.display import Display
     from dagc.store.records import Records
-    from dagc.store.results import Configuration, ImplementationId, Results, Run
+    from dagc.store.results import Configuration, Results, Run
     from dagc.store.settings import Fixed
 
 
@@ -132,7 +145,6 @@ def unconfirmed(measurements: int, repeats: int) -> list[str]:
 
 def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
     """The choices that were not searched, a line for each origin of values."""
-    from dagc.store.settings import fixed_text
 
     if not fixed:
         return []
@@ -164,7 +176,6 @@ NOISE_SHARE = 0.1  # of the time that is given, for measuring the noise floor be
 
 def strategies() -> tuple[tuple[str, str], ...]:
     """(name, one line) of every strategy."""
-    from dagc.lab.strategy import find, names
 
     return tuple((name, find(name).summary) for name in names())
 
@@ -181,13 +192,11 @@ def explore(
     `data` has its arrays already or times are replayed. None on ranks but the first, where the user started several.
     Raises DagcErrors; a measurement that fails is recorded and the search goes on.
     """
-    from dagc.lab.strategy import find
 
     if options.strategy is not None:
         find(options.strategy)
     if options.replay is not None:
         return _explore_replayed(path, out, options, dict(defines or {}))
-    from dagc.measure.link import link_ranks
 
     link = link_ranks(options.ranks)
     if link is None:
@@ -199,12 +208,7 @@ def explore(
 def _explore_here(
     path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any], link: Link
 ) -> Explored:
-    from dagc.build.target import choose_target
-    from dagc.ir.plan import Target
-    from dagc.lab.live import LiveMachine
-    from dagc.report.display import Display, warn
-    from dagc.store.records import Records, check_resumable, load
-    from dagc.store.results import noise_advice
+    from dagc.store.records import Records, check_resumable, load  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
     chosen = choose_target(options.target, options.arch)
@@ -282,7 +286,6 @@ def _fixed(
 
 def _with_strategy(options: ExploreOptions, domain: Domain) -> ExploreOptions:
     """With the default strategy where the user has named none."""
-    from dagc.lab.strategy import default
 
     return options if options.strategy is not None else replace(options, strategy=default(domain))
 
@@ -302,11 +305,7 @@ def _explore_replayed(
     path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any]
 ) -> Explored:
     """A recorded results file in place of the machine."""
-    from dagc.build.target import choose_target
-    from dagc.ir.plan import program_hash
-    from dagc.lab.replay import ReplayMachine
-    from dagc.report.display import Display
-    from dagc.store.records import Records, load
+    from dagc.store.records import Records, load  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
     assert options.replay is not None
@@ -350,7 +349,6 @@ class _Unkept:
     """A store that keeps nothing: a replay can be repeated."""
 
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        from dagc.store.results import ImplementationId
 
         return ImplementationId(0)
 
@@ -372,9 +370,6 @@ def _search(
     earlier: Results | None,
     display: Display,
 ) -> Summary:
-    from dagc.lab.engine import Options
-    from dagc.lab.engine import explore as run_search
-    from dagc.lab.strategy import find
 
     budget = options.budget
     assert options.strategy is not None, "chosen with the domain"
@@ -401,10 +396,6 @@ def _search(
 
 def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
     """The best by the whole file, with drift divided out as everybody who reads the file does."""
-    from dagc.base.statistics import interval
-    from dagc.ir.traversal import parse_traversal
-    from dagc.lab.domain import Candidate
-    from dagc.store.results import lowest, ranking, ties
 
     ranked = [i for i in ranking(results) if domain.number(i.configuration) is not None]
     if not ranked:
@@ -424,9 +415,6 @@ def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
 
 def _known(earlier: Results, domain: Domain) -> list[Known]:
     """What a results file knows of the candidates of a domain."""
-    from dagc.ir.traversal import parse_traversal
-    from dagc.lab.domain import Candidate
-    from dagc.lab.engine import Known
 
     out = []
     for found in earlier.implementations:
@@ -439,9 +427,6 @@ def _known(earlier: Results, domain: Domain) -> list[Known]:
 
 def _same_work(domain: Domain) -> Callable[[Candidate], str]:
     """Equal for candidates that are equal once sync ops that prove nothing are removed."""
-    from dagc.ir.traversal import traversal_text
-    from dagc.space.proof import Prover
-    from dagc.space.prune import prune
 
     provers = [Prover(arm.space.graph) for arm in domain.arms]
 
@@ -455,7 +440,6 @@ def _same_work(domain: Domain) -> Callable[[Candidate], str]:
 def _explored(
     done: Summary, domain: Domain, output: Path | None, notes: Sequence[str], noise: float, runs: Sequence[Run]
 ) -> Explored:
-    from dagc.ir.traversal import traversal_text
 
     configuration, text = None, ""
     fixed: tuple[Fixed, ...] = ()
@@ -470,15 +454,12 @@ def _explored(
 
 
 def _first(domain: Domain) -> Candidate:
-    from dagc.lab.domain import Candidate
 
     return Candidate(0, domain.arms[0].space.first())
 
 
 def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary) -> None:
     """Traces of the best and of the slowest, for the report's timelines."""
-    from dagc.ir.traversal import parse_traversal
-    from dagc.lab.domain import Candidate
 
     if done.best is None:
         return
@@ -493,6 +474,5 @@ def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary
 
 
 def _text(domain: Domain, candidate: Candidate) -> str:
-    from dagc.ir.traversal import traversal_text
 
     return traversal_text(candidate.traversal, domain.arms[candidate.arm].space.graph)

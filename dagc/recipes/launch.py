@@ -3,162 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.errors import UsageError, counted
-from dagc.choice.types import settings_text
-from dagc.recipes.program import load_graph
-from dagc.recipes.tune_choosers import chooser_of
+from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
+from dagc.lab.configurations import Configured, configuration_of
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune import tune_plan
 from dagc.recipes.tune_found import GUESS
-from dagc.recipes.tune_records import check_compiled
+from dagc.recipes.tune_prepare import plan_as_given
+from dagc.recipes.tuned import choosers_of
+from dagc.setup import read_scalars
+from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.choice.types import Unit
     from dagc.ir.graph import Graph
-    from dagc.ir.program import Program
-    from dagc.lab.configurations import Configured
     from dagc.recipes.options import ExploreOptions
     from dagc.recipes.tune_prepare import Plan
     from dagc.report.display import Display
     from dagc.store.results import Results
-    from dagc.store.settings import Fixed, Kernels
-    from dagc.store.tuned import Tuned
-    from dagc.store.tuned_schema import KernelChooser
-
-
-def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -> tuple[Any, ...]:
-    """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
-
-    Raises UsageError where the file was tuned for another text of the program or another GPU.
-    """
-    from dagc.choice.legal import units
-    from dagc.store.tuned import load_tuned
-
-    tuned = load_tuned(tuned_path)
-    check_tuned(tuned, tuned_path, graph.program, arch)
-    check_compiled(tuned_path, tuned, graph.program)
-    kept = tuned.kernel_choosers
-    ops = tuple(kept)
-    if not ops:
-        raise UsageError(
-            f"{tuned_path}: chooses among whole programs, not launch settings of kernels",
-            "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
-        )
-    _check_open(graph, ops, tuned_path)
-    return tuple(_chooser_of(graph, unit, kept[unit.op], tuned_path) for unit in units(graph, ops))
-
-
-def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
-    from dagc.ir.launching import is_open
-    from dagc.ir.program import KernelOp
-
-    found = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)}
-    for op in ops:
-        if op not in found:
-            raise UsageError(
-                f"{path}: chooses for op `{op}`, of which nothing is open", f"drop -D {op}.NAME=..., or tune again"
-            )
-
-
-def _chooser_of(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> Any:
-    """Raises UsageError where what was kept is of a newer dagc, or no longer of the program's choices and sizes."""
-    from dagc.recipes.options import METHODS
-
-    if kept.method not in METHODS:
-        raise UsageError(f"{path}: made by a newer dagc (method {kept.method})", "update dagc, or tune again")
-    _check_names(graph, unit, kept, path)
-    values = {t.name: t.values for t in unit.tunables}
-    for setting in kept.settings:
-        if [n for n, _ in setting] != list(values) or any(v not in values[n] for n, v in setting):
-            raise UsageError(
-                f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
-                f"drop -D {unit.op}.NAME=..., or tune again into another file",
-            )
-    anchors = [(dict(zip(kept.data, a.data, strict=True)), kept.settings[a.chosen]) for a in kept.anchors]
-    return chooser_of(
-        graph, unit, kept.settings, kept.hardware, taken=kept.resources, anchors=anchors, method=kept.method,
-        fits=kept.fits, selector=kept.selector,
-    )  # fmt: skip
-
-
-def _check_names(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> None:
-    """Names of the file that come into code are those of the program: scalars, and parameters, which are constants."""
-    from dagc.choice.choose import constants_of
-    from dagc.lab.plans import whole_scalars
-    from dagc.perf.counted import BLOCK, COUNTS
-
-    params = (n for n, _ in constants_of(graph.program, (p.name for p in graph.program.params)))
-    sizes = {*whole_scalars(graph.program), *params, "rank", "ranks"}
-    asked = {*kept.data, *(kept.selector.data if kept.selector is not None else ())} - sizes
-    asked |= {name for fit in kept.fits.values() for name in fit.names} - sizes - set(BLOCK)
-    if asked:
-        raise UsageError(
-            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, no size of the program",
-            "tune again into another file",
-        )
-    if kept.fits and set(kept.fits) != set(COUNTS):
-        raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
-
-
-def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
-    """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
-    compiled for; None: for none, or do not compare."""
-    from dagc.recipes.runs import program_record
-
-    now = program_record(program)
-    if tuned.program.name != now.name:
-        raise UsageError(f"{path}: tuned for program {tuned.program.name}, this is {now.name}", "tune this program")
-    if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
-        raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
-    if arch is not None and tuned.facts.target == "host" and any(cell.times for cell in tuned.cells):
-        raise UsageError(
-            f"{path}: measured on the host target, which says nothing about a GPU",
-            "tune with --target cuda, or compile with --launch fixed",
-        )
-    if arch is not None and tuned.facts.target == "cuda" and tuned.facts.arch != arch:
-        raise UsageError(
-            f"{path}: tuned for {tuned.facts.arch}, this is compiled for {arch}",
-            "tune on this GPU, or compile with --arch " + str(tuned.facts.arch),
-        )
-    _check_gpu(tuned, path, arch)
-    if not tuned.choosers:
-        raise UsageError(f"{path}: no chooser in it: tuning did not end", "tune again with --resume")
-
-
-def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
-    """Another GPU of the same architecture has other limits and another speed. Where no GPU is, nothing is said."""
-    from dagc.build.devices import gpus
-
-    wanted = tuned.facts.gpu
-    here = [g.name for g in gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []
-    if here and wanted and wanted not in here:
-        raise UsageError(
-            f"{path}: tuned for {wanted}, this machine has {here[0]}",
-            "tune on this GPU, or compile with --launch fixed",
-        )
-
-
-def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
-    """(open tunables, chooser) of `--launch`: nothing for `fixed`, else those of a tuned file."""
-    from dagc.choice.choose import compiled_chooser
-    from dagc.choice.extent import far_parameters
-    from dagc.ir.launching import open_tunables
-    from dagc.store.tuned import load_tuned
-
-    if launch == "fixed":
-        return (), None
-    choosers = choosers_of(graph, launch, arch)
-    # Only what a chooser may answer is compiled: a value that did not compile when it was tuned is none of it.
-    answers = {(c.op, name): {dict(s)[name] for s in c.settings} for c in choosers for name, _ in c.settings[0]}
-    opened = tuple(
-        replace(t, values=tuple(v for v in t.values if v in answers[t.op, t.name]))
-        for t in open_tunables(graph.program, [c.op for c in choosers])
-    )
-    cells = [cell for cell in load_tuned(launch).cells if any(cell.op == c.op for c in choosers)]
-    return opened, replace(compiled_chooser(choosers), warnings=far_parameters(graph.program, cells))
+    from dagc.store.settings import Kernels
 
 
 # ---- settings for a search ------------------------------------------------------------------
@@ -215,7 +81,6 @@ def choosers_for(source: LaunchSource, found: Sequence[Configured], build: Build
     `build` takes no launch settings of -D: where these fix a part of what was tuned, the rest is still chosen. Raises
     UsageError where the file is good for none of them.
     """
-    from dagc.store.settings import kernels_of
 
     if source.file is None:
         return {}
@@ -249,7 +114,6 @@ def launched(
 
     `data`: the arrays of the ranks. Configurations that run the same kernels get the same settings.
     """
-    from dagc.store.settings import kernels_of, open_settings
 
     groups: dict[Kernels, list[Configured]] = {}
     for configured in found:
@@ -282,9 +146,6 @@ def _chosen(
     display: Display,
 ) -> tuple[Sequence[Fixed], Sequence[str]]:
     """The settings of the kernels of one configuration, and notes."""
-    from dagc.recipes.tune_prepare import plan_as_given
-    from dagc.setup import read_scalars
-    from dagc.store.settings import kernels_of, settings_before
 
     program = first.graph.program
     if source.file is not None:
@@ -302,8 +163,6 @@ def _chosen(
 
 def _with(configured: Configured, chosen: Sequence[Fixed], build: Build, notes: list[str]) -> Configured:
     """A configuration under settings; with its own, and a note, where the program forbids them beside what is given."""
-    from dagc.base.errors import ProgramError, Severity
-    from dagc.lab.configurations import Configured, configuration_of
 
     settings = {f.name: f.value for f in chosen if f.name not in configured.defines}
     if not settings:
@@ -320,7 +179,6 @@ def _with(configured: Configured, chosen: Sequence[Fixed], build: Build, notes: 
 def settings_by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str, int]) -> tuple[Fixed, ...]:
     """What choosers say at the sizes of a program, for the decisions that are open in its graph. Where -D fixes a part
     of what was tuned, the best that agrees with it."""
-    from dagc.store.settings import Fixed, Origin, open_settings
 
     names = set(open_settings(graph.program))
     pinned = {d.name: d.chosen for d in graph.program.decisions if d.name not in names}
@@ -338,10 +196,6 @@ def chosen_here(
 ) -> tuple[tuple[Fixed, ...], list[str]]:
     """Settings for all that is open in a plan: ranked by the model, its best few measured where that is possible; and
     notes. A failure is a note: by the model alone then, and where that fails too, nothing is set."""
-    from dagc.base.errors import DagcError
-    from dagc.recipes.options import TuneOptions
-    from dagc.recipes.tune import tune_plan
-    from dagc.store.settings import Fixed, Origin
 
     notes: list[str] = []
     for top in (TOP, 0):
@@ -363,58 +217,3 @@ def chosen_here(
                 out += [Fixed(f"{line.op}.{name}", value, origin) for name, value in line.chosen]
         return tuple(out), notes
     return (), notes
-
-
-def show(
-    path: str | Path,
-    kernel: str,
-    format: str = "text",
-    gpu: str = "h200",
-    defines: Any = None,
-    tuned: str | Path | None = None,
-    method: str = "",
-) -> str:
-    """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
-
-    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file where one
-    is given, with what was measured and learned. `method`: `volume` or `rational` (MWP-CWP).
-    Raises UsageError, NotUnderstood.
-    """
-    from dagc.choice.legal import units
-    from dagc.choice.models import MODELS, whole_model
-    from dagc.perf.cprint import HELPERS, to_c
-    from dagc.perf.flow import to_flow, to_flow_svg
-    from dagc.perf.occupancy import occupancy_program
-    from dagc.perf.text import to_latex, to_text
-
-    printers: dict[str, Callable[[Any], str]] = {
-        "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,
-        "c": lambda program: HELPERS + to_c(program, "dagc_occupancy"),
-    }  # fmt: skip
-    if format not in printers:
-        raise UsageError(f"there is no format {format}", f"one of: {', '.join(printers)}")
-    if kernel == "occupancy":
-        return printers[format](occupancy_program(plain=True))
-    if method and method not in MODELS:
-        raise UsageError(f"method {method} has no rational program", f"one of: {', '.join(MODELS)}")
-    graph = load_graph(path, defines)
-    unit = units(graph, (kernel,))[0]
-    if format == "c":
-        from dagc.choice.choose import compiled_chooser
-        from dagc.choice.legal import legal_settings
-        from dagc.perf.hardware import load_hardware
-
-        if tuned is not None:
-            found = [c for c in choosers_of(graph, tuned) if c.op == unit.op]
-            if not found:
-                raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
-            return compiled_chooser(found).source
-        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-        made = chooser_of(graph, unit, settings, load_hardware(gpu), method=method or "volume")
-        return compiled_chooser([made]).source
-    try:
-        return printers[format](whole_model(graph, unit, method or "volume"))
-    except RecursionError:
-        raise UsageError(
-            f"{unit.op}: the kernel's text is nested too deeply to be read", "tune it with --method exhaustive"
-        ) from None

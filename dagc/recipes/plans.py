@@ -9,11 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
+from dagc.base.files import output_directory
+from dagc.build.builder import build
+from dagc.build.builder import jobs as compilers
+from dagc.build.mpi import joined, refuse
+from dagc.choice.extent import C_BEYOND, far_parameters
 from dagc.choice.types import PROGRAM
+from dagc.lab.plans import measured_data, plan_label, whole_scalars
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
-from dagc.recipes.launch import launch_of
+from dagc.recipes.compiled import Compiled, Launcher
 from dagc.recipes.program import load, load_graph
+from dagc.recipes.tuned import check_tuned, launch_of
 from dagc.report.display import SILENT, Display
+from dagc.setup import read_scalars
+from dagc.space import Space
+from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
@@ -21,7 +31,6 @@ if TYPE_CHECKING:
     from dagc.choice.selector import Selector
     from dagc.ir.plan import Plan
     from dagc.ir.program import Program
-    from dagc.recipes.compiled import Compiled
     from dagc.store.tuned import Tuned
     from dagc.store.tuned_schema import ProgramChooser
 
@@ -36,8 +45,7 @@ class Chosen:
 
     def run(self, ranks: int, seconds: float, repeats: int, device_pointers: bool, display: Display) -> Compiled:
         """Check and time it, with the arrays that were written before it was compiled."""
-        from dagc.measure.bench import run_bench
-        from dagc.setup import read_scalars
+        from dagc.measure.bench import run_bench  # loads numpy
 
         done = self.compiled
         assert done.binary is not None
@@ -54,7 +62,7 @@ class Chosen:
 
 def has_plans(launch: str | Path) -> bool:
     """Does a tuned file choose among programs? Raises UsageError where it is none."""
-    from dagc.store.tuned import load_tuned
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     tuned = load_tuned(launch)
     return tuned.program_chooser is not None or (not tuned.choosers and tuned.facts.program is not None)
@@ -80,12 +88,7 @@ def compile_plans(
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
-    from dagc.build.mpi import joined, refuse
-    from dagc.choice.extent import far_parameters
-    from dagc.lab.plans import plan_label
-    from dagc.recipes.compiled import Compiled, Launcher
-    from dagc.recipes.launch import check_tuned
-    from dagc.store.tuned import load_tuned
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     if joined() is not None:
         refuse(
@@ -121,7 +124,6 @@ def compile_plans(
 
 def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChooser:
     """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
-    from dagc.lab.plans import plan_label, whole_scalars
 
     kept = tuned.program_chooser
     if kept is None:
@@ -137,7 +139,6 @@ def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChoo
 
 def _extent(tuned: Tuned, kept: ProgramChooser, launch: str) -> Extent:
     """The sizes that were measured."""
-    from dagc.lab.plans import measured_data
 
     try:
         return measured_data(tuned, kept.data)
@@ -154,7 +155,6 @@ def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, 
 
 
 def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: ProgramChooser) -> None:
-    from dagc.recipes.tune_records import check_fixed, fixed_choices
 
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
     if tuned.facts.program is None:
@@ -166,7 +166,6 @@ def _plan(
     path: str | Path, defines: Mapping[str, Any], launch: str, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool
 ) -> Plan:
     """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
-    from dagc.space import Space
 
     graph = load_graph(path, defines)
     plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
@@ -186,10 +185,8 @@ def _write(
     force: bool,
 ) -> tuple[str, ...]:
     """All sources, whole or not at all; the names of those at the top."""
-    from dagc.base.files import output_directory
-    from dagc.choice.extent import C_BEYOND
-    from dagc.emit import emit, runtime_headers
-    from dagc.emit.launcher import FUNCTION, OUTSIDE, emit_launcher
+    from dagc.emit import emit, runtime_headers  # loads jinja2
+    from dagc.emit.launcher import FUNCTION, OUTSIDE, emit_launcher  # loads jinja2
 
     headers = {f"include/{name}": header.read_text(encoding="utf-8") for name, header in runtime_headers().items()}
     program = next(iter(plans.values())).program
@@ -209,8 +206,6 @@ def _write(
 
 def _build(plans: Mapping[str, Plan], directory: Path, display: Display) -> Path:
     """All plans side by side, and what chooses among them."""
-    from dagc.build.builder import build
-    from dagc.build.builder import jobs as compilers
 
     with (
         display.phase("compiling", len(plans), "plan") as phase,

@@ -13,21 +13,27 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.source import Source
+from dagc.ir.traversal import traversal_text
+from dagc.lang.lower import analyse, lower
+from dagc.lang.parse import parse
+from dagc.passes import build_graph, graph_with_diagnostics
+from dagc.report import picture
 from dagc.report.display import SILENT, Display
+from dagc.space import Space
+from dagc.space.proof import Prover
+from dagc.space.prune import prune
 
 if TYPE_CHECKING:
     from dagc.ir.graph import Graph
     from dagc.ir.program import Program, Value
     from dagc.lang.ast import Module
     from dagc.report.counting import CountReport
-    from dagc.space import Space
 
 Defines = Mapping[str, "str | Value"]
 
 
 def read(path: str | Path) -> tuple[Source, Module]:
     """Read and parse a `.dag` file. Raises UsageError (no such file, not UTF-8), ProgramError (syntax)."""
-    from dagc.lang.parse import parse
 
     source = read_source(path)
     return source, parse(source)
@@ -53,7 +59,6 @@ def load(path: str | Path, defines: Defines | None = None) -> Program:
 
     `defines` override parameters and fix decisions, as `-D NAME=VALUE`. Raises ProgramError with all findings.
     """
-    from dagc.lang.lower import lower
 
     source, module = read(path)
     return lower(module, source, dict(defines or {}))
@@ -61,14 +66,12 @@ def load(path: str | Path, defines: Defines | None = None) -> Program:
 
 def load_graph(path: str | Path, defines: Defines | None = None) -> Graph:
     """Text -> Graph: messages lowered, edges inferred, hazards checked."""
-    from dagc.passes import build_graph
 
     return build_graph(load(path, defines))
 
 
 def load_space(path: str | Path, defines: Defines | None = None) -> Space:
     """Text -> Space: all traversals of the graph."""
-    from dagc.space import Space
 
     return Space(load_graph(path, defines))
 
@@ -90,9 +93,6 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """Every diagnostic at once: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-    from dagc.lang.lower import analyse
-    from dagc.lang.parse import parse
-    from dagc.passes import graph_with_diagnostics
 
     source = read_source(path)
     try:
@@ -112,9 +112,7 @@ def count(
 
     A count that takes more than `seconds` is cut; a lower bound stands in for it.
     """
-    from dagc.lang.lower import lower
-    from dagc.passes import build_graph
-    from dagc.report.counting import count_report
+    from dagc.report.counting import count_report  # only for count
 
     source, module = read(path)
     asked = dict(defines or {})
@@ -132,9 +130,6 @@ def traversals(
 
     With `prune_syncs` sync ops that prove nothing are removed; of those that become equal the first is given.
     """
-    from dagc.ir.traversal import traversal_text
-    from dagc.space.proof import Prover
-    from dagc.space.prune import prune
 
     space = load_space(path, defines)
     if not prune_syncs:
@@ -153,7 +148,6 @@ def traversals(
 
 def show(path: str | Path, defines: Defines | None = None, format: str = "text") -> str:
     """The DAG as `text`, `dot` or `svg`."""
-    from dagc.report import picture
 
     drawings = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}
     if format not in drawings:
@@ -175,7 +169,7 @@ def run_setup(
 
 def write_arrays(program: Program, folder: Path, data: Path, ranks: int, seed: int, display: Display) -> None:
     """The set-up and the references of each rank. Runs the user's Python code, from `folder`."""
-    from dagc.setup import run_setup as write
+    from dagc.setup import run_setup as write  # only where the program runs
 
     with display.phase("setting up the arrays, running the references", ranks, "rank") as phase:
         write(program, folder, ranks, seed, data, done=phase.advance)
@@ -183,7 +177,7 @@ def write_arrays(program: Program, folder: Path, data: Path, ranks: int, seed: i
 
 def format_source(path: str | Path) -> tuple[str, str]:
     """(text as it is, text as `dagc fmt` writes it)."""
-    from dagc.lang.fmt import format_source as formatted
+    from dagc.lang.fmt import format_source as formatted  # only for fmt
 
     source = read_source(path)
     return source.text, formatted(source)

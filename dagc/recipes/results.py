@@ -12,14 +12,30 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.files import write_text_atomic
 from dagc.base.source import Source
+from dagc.base.statistics import interval
+from dagc.base.version import __version__
+from dagc.build.target import choose_target
+from dagc.ir.traversal import parse_traversal
+from dagc.lab.domain import Candidate, domain_of
+from dagc.lab.model.fitted import Fitted
+from dagc.lang.lower import lower
+from dagc.lang.parse import parse
+from dagc.learn.rules import FEWEST, Findings, Outliers, Sample, Samples, accuracy, check, estimate, in_order, render
+from dagc.learn.rules import learn as learn_rules
+from dagc.passes import build_graph
 from dagc.recipes.artifacts import compile_traversal
+from dagc.recipes.explore import fixed_lines, spread, unconfirmed
+from dagc.report.html import as_html
+from dagc.store.results import noise_advice_of, ranking, shown, ties, wanted_repeats
+from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
     from dagc.ir.graph import Graph
     from dagc.ir.program import Value
-    from dagc.lab.domain import Candidate, Domain
-    from dagc.learn.rules import Estimates, Learned, Sample
+    from dagc.lab.domain import Domain
+    from dagc.learn.rules import Estimates, Learned
     from dagc.store.results import Configuration, Implementation, Results
 
 
@@ -36,10 +52,6 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
     `noise` is the relative standard deviation of a single measurement. The order of the samples does not matter.
     Raises UsageError for fewer than ten.
     """
-    from dagc.base.errors import UsageError
-    from dagc.lab.domain import Candidate, domain_of
-    from dagc.lab.model.fitted import Fitted
-    from dagc.learn.rules import FEWEST, Sample, estimate, in_order
 
     if len(samples) < FEWEST:
         raise UsageError(
@@ -78,7 +90,7 @@ class Loaded:
 
     def __init__(self, path: str | Path) -> None:
         """Raises UsageError for a file that cannot be read."""
-        from dagc.store.records import load
+        from dagc.store.records import load  # loads msgspec, sqlite3
 
         self.path = str(path)
         self.results: Results = load(path)
@@ -92,9 +104,6 @@ class Loaded:
 
     def graph(self, configuration: Configuration) -> Graph:
         """The graph of a configuration, from the recorded text, whatever has become of the file since."""
-        from dagc.lang.lower import lower
-        from dagc.lang.parse import parse
-        from dagc.passes import build_graph
 
         if configuration not in self._graphs:
             source, params, texts = self._lowering
@@ -114,8 +123,6 @@ class Loaded:
 
     def sample(self, found: Implementation) -> Sample:
         """An implementation of the file, which must have been measured."""
-        from dagc.ir.traversal import parse_traversal
-        from dagc.learn.rules import Sample
 
         graph = self.graph(found.configuration)
         traversal = parse_traversal(found.traversal, graph, self.path)
@@ -139,8 +146,6 @@ def learn(
     `full_tree`: not pruned by cross-validation. `samples`: from these instead, estimates for instance. Raises
     UsageError where that is nothing.
     """
-    from dagc.learn.rules import Outliers
-    from dagc.learn.rules import learn as learn_rules
 
     if samples is None:
         samples = [s for s in loaded.samples() if only is None or s.configuration in only]
@@ -170,8 +175,6 @@ def rules(
     learn from estimated times of the whole space (`dagc.recipes.results`), not from what was measured alone. Raises
     UsageError.
     """
-    from dagc.learn.rules import Findings, Samples, accuracy, check, render
-    from dagc.store.results import noise_advice_of, ranking
 
     loaded = Loaded(path)
     found = estimated(loaded.samples(), loaded.results.noise) if estimate else None
@@ -223,10 +226,6 @@ def best(
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
-    from dagc.base.statistics import interval
-    from dagc.recipes.explore import fixed_lines, spread, unconfirmed
-    from dagc.store.results import ranking, shown, ties, wanted_repeats
-    from dagc.store.settings import fixed_of
 
     loaded = Loaded(path)
     found = ranking(loaded.results)
@@ -256,8 +255,6 @@ def best(
 def _compile(
     loaded: Loaded, chosen: Implementation, out: str | Path | None, target: str | None, build: bool, force: bool
 ) -> str:
-    from dagc.build.target import choose_target
-    from dagc.ir.traversal import parse_traversal
 
     machine = loaded.results.runs[-1].machine
     why = "as asked for" if target else "that of the results file"
@@ -273,11 +270,6 @@ def _compile(
 
 def report(path: str | Path, out: str | Path) -> None:
     """Write a results file as one HTML page. Raises UsageError, OSError."""
-    from dagc.base.files import write_text_atomic
-    from dagc.base.version import __version__
-    from dagc.report.html import as_html
-    from dagc.store.results import ranking
-    from dagc.store.settings import fixed_of, fixed_text
 
     loaded = Loaded(path)
     learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
@@ -294,8 +286,7 @@ def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
     Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there; DagcError where `out` cannot be
     written: it then has its old content.
     """
-    from dagc.base.files import write_text_atomic
-    from dagc.store.records import export_csv, export_parquet, load
+    from dagc.store.records import export_csv, export_parquet, load  # loads msgspec, sqlite3
 
     results = load(path)
     if form == "parquet":
@@ -312,8 +303,8 @@ def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
 
 def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:
     """Put results files together. Returns what to print. Raises UsageError."""
-    from dagc.store.records import load
-    from dagc.store.records import merge as merge_files
+    from dagc.store.records import load  # loads msgspec, sqlite3
+    from dagc.store.records import merge as merge_files  # loads msgspec, sqlite3
 
     merge_files(paths, out, other_machine=other_machine)
     found = load(out)

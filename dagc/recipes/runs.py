@@ -16,20 +16,39 @@ from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageErr
 from dagc.base.files import is_output
 from dagc.base.source import find_file, read_file
 from dagc.base.version import __version__
+from dagc.build import devices
+from dagc.build.builder import jobs as compilers
+from dagc.build.mpi import takes_device_pointers
+from dagc.build.toolchain import require_mpi
+from dagc.ir.enums import ElementType
+from dagc.ir.plan import Plan, Target, program_hash
+from dagc.ir.traversal import traversal_text
+from dagc.lab.configurations import configurations, open_decisions
+from dagc.lab.domain import COUNTING_WORK, Domain
+from dagc.lab.domain import domain_of as domain
+from dagc.lab.live import LiveMachine, Loadable
+from dagc.lang.lower import lower
+from dagc.measure.link import require_ranks
+from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, write_sources
 from dagc.recipes.program import read
+from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
+from dagc.setup import check_arrays, run_setup
+from dagc.space import Space
+from dagc.store.results import Configuration, Run, shown
+from dagc.store.results import Program as Kept
+from dagc.store.settings import OPTION, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.graph import Graph
     from dagc.ir.program import Program, Value
     from dagc.lab.configurations import Configured
-    from dagc.lab.domain import Arm, Domain
-    from dagc.lab.live import LiveMachine, Loadable
+    from dagc.lab.domain import Arm
     from dagc.measure.link import Link
     from dagc.recipes.options import ExploreOptions
-    from dagc.store.results import Configuration, Machine, Run
+    from dagc.store.results import Machine
     from dagc.store.settings import Fixed
 
 
@@ -60,9 +79,6 @@ def configured(
     path: str | Path, options: ExploreOptions, defines: Mapping[str, Any], gpus: bool
 ) -> tuple[Program, list[Configured], list[str]]:
     """The program, its configurations, and a note on each combination that the program forbids."""
-    from dagc.lab.configurations import configurations, open_decisions
-    from dagc.lang.lower import lower
-    from dagc.passes import build_graph
 
     source, module = read(path)
     given = dict(defines)
@@ -80,15 +96,12 @@ def configured(
 
 
 def _shown(choices: Mapping[str, Value]) -> str:
-    from dagc.store.results import shown
 
     return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
 
 
 def builder(path: str | Path, defines: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Graph]:
     """Graphs of a program under decisions, on top of -D."""
-    from dagc.lang.lower import lower
-    from dagc.passes import build_graph
 
     source, module = read(path)
     return lambda decisions: build_graph(lower(module, source, {**defines, **decisions}))
@@ -96,9 +109,6 @@ def builder(path: str | Path, defines: Mapping[str, Any]) -> Callable[[Mapping[s
 
 def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
     """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
-    from dagc.lab.domain import COUNTING_WORK
-    from dagc.lab.domain import domain_of as domain
-    from dagc.report import si
 
     whole = options.strategy == "exhaustive"
     searched = domain(((c.configuration, c.graph) for c in found), (10 if whole else 1) * COUNTING_WORK)
@@ -117,9 +127,6 @@ def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
 
 def program_record(program: Program) -> Any:
     """The program as a results file keeps it."""
-    from dagc.ir.enums import ElementType
-    from dagc.ir.plan import program_hash
-    from dagc.store.results import Program as Kept
 
     return Kept(
         name=program.name,
@@ -132,12 +139,9 @@ def program_record(program: Program) -> Any:
 
 def require_machine(chosen: TargetChoice) -> None:
     """Raises MissingTool where there are no ranks, or no GPU, to run anything."""
-    from dagc.build.devices import gpus
-    from dagc.ir.plan import Target
-    from dagc.measure.link import require_ranks
 
     require_ranks()
-    if chosen.target is Target.CUDA and not gpus():
+    if chosen.target is Target.CUDA and not devices.gpus():
         raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
 
 
@@ -154,9 +158,6 @@ def build_runners(
     Capture needs no library of its own. `first` is called with the library of the first configuration, where that
     builds, while the others are compiled; what it raises ends the rest. Raises MissingTool as `require_machine`.
     """
-    from dagc.ir.plan import Plan
-    from dagc.space import Space
-    from dagc.store.results import Configuration
 
     require_machine(chosen)
 
@@ -196,7 +197,6 @@ def _side_by_side(
     phase: Phase,
     first: Callable[[Path], None] | None,
 ) -> list[Path | BuildFailed]:
-    from dagc.build.builder import jobs as compilers
 
     with ThreadPoolExecutor(max_workers=compilers()) as pool:
         jobs = [pool.submit(make, item) for item in items]
@@ -246,8 +246,6 @@ def run_record(
 ) -> Run:
     """`setup`: digest of the file that made the arrays; `fixed`: the choices that are not searched. `options.strategy`
     must be chosen."""
-    from dagc.store.results import Run
-    from dagc.store.settings import OPTION, fixed_to_json
 
     assert options.strategy is not None
     more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {})}
@@ -283,9 +281,6 @@ def require_device_pointers(found: Iterable[Configured], chosen: TargetChoice, v
 
 
 def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched: bool) -> bool:
-    from dagc.build.mpi import takes_device_pointers
-    from dagc.build.toolchain import require_mpi
-    from dagc.ir.plan import Target
 
     device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
     return device and not vouched and not takes_device_pointers(require_mpi())
@@ -301,7 +296,6 @@ class Excluded:
     @property
     def traversal(self) -> str:
         """The text of the traversal that stands for it in a results file."""
-        from dagc.ir.traversal import traversal_text
 
         return traversal_text(self.arm.space.first(), self.arm.space.graph)
 
@@ -312,7 +306,6 @@ def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: 
     This comes before anything that takes long: most mistakes of a new program are here. Raises UsageError and
     ProgramError.
     """
-    from dagc.setup import check_arrays, run_setup
 
     if options.data is not None:
         data = Path(options.data)
@@ -341,9 +334,7 @@ def loadables_of(
     The first is run once while the others are compiled, and it is said at once where its results are wrong. Raises
     BuildFailed where none is left.
     """
-    from dagc.emit import rows
-    from dagc.lab.domain import Domain
-    from dagc.lab.live import LiveMachine, Loadable
+    from dagc.emit import rows  # loads jinja2
 
     def loadable(arm: Arm, library: Path) -> Loadable:
         capture = arm.configuration.get("capture") is True

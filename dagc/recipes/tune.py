@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
+from dagc.base.files import scratch_directory
+from dagc.choice.legal import op_of
+from dagc.choice.types import settings_text
+from dagc.ir.launching import stays_fixed
+from dagc.ir.plan import Target
+from dagc.measure.cells import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions
 from dagc.recipes.tune_choosers import Asked, AtSizes, Known, Learned, asked_of, final_choosers, first_choosers
 from dagc.recipes.tune_found import GUESS, Found, Line, Tuning, best_cell, choosable, doubtful, unchecked
@@ -33,11 +39,12 @@ from dagc.recipes.tune_prepare import (
     unbuilt,
     whole_scalars,
 )
-from dagc.recipes.tune_records import FACT, fixed_of, keep, open_records, resumed
+from dagc.recipes.tune_programs import tune_program, wants_programs
+from dagc.recipes.tune_records import keep, open_records, resumed
+from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
-    from dagc.measure.cells import Timing
     from dagc.recipes.tune_gpu import Counted
     from dagc.store.tuned import TuneRecords
 
@@ -54,8 +61,7 @@ def tune(
     cells of how many are done (of none: before there are any), and what was done last. Raises UsageError for an unknown
     method, and as `plan`.
     """
-    from dagc.recipes.tune_programs import tune_program, wants_programs
-    from dagc.store.tuned import is_fresh
+    from dagc.store.tuned import is_fresh  # loads msgspec, numpy, sqlite3, sympy
 
     if wants_programs(path, options):
         if options.ranks > 1:
@@ -80,8 +86,7 @@ def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progr
 
     Raises DagcErrors of the set-up, the compiler and the ranks; a setting that fails is none.
     """
-    from dagc.base.files import scratch_directory
-    from dagc.choice.models import MODELS
+    from dagc.choice.models import MODELS  # loads numpy, sympy
 
     say = progress or (lambda done, total, what: None)
     runs = can_run(made)
@@ -117,8 +122,6 @@ def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progr
 
 
 def _fixed(made: Plan) -> list[str]:
-    from dagc.choice.legal import op_of
-    from dagc.ir.launching import stays_fixed
 
     ops = {u.op: op_of(made.graph, u) for u in made.units}
     return [
@@ -132,8 +135,8 @@ def _wanted(
     ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions, top: int
 ) -> list[Wanted]:
     """The cells that are worth a measurement: the default and the model's best, or all."""
-    from dagc.choice.choose import worth_measuring
-    from dagc.choice.models import MODELS
+    from dagc.choice.choose import worth_measuring  # loads numpy, sympy
+    from dagc.choice.models import MODELS  # loads numpy, sympy
 
     out = []
     left = options.budget if options.budget is not None else 10**9
@@ -165,9 +168,6 @@ def _measured(
     """Measure what is wanted, make the choosers, keep all of it."""
     from contextlib import nullcontext
 
-    from dagc.ir.plan import Target
-    from dagc.measure.cells import Timing
-
     ready, made = known.ready, known.ready.plan
     flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
     found = Found({}, {}, list(ready.failures))
@@ -197,7 +197,6 @@ def _measured(
 
 def _failures_before(found: Found, made: Plan) -> list[str]:
     """What failed at one size in an earlier run and is not measured again. (What failed the check is checked again.)"""
-    from dagc.choice.types import settings_text
 
     ops = {u.op for u in made.units}
     return [
@@ -217,7 +216,6 @@ def _run(
     progress: Progress | None,
 ) -> None:
     """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
-    from dagc.choice.types import settings_text
 
     made = ready.plan
     todo = [
@@ -255,8 +253,7 @@ def _run(
 
 
 def grade(made: Plan, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
-    from dagc.choice.models import MODELS
-    from dagc.ir.plan import Target
+    from dagc.choice.models import MODELS  # loads numpy, sympy
 
     if made.chosen.target is Target.HOST:
         return "host target: kernels run on the CPU, times say nothing about a GPU"

@@ -9,7 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
+from dagc.choice.legal import bindings, op_of, unit_in
+from dagc.choice.selector import FEWEST
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.ir import sym
+from dagc.ir.enums import ElementType
+from dagc.ir.launching import kernel_of
+from dagc.ir.program import Region
 from dagc.recipes.tune_found import Found, best_cell
 from dagc.recipes.tune_prepare import Plan, Prepared, only, whole_scalars
 
@@ -18,7 +24,6 @@ if TYPE_CHECKING:
     from dagc.choice.selector import Selector
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.ir.graph import Graph
-    from dagc.perf.hardware import Hardware
     from dagc.recipes.tune_gpu import Counted
     from dagc.recipes.tune_prepare import Plan, Prepared
 
@@ -51,7 +56,7 @@ def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
     `rational` in a program is answered by the model of data volumes. Raises UsageError where a method was given that
     measures and nothing can run; one that only the program asks for gives way to the model.
     """
-    from dagc.choice.models import MODELS
+    from dagc.choice.models import MODELS  # loads numpy, sympy
 
     out = {}
     for unit in made.units:
@@ -70,9 +75,7 @@ def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
 
 def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     """(method, data) of the kernel's `select` about tunables of the unit; the method is `volume` without one."""
-    from dagc.choice.legal import bindings, op_of
-    from dagc.choice.methods import LEARNED
-    from dagc.ir import sym
+    from dagc.choice.methods import LEARNED  # loads msgspec
 
     program = graph.program
     kernel = next(k for k in program.kernels if k.name == unit.kernel)
@@ -100,9 +103,8 @@ def learn(
     Only sizes count where every setting was measured that can be launched there. `cells`: by (op, point, settings).
     `model`: what it would choose with nothing measured, to be printed beside.
     """
-    from dagc.choice.methods import LEARNED
-    from dagc.choice.selector import FEWEST
-    from dagc.choice.train import leave_one_out, merged, train
+    from dagc.choice.methods import LEARNED  # loads msgspec
+    from dagc.choice.train import leave_one_out, merged, train  # loads msgspec
 
     if asked.method not in LEARNED:
         return Learned(None, ())
@@ -152,12 +154,6 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
 def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
     """The whole scalars that the kernel's arguments and grid depend on, and the parameters that are constants of the
     program; those that differ between the sizes."""
-    from dagc.choice.legal import bindings, op_of
-    from dagc.ir import sym
-    from dagc.ir.enums import ElementType
-    from dagc.ir.launching import kernel_of
-    from dagc.ir.program import Region
-    from dagc.recipes.tune_prepare import whole_scalars
 
     program, op = ready.plan.program, op_of(ready.plan.graph, unit)
     _, impl = kernel_of(program, op)
@@ -175,72 +171,6 @@ def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str
 
 
 # ---- choosers ----
-
-
-def chooser_of(
-    graph: Graph,
-    unit: Unit,
-    settings: Sequence[Settings],
-    hardware: Hardware,
-    *,
-    anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
-    selector: Selector | None = None,
-    method: str = "volume",
-    **options: Any,
-) -> UnitChooser:
-    """`dagc.choice.choose.unit_chooser`; `exhaustive` has the volume model beside its measured bests.
-
-    Where the model, or the limits of the grid, hang on what is neither a size nor known of a setting (a tunable in the
-    grid's size, a block's third dimension), or where the kernel's text is nested too deeply to be read, the chooser has
-    neither."""
-    from dagc.choice.choose import unit_chooser
-
-    model = "volume" if method == "exhaustive" else method
-    try:
-        made = unit_chooser(
-            graph, unit, settings, hardware, anchors=anchors, selector=selector, method=model, **options
-        )
-    except RecursionError:
-        return _without(graph, unit, settings, anchors, selector, "its text is nested too deeply to be read")
-    except KeyError as error:  # an anchor has no value for what the model takes for a size
-        return _without(graph, unit, settings, anchors, selector, f"it hangs on {error.args[0]}, which it cannot see")
-    known = {s.name for s in graph.program.scalars} | {name for name, _ in made.columns} | {"rank", "ranks"}
-    programs = [p for p in (made.model, made.launchable) if p is not None]
-    unknown = sorted({parameter.name for p in programs for parameter in p.parameters} - known)
-    if unknown:
-        return _without(
-            graph, unit, settings, anchors, selector, f"it hangs on {', '.join(unknown)}, which it cannot see"
-        )
-    return made
-
-
-def _without(
-    graph: Graph,
-    unit: Unit,
-    settings: Sequence[Settings],
-    anchors: Sequence[tuple[Mapping[str, int], Settings]],
-    selector: Selector | None,
-    why: str,
-) -> UnitChooser:
-    from dagc.choice.choose import Anchor, UnitChooser, constants_of
-
-    data = tuple(
-        sorted({n for sizes, _ in anchors for n in sizes} | set(selector.data if selector is not None else ()))
-    )
-    found = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
-    note = f"no model: {why}"
-    return UnitChooser(
-        unit.op,
-        tuple(settings),
-        data,
-        (),
-        None,
-        None,
-        tuple(dict.fromkeys(found)),
-        note,
-        selector,
-        constants_of(graph.program, data),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +196,7 @@ def chooser_with(
     point: Point | None = None,
 ) -> Any:
     """`ready`: with the settings that may be chosen. `point`: of the program at this size."""
-    from dagc.choice.legal import unit_in
+    from dagc.choice.choose import chooser_of  # loads numpy, sympy
 
     graph = ready.plan.graph if point is None else ready.plan.graph_at(point)
     return chooser_of(
@@ -306,7 +236,7 @@ def final_choosers(
 ) -> tuple[dict[str, AtSizes], dict[str, Learned]]:
     """Each unit's chooser, with what was measured and learned, and what that was, by op. `fit`: the settings that may
     be chosen."""
-    from dagc.choice.methods import LEARNED
+    from dagc.choice.methods import LEARNED  # loads msgspec
 
     ready = known.ready
     good = replace(
@@ -330,7 +260,7 @@ def final_choosers(
 
 def _model(known: Known, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
     """What the volume model chooses at each point, with nothing measured; None where it cannot."""
-    from dagc.choice.legal import unit_in
+    from dagc.choice.choose import chooser_of  # loads numpy, sympy
 
     def make(point: Point | None) -> UnitChooser:
         graph = ready.plan.graph if point is None else ready.plan.graph_at(point)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.choice.types import settings_text
 from dagc.recipes.tune_prepare import Plan
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, 
 def doubtful(made: Plan, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
     """Notes of sizes at which all others (two or more) gave other results than the default: at sizes other than that of
     the checks it is what they are compared with, and may be wrong itself."""
-    from dagc.choice.types import settings_text
 
     notes = []
     for unit in made.units:

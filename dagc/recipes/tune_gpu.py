@@ -8,6 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import MissingTool, RunFailed, UsageError
+from dagc.build import devices
+from dagc.build.mpi import joined
+from dagc.choice.legal import block_of, op_of
+from dagc.ir.plan import Target
+from dagc.measure.probe import probe
+from dagc.measure.profile import METRICS
+from dagc.perf.hardware import load_hardware
+from dagc.recipes.tune_measure import collect
 
 if TYPE_CHECKING:
     from dagc.perf.fit import Fitted
@@ -35,25 +43,21 @@ NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: co
 
 def named_arch(gpu: str | None) -> str | None:
     """The architecture of the GPU that is named: its kernels are compiled for it. Raises UsageError for no such one."""
-    from dagc.perf.hardware import load_hardware
 
     return load_hardware(gpu).arch if gpu is not None else None
 
 
 def is_here(made: Plan) -> bool:
     """Has this machine a GPU of the architecture that is compiled for? Another's times would say nothing."""
-    from dagc.build.devices import gpus
 
-    here = gpus()
+    here = devices.gpus()
     return bool(here) and here[0].arch.rstrip("af") == made.chosen.arch.rstrip("af")
 
 
 def gpu_name(made: Plan, hardware: Hardware, measured: bool) -> str:
     """What the times, or else the model, are of: the descriptor that is named may be that of a sister."""
-    from dagc.build.devices import gpus
-    from dagc.ir.plan import Target
 
-    return gpus()[0].name if measured and made.chosen.target is Target.CUDA and is_here(made) else hardware.name
+    return devices.gpus()[0].name if measured and made.chosen.target is Target.CUDA and is_here(made) else hardware.name
 
 
 def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
@@ -62,12 +66,8 @@ def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
 
     Raises UsageError where there is no such descriptor.
     """
-    from dagc.build.devices import gpus
-    from dagc.ir.plan import Target
-    from dagc.measure.probe import probe
-    from dagc.perf.hardware import load_hardware
 
-    here = gpus() if made.chosen.target is Target.CUDA else ()
+    here = devices.gpus() if made.chosen.target is Target.CUDA else ()
     if gpu is not None or not here or here[0].arch != made.chosen.arch:
         notes = []
         if here and not is_here(made):
@@ -81,11 +81,7 @@ def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
 
 def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) -> Counted:
     """Count launches of the ops at sample points and fit functions. Without counters: no fits, and a note."""
-    from dagc.choice.legal import op_of
-    from dagc.ir.plan import Target
-    from dagc.measure.profile import METRICS
-    from dagc.perf.counted import fit_counts
-    from dagc.recipes.tune_measure import collect
+    from dagc.perf.counted import fit_counts  # loads numpy, sympy
 
     if ready.plan.graphs:
         return Counted(
@@ -117,8 +113,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
 
 def launch_of(ready: Prepared, sample: Sample) -> Any:
     """A counted launch as `dagc.perf.counted` takes it."""
-    from dagc.choice.legal import block_of, op_of
-    from dagc.perf.counted import Launch
+    from dagc.perf.counted import Launch  # loads numpy, sympy
 
     unit = next(u for u in ready.plan.units if u.op == sample.op)
     block = block_of(ready.plan.program, op_of(ready.plan.graph, unit), sample.settings)
@@ -145,8 +140,6 @@ def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
 
 
 def can_run(made: Plan) -> bool:
-    from dagc.build.mpi import joined
-    from dagc.ir.plan import Target
 
     if made.ranks > 1 and joined() is not None:
         return False  # one of several ranks cannot start others

@@ -10,14 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.base.errors import RunFailed
+from dagc.base.errors import DagcError, RunFailed
+from dagc.choice.legal import unit_in
+from dagc.choice.types import Cell
+from dagc.measure.cells import PlannedCell, PlannedPoint, PlannedUnit, Ranks
+from dagc.measure.cells import measure as run_planned
+from dagc.measure.profile import count
 from dagc.recipes import tune_prepare
 from dagc.recipes.tune_prepare import Plan, Prepared
+from dagc.space import Space
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Cell, Point, Settings, Unit
+    from dagc.choice.types import Point, Settings, Unit
     from dagc.ir.sym import Number
-    from dagc.measure.cells import PlannedPoint, Ranks, Timing
+    from dagc.measure.cells import Timing
 
 
 # ---- checks and timings ----
@@ -114,9 +120,7 @@ def decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
 
 def planned_point(ready: Prepared, point: Point, iterations: int) -> PlannedPoint:
     """The program at a size, without cells yet. `iterations` runs of it precede the launches that are timed."""
-    from dagc.emit import rows
-    from dagc.measure.cells import PlannedPoint
-    from dagc.space import Space
+    from dagc.emit import rows  # loads jinja2
 
     at, graph = ready.at[point], ready.plan.graph_at(point)
     first = Space(graph).first()
@@ -167,27 +171,23 @@ def _check(
 def _checked(
     ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: Mapping[str, Settings]
 ) -> Iterator[Checked]:
-    from dagc.measure.cells import measure
 
     keys: list[Key] = []
     point = _check_point(ready, check, keys)
     if point is None:
         return
-    for done in measure([point], _all(ready.plan, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
+    for done in run_planned([point], _all(ready.plan, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
         op, _, settings = keys[done.number]
         yield Checked(op, settings, done.failure, done.took)
 
 
 def _ranks(ready: Prepared) -> Ranks:
-    from dagc.measure.cells import Ranks
 
     return Ranks(ready.plan.ranks, ready.plan.device_pointers)
 
 
 def _check_point(ready: Prepared, check: Mapping[str, Sequence[Settings]], keys: list[Key]) -> PlannedPoint | None:
     """What to run at the size where results are checked, None for nothing. A cell's number is its place in `keys`."""
-    from dagc.choice.legal import unit_in
-    from dagc.measure.cells import PlannedCell, PlannedUnit
 
     made = ready.plan
     units: list[PlannedUnit] = []
@@ -228,8 +228,6 @@ def _sizes(
     ready: Prepared, wanted: Sequence[Wanted], wrong: Set[tuple[str, Settings]], keys: list[Key]
 ) -> list[PlannedPoint]:
     """What to time at each size; `keys` as in `_check_point`."""
-    from dagc.choice.legal import unit_in
-    from dagc.measure.cells import PlannedCell, PlannedUnit
 
     made = ready.plan
     units = {u.op: u for u in made.units}
@@ -262,14 +260,12 @@ def _results(
     ready: Prepared, points: list[PlannedPoint], keys: Sequence[Key], timing: Timing, base: Mapping[str, Settings]
 ) -> Generator[Cell | Checked | Lost]:
     """What comes of the points, in their order. Goes on behind a size at which the program does not run."""
-    from dagc.choice.types import Cell
-    from dagc.measure.cells import measure
 
     known: set[int] = set()
     every, ranks = _all(ready.plan, base), _ranks(ready)
     while points:
         try:
-            for done in measure(points, every, timing, RESULTS_AGREE, ranks=ranks):
+            for done in run_planned(points, every, timing, RESULTS_AGREE, ranks=ranks):
                 known.add(done.number)
                 op, size, settings = keys[done.number]
                 if size is None:
@@ -310,7 +306,7 @@ class Sample:
 
 def sample_plan(made: Plan, ops: Sequence[str], sizes: int, per_size: int) -> tuple[tuple[Point, ...], list[Wanted]]:
     """The sizes at which counters are read, and the settings at each (of those that are legal at all)."""
-    from dagc.choice.collect import settings_to_count, sizes_to_count
+    from dagc.choice.collect import settings_to_count, sizes_to_count  # loads numpy, sympy
 
     points = sizes_to_count(made.points, made.seed, sizes)
     draw = random.Random(f"{made.seed} count")
@@ -329,8 +325,6 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
     Raises MissingTool where counters cannot be read.
     """
     from concurrent.futures import ThreadPoolExecutor
-
-    from dagc.base.errors import DagcError
 
     made = ready.plan
     points, wanted = sample_plan(made, ops, sizes, per_size)
@@ -353,8 +347,6 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
 
 
 def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
-    from dagc.measure.cells import PlannedCell, PlannedUnit
-    from dagc.measure.profile import count
 
     made = ready.plan
     units = {u.op: u for u in made.units}

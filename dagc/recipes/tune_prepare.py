@@ -8,16 +8,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import DagcError, ProgramError, UsageError
+from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
+from dagc.build.builder import jobs as as_many_as_cores
+from dagc.build.ptxas import kernel_resources
+from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc
+from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
+from dagc.choice.sizes import parse_size, parse_sizes
+from dagc.choice.types import Point
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.emit.kernels import Functions
+from dagc.ir.sym import evaluate
+from dagc.lang.lower import lower
+from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import load, load_graph, read
+from dagc.setup import read_scalars, run_setup
+from dagc.space import Space
 
 if TYPE_CHECKING:
-    from dagc.base.errors import BuildFailed
     from dagc.build.target import TargetChoice
-    from dagc.choice.types import Point, Settings, Unit
+    from dagc.choice.types import Settings, Unit
     from dagc.ir.graph import Graph
     from dagc.ir.launching import OpenTunable
     from dagc.ir.program import Program
@@ -35,7 +46,6 @@ def build(made: Plan, folder: Path) -> Path:
 
 
 def _emitted(made: Plan, directory: Path) -> Compiled:
-    from dagc.space import Space
 
     return compile_traversal(
         made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=_open(made)
@@ -52,7 +62,6 @@ def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
 
     An op is left out where there is no nvcc, or it does not say.
     """
-    from dagc.build.ptxas import kernel_resources
 
     directory = folder / "resources"
     _emitted(made, directory)
@@ -67,8 +76,6 @@ def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
 
 def _functions_of(made: Plan, unit: Unit) -> list[str]:
     """Names of the functions that the unit's kernel is compiled to, that with the defaults first."""
-    from dagc.choice.legal import op_of
-    from dagc.emit.kernels import Functions
 
     functions = Functions(made.graph, made.chosen.target, _open(made))
     op = op_of(made.graph, unit)
@@ -114,7 +121,6 @@ def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]
 
     Raises BuildFailed where the program does not compile with its defaults either, or for another reason.
     """
-    from dagc.base.errors import BuildFailed
 
     try:
         return build(made, folder), made, []
@@ -125,7 +131,6 @@ def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]
 
 def _without_what_fails(made: Plan, folder: Path, error: BuildFailed) -> tuple[Plan, list[str]]:
     """Each value beside the default, the other constants at theirs. Raises `error` where that finds no culprit."""
-    from dagc.base.errors import BuildFailed
 
     failures: list[str] = []
     units = made.units
@@ -258,9 +263,6 @@ def plan(
 
     Raises ProgramError and UsageError.
     """
-    from dagc.build.target import choose_target
-    from dagc.choice.legal import unit_in, units
-    from dagc.choice.sizes import parse_size
 
     chosen = choose_target(target, arch)
     graph = load_graph(path, defines)
@@ -287,8 +289,6 @@ def _graphs(path: str | Path, defines: Mapping[str, Any], graph: Graph, points: 
     What does not lower at one size is left to `at_point`, which says so. Raises UsageError for more programs than are
     compiled, ProgramError where no size lowers.
     """
-    from dagc.lang.lower import lower
-    from dagc.passes import build_graph
 
     source, module = read(path)
     known: list[tuple[Program, Graph]] = [(_compiled_part(graph.program), graph)]
@@ -336,8 +336,6 @@ def plan_as_given(
 
     Raises UsageError where nothing is open.
     """
-    from dagc.choice.legal import units
-    from dagc.choice.types import Point
 
     found, here = units(graph), Point(())
     return Plan(
@@ -351,7 +349,6 @@ _LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size"
 
 def _legal(graph: Graph, found: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
     """The legal settings by op. Raises UsageError for an op that has none."""
-    from dagc.choice.legal import legal_settings
 
     settings = {u.op: legal_settings(graph, u, _LIMITS) for u in found}
     for op, legal in settings.items():
@@ -369,8 +366,6 @@ def _volume(point: Point) -> tuple[float, str]:
 
 def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
     """Those of the text; without one, the values after `over`, first with first and so on; else the defaults."""
-    from dagc.choice.sizes import parse_sizes
-    from dagc.choice.types import Point
 
     if sizes:
         return parse_sizes(sizes, program)
@@ -388,7 +383,6 @@ def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
 
 def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, side by side. Runs the program's Python code."""
-    from dagc.build.builder import jobs as as_many_as_cores
 
     every = list(dict.fromkeys((made.check_at, *made.points)))
     with ThreadPoolExecutor(max_workers=jobs or as_many_as_cores()) as pool:
@@ -452,8 +446,6 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
 
 def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
     """Write the data of one size (the references only where results are checked), and read its scalars."""
-    from dagc.choice.legal import fits, unit_in
-    from dagc.setup import read_scalars, run_setup
 
     graph, data = made.graph_at(point), made.data
     program = graph.program
@@ -474,7 +466,6 @@ def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
 
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
     """How often the dag runs: 1 where it has no `repeat`."""
-    from dagc.ir.sym import evaluate
 
     return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
 

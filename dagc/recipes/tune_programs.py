@@ -13,20 +13,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
-from dagc.choice.types import PROGRAM
+from dagc.base.files import scratch_directory
+from dagc.build.builder import jobs
+from dagc.build.target import choose_target
+from dagc.choice.knn import Knn
+from dagc.choice.labels import corrected_labels, observed_labels
+from dagc.choice.selector import FEWEST
+from dagc.choice.types import PROGRAM, Cell, Point, settings_text
+from dagc.ir.plan import Target
+from dagc.lab.configurations import open_decisions
+from dagc.lab.plans import METHODS, measured, plan_label, program_select
+from dagc.lang.lower import lower
+from dagc.measure.cells import ProgramCell, Timing, measure_programs
+from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import load, load_graph, read
-from dagc.recipes.tune_records import check_fixed, fixed_choices
+from dagc.recipes.tune_found import Line, Tuning
+from dagc.recipes.tune_gpu import can_run
+from dagc.recipes.tune_prepare import Plan, points_of
+from dagc.recipes.tune_records import open_records
+from dagc.setup import read_scalars, run_setup
+from dagc.space import Space
+from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.selector import Selector
-    from dagc.choice.types import Cell, Point, Settings
+    from dagc.choice.types import Settings
     from dagc.ir.program import Program, Value
     from dagc.lab.plans import ProgramSelect
-    from dagc.measure.cells import ProgramCell
     from dagc.recipes.options import TuneOptions
-    from dagc.recipes.tune_found import Line, Tuning
 
 
 # ---- what is tuned ----
@@ -52,7 +68,6 @@ class ProgramPlan:
 
 def wants_programs(path: str | Path, options: TuneOptions) -> bool:
     """Is the program itself what `dagc tune` tunes? It has a `select` at its top, and no kernel is named."""
-    from dagc.lab.plans import program_select
 
     if options.kernels:
         return False
@@ -69,10 +84,6 @@ def program_plan(path: str | Path, options: TuneOptions) -> ProgramPlan:
 
     Raises ProgramError and UsageError.
     """
-    from dagc.build.target import choose_target
-    from dagc.lab.plans import program_select
-    from dagc.lang.lower import lower
-    from dagc.recipes.tune_prepare import points_of
 
     chosen = choose_target(options.target, options.arch)
     source, module = read(path)
@@ -96,7 +107,6 @@ def program_plan(path: str | Path, options: TuneOptions) -> ProgramPlan:
 
 
 def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
-    from dagc.lab.configurations import open_decisions
 
     opened = [f"{n}={several[n]}" if n in several else n for n in select.names]
     found = open_decisions(program, opened, ())
@@ -155,11 +165,8 @@ class Learned:
 
 def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them."""
-    from dagc.choice.labels import corrected_labels, observed_labels
-    from dagc.choice.methods import fit
-    from dagc.choice.selector import FEWEST
-    from dagc.choice.train import leave_one_out, merged
-    from dagc.lab.plans import measured
+    from dagc.choice.methods import fit  # loads msgspec
+    from dagc.choice.train import leave_one_out, merged  # loads msgspec
 
     found = measured(cells.values(), made.settings, data)
     notes, names = list(found.notes), made.select.data
@@ -191,7 +198,6 @@ def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
 
 def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Sequence[int]) -> Selector:
     """The label of the nearest size, without training."""
-    from dagc.choice.knn import Knn
 
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
     return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(labels[i] for i in order), 1, "uniform")
@@ -210,8 +216,6 @@ def tuning(
     made: ProgramPlan, learned: Learned, cells: Cells, data: Data, failures: Sequence[str], output: str | Path | None
 ) -> Tuning:
     """The table: a line for each size of this run that has anything measured."""
-    from dagc.ir.plan import Target
-    from dagc.recipes.tune_found import Tuning
 
     host = made.chosen.target is Target.HOST
     grade = "host target: programs run on the CPU, times say nothing about a GPU" if host else "with a GPU"
@@ -229,8 +233,6 @@ def tuning(
 
 
 def _line(made: ProgramPlan, learned: Learned, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
-    from dagc.choice.types import PROGRAM
-    from dagc.recipes.tune_found import Line
 
     chosen = made.default
     if learned.selector is not None:
@@ -267,10 +269,6 @@ def tune_program(
     """
     from contextlib import nullcontext
 
-    from dagc.base.files import scratch_directory
-    from dagc.recipes.tune_gpu import can_run
-    from dagc.recipes.tune_records import open_records
-
     made = program_plan(path, options)
     method = _method(made, options)
     options = replace(options, method=method)
@@ -300,13 +298,11 @@ def tune_program(
 
 
 def _text(settings: Settings) -> str:
-    from dagc.choice.types import settings_text
 
     return settings_text(settings)
 
 
 def _method(made: ProgramPlan, options: TuneOptions) -> str:
-    from dagc.lab.plans import METHODS
 
     method = options.method or made.select.method
     if method not in METHODS:
@@ -320,8 +316,6 @@ def _method(made: ProgramPlan, options: TuneOptions) -> str:
 
 def _as_unit_plan(made: ProgramPlan) -> Any:
     """As the tuning of kernels has it: what the record of a run is made from."""
-    from dagc.passes import build_graph
-    from dagc.recipes.tune_prepare import Plan
 
     graph = build_graph(made.program)
     return Plan(made.path, made.defines, made.chosen, graph, (), made.points, {}, made.points[0], made.seed)
@@ -331,7 +325,6 @@ def _before(
     made: ProgramPlan, records: Any, options: TuneOptions
 ) -> tuple[dict[tuple[Point, Settings], Cell], dict[Point, tuple[int, ...]]]:
     """Cells of a resumed file, and the selector's data at their points. Notes in the file what must not differ."""
-    from dagc.choice.types import Point
 
     now = fixed_choices(made.program, made.select.names, [n for p in made.points for n, _ in p.params])
     cells: dict[tuple[Point, Settings], Cell] = {}
@@ -352,7 +345,6 @@ def _before(
 
 
 def _enough(method: str, made: ProgramPlan, data: Mapping[Point, Any]) -> None:
-    from dagc.choice.selector import FEWEST
 
     sizes = len({*made.points, *data})
     if method != "exhaustive" and sizes < FEWEST:
@@ -381,9 +373,6 @@ def _cells(
     The data of one size lie on disk at a time.
     """
     import shutil
-
-    from dagc.choice.types import Cell
-    from dagc.measure.cells import Timing, measure_programs
 
     order = random.Random(f"{made.seed} order")
     points = list(made.points)
@@ -432,7 +421,6 @@ def _cells(
 
 def _write_data(made: ProgramPlan, point: Point, place: Path) -> tuple[int, ...]:
     """The arrays and references of one size, and the selector's data there."""
-    from dagc.setup import read_scalars, run_setup
 
     program = load(made.path, {**made.defines, **dict(point.params), **dict(made.default)})
     run_setup(program, made.path.parent, 1, made.seed, place)
@@ -444,11 +432,7 @@ def build_programs(
     made: ProgramPlan, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
 ) -> tuple[dict[Settings, ProgramCell], dict[Settings, str]]:
     """The runner library of each setting, compiled side by side; and in one line why some have none."""
-    from dagc.build.builder import jobs
-    from dagc.emit import rows
-    from dagc.lab.plans import plan_label
-    from dagc.measure.cells import ProgramCell
-    from dagc.space import Space
+    from dagc.emit import rows  # loads jinja2
 
     def make(setting: Settings) -> ProgramCell:
         graph = load_graph(made.path, {**made.defines, **dict(setting)})

@@ -1,1 +1,1 @@
-"""What people read: pictures, tables."""
+"""Tables, pictures, the page, the display of progress."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.ir.graph import Graph
-from dagc.ir.traversal import Entry, Traversal
+from dagc.ir.traversal import Entry, Traversal, entry_text
 from dagc.space.count import Counter, like
 from dagc.space.moves import Asker, Moves, State
 
@@ -139,8 +139,6 @@ class Space:
         for position, entry in enumerate(traversal.entries):
             offers = self.moves.offers(state)
             if entry not in offers:
-                from dagc.ir.traversal import entry_text
-
                 known = ", ".join(entry_text(e, self.graph) for e in offers) or "nothing: the traversal is complete"
                 raise UsageError(
                     f"entry {position + 1} of the traversal, {entry_text(entry, self.graph)}, is not possible there",

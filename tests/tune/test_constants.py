@@ -9,8 +9,8 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.launch import choosers_of
 from dagc.recipes.options import TuneOptions
+from dagc.recipes.tuned import choosers_of
 from tests.run.conftest import can_run
 
 pytestmark = [

@@ -15,9 +15,9 @@ from dagc.choice.types import Point
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
 from dagc.recipes import tune_measure, tune_prepare
-from dagc.recipes.launch import choosers_of
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
+from dagc.recipes.tuned import choosers_of
 from tests.tune.oracle import ROOT
 from tests.tune.programs import stored_chooser
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagc.lab.domain import Candidate, Domain
+from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ class Fitted:
         `seconds` are the times of the measured ones, `weights` how much each counts when the costs are fitted.
         """
         import numpy as np
-
-        from dagc.lab.model.fit import fit_costs
 
         prior, rows, times = np.array(self._pool.costs.prior), np.arange(self._measured), seconds * 1e6
         deviation = DEVIATION * float(np.median(times))

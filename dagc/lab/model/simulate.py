@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from dagc.ir.graph import Action, Graph
+from dagc.ir.graph import Action, Graph, GraphOp
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 from dagc.store.results import Configuration
 
@@ -80,7 +80,6 @@ class Simulator:
 
     def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
         """Costs of an op: of a GPU op its duration; of a wait the call, and the time that the message takes."""
-        from dagc.ir.graph import GraphOp
 
         assert isinstance(op, GraphOp)
         base = op.name.split("[")[0]

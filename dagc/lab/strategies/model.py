@@ -88,7 +88,7 @@ class Strategy:
 
     def _model(self) -> tuple[Model, Open]:
         """All candidates of a small domain; else a sample that grows now and then around the fastest."""
-        from dagc.lab.model.estimate import Model
+        from dagc.lab.model.estimate import Model  # loads numpy, scipy
 
         size = self.domain.size()
         whole = size is not None and size <= WHOLE

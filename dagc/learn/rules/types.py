@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.base.errors import counted
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Traversal
 from dagc.store.results import Configuration
 
-# ---- Types of arrays, for annotations only: this module imports NumPy ----
+if TYPE_CHECKING:  # NumPy takes a while to load
+    import numpy as np
 
-
-Bools: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    Bools: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 # ---- samples, classes, features, rules ----

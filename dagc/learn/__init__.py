@@ -1,0 +1,1 @@
+"""What measurements say: design rules and explanations."""

@@ -1,0 +1,208 @@
+"""A tuned file in use: choosers for `dagc compile --launch`, and the programs of `dagc tune --show`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import UsageError
+from dagc.build import devices
+from dagc.choice.extent import far_parameters
+from dagc.choice.legal import legal_settings, units
+from dagc.choice.types import settings_text
+from dagc.ir.launching import is_open, open_tunables
+from dagc.ir.program import KernelOp
+from dagc.lab.plans import whole_scalars
+from dagc.perf.hardware import load_hardware
+from dagc.recipes.options import METHODS
+from dagc.recipes.program import load_graph
+from dagc.recipes.runs import program_record
+from dagc.store.fixed import check_compiled
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Unit
+    from dagc.ir.graph import Graph
+    from dagc.ir.program import Program
+    from dagc.store.tuned import Tuned
+    from dagc.store.tuned_schema import KernelChooser
+
+
+def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -> tuple[Any, ...]:
+    """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
+
+    Raises UsageError where the file was tuned for another text of the program or another GPU.
+    """
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    tuned = load_tuned(tuned_path)
+    check_tuned(tuned, tuned_path, graph.program, arch)
+    check_compiled(tuned_path, tuned, graph.program)
+    kept = tuned.kernel_choosers
+    ops = tuple(kept)
+    if not ops:
+        raise UsageError(
+            f"{tuned_path}: chooses among whole programs, not launch settings of kernels",
+            "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
+        )
+    _check_open(graph, ops, tuned_path)
+    return tuple(_chooser_of(graph, unit, kept[unit.op], tuned_path) for unit in units(graph, ops))
+
+
+def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
+
+    found = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)}
+    for op in ops:
+        if op not in found:
+            raise UsageError(
+                f"{path}: chooses for op `{op}`, of which nothing is open", f"drop -D {op}.NAME=..., or tune again"
+            )
+
+
+def _chooser_of(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> Any:
+    """Raises UsageError where what was kept is of a newer dagc, or no longer of the program's choices and sizes."""
+    from dagc.choice.choose import chooser_of  # loads numpy, sympy
+
+    if kept.method not in METHODS:
+        raise UsageError(f"{path}: made by a newer dagc (method {kept.method})", "update dagc, or tune again")
+    _check_names(graph, unit, kept, path)
+    values = {t.name: t.values for t in unit.tunables}
+    for setting in kept.settings:
+        if [n for n, _ in setting] != list(values) or any(v not in values[n] for n, v in setting):
+            raise UsageError(
+                f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
+                f"drop -D {unit.op}.NAME=..., or tune again into another file",
+            )
+    anchors = [(dict(zip(kept.data, a.data, strict=True)), kept.settings[a.chosen]) for a in kept.anchors]
+    return chooser_of(
+        graph, unit, kept.settings, kept.hardware, taken=kept.resources, anchors=anchors, method=kept.method,
+        fits=kept.fits, selector=kept.selector,
+    )  # fmt: skip
+
+
+def _check_names(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> None:
+    """Names of the file that come into code are those of the program: scalars, and parameters, which are constants."""
+    from dagc.choice.choose import constants_of  # loads numpy, sympy
+    from dagc.perf.counted import BLOCK, COUNTS  # loads numpy, sympy
+
+    params = (n for n, _ in constants_of(graph.program, (p.name for p in graph.program.params)))
+    sizes = {*whole_scalars(graph.program), *params, "rank", "ranks"}
+    asked = {*kept.data, *(kept.selector.data if kept.selector is not None else ())} - sizes
+    asked |= {name for fit in kept.fits.values() for name in fit.names} - sizes - set(BLOCK)
+    if asked:
+        raise UsageError(
+            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, no size of the program",
+            "tune again into another file",
+        )
+    if kept.fits and set(kept.fits) != set(COUNTS):
+        raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
+
+
+def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
+    """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
+    compiled for; None: for none, or do not compare."""
+
+    now = program_record(program)
+    if tuned.program.name != now.name:
+        raise UsageError(f"{path}: tuned for program {tuned.program.name}, this is {now.name}", "tune this program")
+    if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
+        raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
+    if arch is not None and tuned.facts.target == "host" and any(cell.times for cell in tuned.cells):
+        raise UsageError(
+            f"{path}: measured on the host target, which says nothing about a GPU",
+            "tune with --target cuda, or compile with --launch fixed",
+        )
+    if arch is not None and tuned.facts.target == "cuda" and tuned.facts.arch != arch:
+        raise UsageError(
+            f"{path}: tuned for {tuned.facts.arch}, this is compiled for {arch}",
+            "tune on this GPU, or compile with --arch " + str(tuned.facts.arch),
+        )
+    _check_gpu(tuned, path, arch)
+    if not tuned.choosers:
+        raise UsageError(f"{path}: no chooser in it: tuning did not end", "tune again with --resume")
+
+
+def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
+    """Another GPU of the same architecture has other limits and another speed. Where no GPU is, nothing is said."""
+
+    wanted = tuned.facts.gpu
+    here = (
+        [g.name for g in devices.gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []
+    )
+    if here and wanted and wanted not in here:
+        raise UsageError(
+            f"{path}: tuned for {wanted}, this machine has {here[0]}",
+            "tune on this GPU, or compile with --launch fixed",
+        )
+
+
+def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
+    """(open tunables, chooser) of `--launch`: nothing for `fixed`, else those of a tuned file."""
+    if launch == "fixed":
+        return (), None
+    from dagc.choice.choose import compiled_chooser  # loads numpy, sympy
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    choosers = choosers_of(graph, launch, arch)
+    # Only what a chooser may answer is compiled: a value that did not compile when it was tuned is none of it.
+    answers = {(c.op, name): {dict(s)[name] for s in c.settings} for c in choosers for name, _ in c.settings[0]}
+    opened = tuple(
+        replace(t, values=tuple(v for v in t.values if v in answers[t.op, t.name]))
+        for t in open_tunables(graph.program, [c.op for c in choosers])
+    )
+    cells = [cell for cell in load_tuned(launch).cells if any(cell.op == c.op for c in choosers)]
+    return opened, replace(compiled_chooser(choosers), warnings=far_parameters(graph.program, cells))
+
+
+def show(
+    path: str | Path,
+    kernel: str,
+    format: str = "text",
+    gpu: str = "h200",
+    defines: Any = None,
+    tuned: str | Path | None = None,
+    method: str = "",
+) -> str:
+    """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
+
+    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file where one
+    is given, with what was measured and learned. `method`: `volume` or `rational` (MWP-CWP).
+    Raises UsageError, NotUnderstood.
+    """
+    from dagc.choice.choose import chooser_of  # loads numpy, sympy
+    from dagc.choice.models import MODELS, whole_model  # loads numpy, sympy
+    from dagc.perf.cprint import HELPERS, to_c  # loads sympy
+    from dagc.perf.flow import to_flow, to_flow_svg  # loads sympy
+    from dagc.perf.occupancy import occupancy_program  # loads sympy
+    from dagc.perf.text import to_latex, to_text  # loads sympy
+
+    printers: dict[str, Callable[[Any], str]] = {
+        "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,
+        "c": lambda program: HELPERS + to_c(program, "dagc_occupancy"),
+    }  # fmt: skip
+    if format not in printers:
+        raise UsageError(f"there is no format {format}", f"one of: {', '.join(printers)}")
+    if kernel == "occupancy":
+        return printers[format](occupancy_program(plain=True))
+    if method and method not in MODELS:
+        raise UsageError(f"method {method} has no rational program", f"one of: {', '.join(MODELS)}")
+    graph = load_graph(path, defines)
+    unit = units(graph, (kernel,))[0]
+    if format == "c":
+        from dagc.choice.choose import compiled_chooser  # loads numpy, sympy
+
+        if tuned is not None:
+            found = [c for c in choosers_of(graph, tuned) if c.op == unit.op]
+            if not found:
+                raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
+            return compiled_chooser(found).source
+        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+        made = chooser_of(graph, unit, settings, load_hardware(gpu), method=method or "volume")
+        return compiled_chooser([made]).source
+    try:
+        return printers[format](whole_model(graph, unit, method or "volume"))
+    except RecursionError:
+        raise UsageError(
+            f"{unit.op}: the kernel's text is nested too deeply to be read", "tune it with --method exhaustive"
+        ) from None

@@ -1,0 +1,90 @@
+"""What tuned times depend on besides sizes and settings, kept as a fact of the tuned file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import UsageError
+from dagc.choice.types import PROGRAM
+from dagc.ir.enums import ElementType
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Point
+    from dagc.ir.program import Program
+    from dagc.store.tuned import Tuned
+
+
+def fixed_choices(program: Program, names: Collection[str], sizes: Collection[str]) -> dict[str, Any]:
+    """What the tuned times hang on besides `sizes` and the settings of `names`: parameters, and the other decisions."""
+
+    def kept(value: Any) -> Any:  # as JSON gives it back
+        if isinstance(value, ElementType):
+            return value.value
+        return value if isinstance(value, bool | int | float | str) else str(value)
+
+    params = {p.name: kept(p.value) for p in program.params if p.name not in sizes}
+    return {"params": params, "decisions": {d.name: kept(d.chosen) for d in program.decisions if d.name not in names}}
+
+
+def check_fixed(path: str | Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises UsageError where a tuned file is of other parameters or decisions."""
+    for kind in ("params", "decisions"):
+        for name in sorted({*kept[kind], *now[kind]}):
+            before, here = kept[kind].get(name), now[kind].get(name)
+            if before != here:
+                raise UsageError(
+                    f"{path}: tuned with {name}={before}, this is {name}={here}",
+                    f"use -D {name}={before}, or tune again into another file",
+                )
+
+
+FACT = "kernels"
+
+
+SEARCHED = ("transport", "staging", "streams", "capture")  # known without being declared; no kernel sees them
+
+
+def fixed_of(program: Program) -> dict[str, Any]:
+    """All parameters and decisions, as the file keeps them."""
+    return fixed_choices(program, (), ())
+
+
+def check_resumed(path: str | Path, before: Tuned, program: Program, points: Iterable[Point]) -> None:
+    """Raises UsageError where cells of the file were measured with a parameter that is no size of all of them, or a
+    decision, other than now."""
+    if before.facts.kernels is None:
+        return
+    every = [*points, *(cell.point for cell in before.cells if cell.op in before_units(before))]
+    sizes = set.intersection(*({n for n, _ in p.params} for p in every)) if every else set()
+    kept, now = before.facts.kernels, fixed_of(program)
+    check_fixed(path, *({**f, "params": {n: v for n, v in f["params"].items() if n not in sizes}} for f in (kept, now)))
+
+
+def before_units(tuned: Tuned) -> set[str]:
+    """The ops of the file's cells, without whole programs."""
+
+    return {cell.op for cell in tuned.cells} - {PROGRAM}
+
+
+def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:
+    """Raises UsageError where an element type, a decision at program level, or the implementation of an op that the
+    file chooses for, is another than when it was tuned. Decisions that the file itself chooses may differ."""
+
+    if tuned.facts.kernels is None:
+        return
+    types = {p.name for p in program.params if isinstance(p.value, ElementType)}
+    whole = tuned.program_chooser
+    chosen = {*SEARCHED, *(whole.names if whole is not None else ())}
+    variants = {f"{op}.variant" for op in tuned.choosers}
+
+    def seen(fixed: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "params": {n: v for n, v in fixed["params"].items() if n in types},
+            "decisions": {
+                n: v for n, v in fixed["decisions"].items() if n in variants or ("." not in n and n not in chosen)
+            },
+        }
+
+    check_fixed(path, seen(tuned.facts.kernels), seen(fixed_of(program)))
