@@ -211,7 +211,7 @@ def compile(
     sync ops that prove nothing. `seconds` is the length of one
     measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
     are compiled in, or choose among plans (docs/how-to/plans.md). The set-up runs the user's Python code; nothing else
-    here does, and it runs before the compiler. `ranks` is by default 4, and under mpiexec or srun as many as they started.
+    here does, and it runs before the compiler. `ranks` is by default 4, under mpiexec or srun their number.
     """
     from dagc.run.place import rank_among, ranks_or_default
     from dagc.run.target import choose_target
