@@ -1,4 +1,4 @@
-"""The public functions of dagc, and their options. docs/api.md lists what each returns.
+"""The public functions of dagc, and their options. docs/reference/api.md lists what each returns.
 
 Everything takes paths and plain values and returns frozen results; failures are `dagc.base.errors.DagcError`s.
 """

@@ -5,7 +5,7 @@
 One tuned file a program (`oracle/gemm.db`); what is there already is not measured again, so that several runs add up.
 Each setting is checked once against NumPy at a small odd size, and its results at every other size against those of the
 default setting. The L2 cache is flushed before each launch; for `WARM` programs also not flushed. `--prepare` compiles
-and writes the data only. docs/tune.md says how the figures are made from these files.
+and writes the data only. docs/how-to/launch-settings.md says how the figures are made from these files.
 """
 
 from __future__ import annotations

@@ -576,7 +576,7 @@ def report(
         "    python -m benchmarks.tune.kernel_tuner benchmarks/results/2026-11-21-h200-tune/oracle.csv.xz",
         "",
         f"Kernel Tuner {facts['kernel_tuner']} in simulation mode, {facts['seeds']} seeds a strategy.",
-        "docs/tune-comparison.md says how to read it.",
+        "docs/explanation/kernel-tuner.md says how to read it.",
         "",
         "Columns: evaluations. Cells: t_chosen / t_best, geometric mean over all kernels, sizes (and seeds) /",
         "worst (kernel, size), its seeds averaged.",

@@ -374,7 +374,7 @@ def main() -> int:
             f"`python -m benchmarks.tune.table {args.oracle}`.",
             "",
         ]
-        intro = ["t_chosen / t_best, geometric means. docs/tune.md says what the rows are.", ""]
+        intro = ["t_chosen / t_best, geometric means. docs/how-to/launch-settings.md says what the rows are.", ""]
         head, where, *rows = table(found)
         args.markdown.write_text("\n".join([*title, *intro, *lines, "", head, where, floor(args.oracle), *rows]) + "\n")
     return 0

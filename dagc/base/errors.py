@@ -22,8 +22,8 @@ class Severity(Enum):
 class Diagnostic:
     """One finding.
 
-    `code` is a stable kebab-case name (`unknown-name`, `unordered-hazard`, ...; docs/diagnostics.md lists them),
-    `message` says what is wrong, `help` what to write instead (a phrase, no full stop),
+    `code` is a stable kebab-case name (`unknown-name`, `unordered-hazard`, ...; listed in
+    docs/reference/diagnostics.md), `message` says what is wrong, `help` what to write instead (a phrase, no full stop),
     `related` further places, each with a short label ("first declared here").
     """
 

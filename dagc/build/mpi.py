@@ -13,7 +13,7 @@ from typing import NoReturn
 from dagc.base.errors import DagcError, UsageError, counted
 
 
-# ---- What an MPI has to be told through the environment, by kind. Pure functions; docs/mpi.md says why of each ----
+# ---- What an MPI has to be told through the environment, by kind. Pure functions; docs/reference/mpi.md says why of each ----
 
 
 def cores() -> int:
@@ -33,7 +33,7 @@ def starter_options(mpi: MPI) -> tuple[str, ...]:
     return ("--allow-run-as-root", *oversubscribe, "--bind-to", "none")
 
 
-# A rank that waits gives up its core, which another rank needs in order to send what it waits for (docs/mpi.md has what
+# A rank that waits gives up its core, which another rank needs in order to send what it waits for (docs/reference/mpi.md has what
 # that gains, and costs).
 YIELDING = {
     MPIKind.OPEN_MPI: {"OMPI_MCA_mpi_yield_when_idle": "1"},

@@ -349,7 +349,7 @@ def _output_error(error: OSError) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/cli.md). Without `argv`: as the command of a shell."""
+    """Run one command, return its exit code (docs/reference/commands.md). Without `argv`: as the command of a shell."""
     if argv is None:
         _speak_utf8()
         _open_closed_streams()

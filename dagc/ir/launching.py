@@ -15,8 +15,8 @@ from dagc.ir.program import Decision, Impl, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 
 AXES = ("x", "y", "z")
-# Choices were compared with what is best up to 4 times outside of the sizes that they were made from (docs/tune.md).
-# Beyond that nothing is known of them, and who compiles or runs is warned.
+# Choices were compared with the best up to 4 times outside of the sizes that they were made from. Beyond that their
+# quality is unknown, and who compiles or runs is warned (docs/how-to/launch-settings.md).
 FAR = 4
 
 

@@ -27,7 +27,7 @@ from dagc.perf.program import Kind, RationalProgram
 SOURCE = "Hong and Kim, ISCA 2009, over counts that were fitted to hardware counters"
 FEWEST = 16  # launches
 # What counts may hang on besides the sizes. Not on the whole block: of two blocks with the same lanes a fit's error of
-# a few per cent would choose, which on the oracle costs more than the true difference (docs/mwp-cwp.md).
+# a few per cent would choose, which on the oracle costs more than the true difference (docs/explanation/mwp-cwp.md).
 BLOCK = ("lanes_x",)
 WORSE = 1.05  # by how much the error may grow when a parameter is left out
 EXACT = 1e-3  # errors below it do not tell parameters apart

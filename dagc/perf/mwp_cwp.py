@@ -2,7 +2,7 @@
 
 After Hong and Kim, "An analytical model for a GPU architecture with memory-level and thread-level parallelism
 awareness", ISCA 2009, which KLARAPTOR takes as its model E. Two numbers of warps decide: MWP, how many can wait for
-memory at once, and CWP, how many could compute while one waits. docs/mwp-cwp.md has the equations.
+memory at once, and CWP, how many could compute while one waits. docs/explanation/mwp-cwp.md has the equations.
 
 Mended against the use that was made of it:
 - the transactions S of an uncoalesced instruction are counted per memory instruction, not per warp;
@@ -52,7 +52,7 @@ MACHINE = (
     Parameter("multiprocessors", Kind.HARDWARE, _INT, "", "of the GPU"),
 )
 
-# An H200 (compute capability 9.0); docs/mwp-cwp.md names the source of each.
+# An H200 (compute capability 9.0); docs/explanation/mwp-cwp.md names the source of each.
 H200: dict[str, float] = {
     "mem_latency": 480.0, "departure_del_coal": 2.0, "departure_del_uncoal": 2.0, "mem_bandwidth": 4.8e12,
     "issue_cycles": 0.25,

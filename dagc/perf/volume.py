@@ -18,7 +18,7 @@ shape      a mild preference for blocks of middle size, fitted
 
 Sums instead of the maximum that a roofline takes: on the oracle (benchmarks/results) a sum ranks better, since nothing
 overlaps perfectly, and the program stays rational. The constants (`CALIBRATION`) were fitted once to that oracle;
-docs/tune.md gives the error on programs that the fit had not seen.
+docs/how-to/launch-settings.md gives the error on programs that the fit had not seen.
 """
 
 from __future__ import annotations

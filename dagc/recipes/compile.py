@@ -55,8 +55,8 @@ def compile(
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
     sync ops that prove nothing. `seconds` is the length of one
     measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
-    are compiled in, or choose among plans (docs/plans.md). The set-up runs the user's Python code; nothing else here
-    does, and it runs before the compiler. `ranks` is by default 4, and under mpiexec or srun as many as they started.
+    are compiled in, or choose among plans (docs/how-to/plans.md). The set-up runs the user's Python code; nothing else
+    here does, and it runs before the compiler. `ranks` is by default 4, under mpiexec or srun their number.
     """
     from dagc.recipes.plans import compile_plans, has_plans  # only with --launch
     from dagc.recipes.tuned import launch_of  # only with --launch

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class ExploreOptions:
-    """What the command line gives; docs/cli.md has every option with its unit.
+    """What the command line gives; docs/reference/commands.md has every option with its unit.
 
     `strategy` None is the default of `dagc.lab.strategy`, `transport` "all" or names with commas, `capture` "off",
     "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None

@@ -1,6 +1,6 @@
 """The decision space of one graph: states, exact counting, numbering, enumeration, uniform sampling.
 
-Contract: docs/space.md. The rules are Table III of "Machine Learning for CUDA+MPI Design Rules" (section III).
+Contract: docs/explanation/space.md. The rules are Table III of "Machine Learning for CUDA+MPI Design Rules".
 """
 
 from dagc.space.count import Counter, TooManyStates

@@ -1,4 +1,4 @@
-"""A results file as `Results`. Here drift is prepared to be divided out; docs/records.md says how."""
+"""A results file as `Results`. Here drift is prepared to be divided out; docs/reference/results-files.md says how."""
 
 from __future__ import annotations
 

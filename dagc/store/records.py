@@ -1,4 +1,6 @@
-"""The results file: SQLite, one row a measurement, written as it comes. docs/records.md describes the tables.
+"""The results file: SQLite, one row per measurement, written as it comes.
+
+docs/reference/results-files.md describes the tables.
 
 A commit costs well under a millisecond. What was committed survives the death of this process (`kill -9`); when the
 machine itself loses power the last measurements may be lost, and the file stays sound (write-ahead log,

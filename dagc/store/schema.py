@@ -1,6 +1,6 @@
 """The tables of a results file (SQLite), and opening one with a clear error for everything that is not one.
 
-docs/records.md describes the tables. Times are in seconds.
+docs/reference/results-files.md describes the tables. Times are in seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The tuning tables of a results file: cells, checks, choosers. docs/records.md describes them. Times in seconds.
+"""The tuning tables of a results file: cells, checks, choosers. Times in seconds.
+
+docs/reference/results-files.md describes them.
 
 The file is one of `dagc.store.schema` (program, runs, machine), with these tables beside the others. Each cell is a
 transaction of its own: a run that is killed loses at most the cell under way.

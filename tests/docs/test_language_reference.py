@@ -1,4 +1,4 @@
-"""docs/language.md: its examples parse, its whole programs check, its wrong ones give the errors it names."""
+"""docs/reference/language.md: its examples parse, its whole programs check, its wrong ones give the errors it names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
 from dagc.lang.tokens import FORMS, FREE, RESERVED
 
-PAGE = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```dag *([^\n]*)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-GOOD = [(place, text) for place, text in BLOCKS if not place.startswith("error")]
-WRONG = [(place.removeprefix("error "), text) for place, text in BLOCKS if place.startswith("error")]
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "language.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(?:dag|\{\.dag \.([\w-]+)\})\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+GOOD = [(place, text) for place, text in BLOCKS if not place.startswith("error-")]
+WRONG = [(place.removeprefix("error-"), text) for place, text in BLOCKS if place.startswith("error-")]
 WHOLE = [text for place, text in GOOD if re.search(r"^dag \{", text, flags=re.MULTILINE) and "kernel" in text]
 
 

@@ -1,6 +1,6 @@
 """The Python driver, run with a stand-in for PyCUDA: its kernels by g++, its messages by the real mpi4py.
 
-A GPU runs it too, see docs/gpu-runs.md; here it is held right on machines without one.
+A GPU runs it too, see docs/how-to/repeat-figures.md; here it is held right on machines without one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/diagnostics.md lists the codes that there are, and each has a broken program."""
+"""docs/reference/diagnostics.md lists the codes that there are, and each has a broken program."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def used_codes() -> set[str]:
 
 
 def documented_codes() -> set[str]:
-    rows = [
-        r for r in (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8").splitlines() if r.startswith("| `")
-    ]
+    page = (ROOT / "docs" / "reference" / "diagnostics.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
     return {code for row in rows for code in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
 
 

@@ -94,7 +94,7 @@ def test_more_transactions_never_cost_less_latency(uncoal, more, bandwidth, thre
 def test_every_parameter_is_documented():
     assert all(p.meaning for p in mwp_cwp_program().parameters)
     assert all(p.unit for p in (*COUNTS, *MACHINE) if p.name != "multiprocessors")
-    page = (Path(__file__).parents[2] / "docs" / "mwp-cwp.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "mwp-cwp.md").read_text(encoding="utf-8")
     assert [p.name for p in mwp_cwp_program().parameters if f"`{p.name}`" not in page] == []
 
 

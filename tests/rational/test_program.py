@@ -191,7 +191,8 @@ def test_the_picture_of_the_page(golden: Compare) -> None:
 
 
 def test_the_example_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (DOCS / "rational.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    page = (DOCS / "explanation" / "rational-programs.md").read_text("utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (_, code), (_, output) = blocks
     exec(compile(code, "rational.md", "exec"), {})
     assert capsys.readouterr().out.strip() == output.strip()

@@ -35,7 +35,7 @@ def spmv_graph(transport: str = "mpi_cuda") -> Graph:
 
 
 def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], configuration: Configuration) -> float:
-    """One traversal, entry by entry, as docs/explore.md says it."""
+    """One traversal, entry by entry, as docs/how-to/explore.md says it."""
     transport, captured = graph.transport.value, configuration.get("capture") is True
     now, posted, stretch = cost[f"iteration {configuration.text}".strip()], 0.0, False
     streams: dict[int, float] = {}

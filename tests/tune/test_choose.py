@@ -51,7 +51,7 @@ def test_the_oracle_has_all_kernels() -> None:
 
 
 def test_the_model_is_better_than_the_default_blocks() -> None:
-    """The figures that docs/tune.md gives, a little slack added."""
+    """The figures that docs/how-to/launch-settings.md gives, a little slack added."""
     found = [entry for program in PROGRAMS for entry in regrets(program)]
     two = [(chosen, default) for dimensions, chosen, default in found if dimensions == 2]
     one = [(chosen, default) for dimensions, chosen, default in found if dimensions == 1]

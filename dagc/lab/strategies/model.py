@@ -31,7 +31,7 @@ GAIN_EVERY = 4  # afterwards every fourth is, the others are for information: dr
 class Strategy:
     """Fits costs of ops and messages to what was measured, simulates the candidates, and measures by expected gain.
 
-    What the simulation misses is a Gaussian process over order and streams (docs/explore.md).
+    What the simulation misses is a Gaussian process over order and streams (docs/how-to/explore.md).
     """
 
     summary: ClassVar[str] = "model-guided: fitted simulation, expected gain, then a fair sample too"

@@ -1,7 +1,7 @@
 // Host target: the part of the CUDA runtime API that dagc's code uses, for machines without a GPU.
 //
 // The same emitted text, compiled by g++: streams are threads (host_stream.hpp), blocks run on them (host_block.hpp).
-// docs/host-target.md says what is supported and where it differs.
+// docs/reference/host-target.md says what is supported and where it differs.
 #pragma once
 
 #if !defined(__linux__)

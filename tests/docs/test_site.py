@@ -1,0 +1,147 @@
+"""The documentation: the site builds without warnings, its links resolve, it has every command and option."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+
+from dagc.cli import main
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+PREFIX = "http://site/"  # stands for the folder of the built site, to resolve relative links against
+
+
+class Page(HTMLParser):
+    """What a page links to, what it loads, and the anchors that it has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.anchors |= {value for name in ("id", "name") if (value := values.get(name))}
+        if tag == "a" and values.get("href"):
+            self.links.append(str(values["href"]))
+        elif tag in ("img", "script") and values.get("src"):
+            self.loaded.append(str(values["src"]))
+        elif tag == "link" and values.get("rel") in ("stylesheet", "icon"):
+            self.loaded.append(str(values["href"]))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_links_and_anchors_of_the_site(site: Path) -> None:
+    pages = {path.relative_to(site).as_posix(): Page(path) for path in site.rglob("*.html")}
+    assert len(pages) > 20
+    lost = []
+    for name, page in pages.items():
+        if name == "404.html":  # served for any address, so its links begin with that of the site
+            continue
+        for link in page.links + page.loaded:
+            target = urlsplit(urljoin(PREFIX + name, link))
+            if f"{target.scheme}://{target.netloc}/" != PREFIX:
+                continue
+            path = unquote(target.path).lstrip("/")
+            path = f"{path}index.html" if not path or path.endswith("/") else path
+            there = path in pages or (site / path).is_file()
+            anchor = unquote(target.fragment)
+            if not there or (anchor and path in pages and anchor not in pages[path].anchors):
+                lost.append(f"{name}: {link}")
+    assert lost == []
+
+
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
+    loaded = {link for path in site.rglob("*.html") for link in Page(path).loaded}
+    assert [link for link in loaded if urlsplit(link).netloc] == []
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_links_of_the_pages_outside_of_the_site() -> None:
+    lost = []
+    for path in tracked("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "samples/*.md", "benchmarks/*.md"):
+        for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+            target, _, anchor = link.partition("#")
+            if urlsplit(link).netloc:
+                continue
+            page = (path.parent / target).resolve() if target else path
+            if not page.exists() or (anchor and anchor not in anchors_of(page)):
+                lost.append(f"{path.relative_to(ROOT)}: {link}")
+    assert lost == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def test_pages_that_the_source_names_are_there() -> None:
+    named = {
+        (path.relative_to(ROOT).as_posix(), page)
+        for path in tracked("*.py", "*.hpp", "*.cuh", "*.cu", "*.md", "*.j2", "*.sh", "*.toml", "*.yml")
+        for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg|png)\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert {(file, page) for file, page in named if not (ROOT / page).is_file()} == set()
+
+
+# ---- commands and options ---------------------------------------------------------------------
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--help"])
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def section(title: str) -> str:
+    """A section of the page of commands, with its sub-sections."""
+    found = re.search(rf"^## {re.escape(title)}\b[^\n]*\n(.*?)(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
+    return found.group(1) if found else ""
+
+
+def option_words(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", text))
+
+
+def test_every_command_and_option_is_in_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = re.findall(r"^    ([a-z]+)\s", help_of(capsys), re.MULTILINE)
+    shared = option_words("\n".join(re.findall(r"^\| `([^`]*)`", section("Shared options"), re.MULTILINE)))
+    assert len(commands) == len(re.findall(r"^## dagc ", COMMANDS, re.MULTILINE)) >= 16
+    for command in commands:
+        has = set(re.findall(r"^  (-\w|--[\w-]+)\b", help_of(capsys, command), re.MULTILINE)) - {"-h"}
+        text = section(f"dagc {command}")
+        rows = re.findall(r"^\| `([^`]*)`", text, re.MULTILINE)
+        also = re.findall(r"[Tt]akes\s+((?:`[^`]*`|,\s|\sand\s)+)", text)
+        assert option_words("\n".join((*rows, *also))) == has, command
+        assert option_words("\n".join(also)) <= shared, command
