@@ -1,6 +1,7 @@
 """A picture of a report's headline and sorted times, as in the documentation.
 
-    python benchmarks/report_picture.py RESULTS.db -o docs/images/report.png
+    R=benchmarks/results/2026-11-21-4xh200-explore
+    python benchmarks/report_picture.py $R/spmv-150000-all.db -o docs/images/report.png
 
 Needs playwright and a Chromium (`apt-get install chromium`).
 """
@@ -16,7 +17,8 @@ from playwright.sync_api import sync_playwright
 
 from dagc.recipes import results as results_recipe
 
-HIDDEN = """section:not(#classes), #theme, .picked, nav, footer { display: none !important }
+HIDDEN = """section:not(#classes), #theme, .picked, nav, footer, #classes h3,
+  #classes h3 ~ * { display: none !important }
   section { border: 0 !important; margin: 0 !important; padding: 16px 0 0 !important }
   body { background: #fff !important }"""
 

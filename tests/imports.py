@@ -1,6 +1,6 @@
 """The import graph of dagc, every import counted: inside functions and under TYPE_CHECKING too.
 
-`python -m tests.imports` prints the rooms and what each imports as a Mermaid chart, for docs/architecture.md.
+`python -m tests.imports` draws the rooms and what each imports: docs/images/rooms.svg.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "docs/images/rooms.svg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +117,64 @@ def cycles(of: Mapping[str, Set[str]]) -> list[list[str]]:
     return found
 
 
-def mermaid(of: Mapping[str, Set[str]]) -> str:
-    """The rooms as a Mermaid chart: an arrow to each room that is imported, but for those that another arrow implies.
+def drawn(of: Mapping[str, Set[str]]) -> dict[str, set[str]]:
+    """The rooms of the picture, each with those that it imports, but for what another arrow implies.
 
-    `base`, which every room may import, is left out.
+    `base`, which every room may import, and the package itself are left out.
     """
-    graph = {name: set(below) - {"base"} for name, below in of.items() if name not in ("", "base", "__main__")}
+    below = {name: set(rest) - {"base"} for name, rest in of.items() if name not in ("", "base", "__main__")}
 
     def reach(name: str) -> set[str]:
-        return graph[name].union(*(reach(below) for below in graph[name]))
+        return below[name].union(*(reach(other) for other in below[name]))
 
-    lines = ["flowchart TD"]
-    for name in sorted(graph):
-        implied = set().union(*(reach(below) for below in graph[name]))
-        lines += [f"  {name} --> {below}" for below in sorted(graph[name] - implied)]
-    return "\n".join(lines)
+    return {name: rest - set().union(*(reach(other) for other in rest)) for name, rest in below.items()}
+
+
+WIDTH, HEIGHT, GAP, ROW = 96, 30, 24, 76
+
+
+def svg(of: Mapping[str, Set[str]]) -> str:
+    """The rooms as a picture: each above all that it imports, an arrow to each that `drawn` leaves."""
+    arrows = drawn(of)
+
+    def level(name: str) -> int:
+        return 1 + max((level(other) for other in arrows[name]), default=-1)
+
+    rows: dict[int, list[str]] = {}
+    for name in sorted(arrows):
+        rows.setdefault(level(name), []).append(name)
+    widest = max(map(len, rows.values()))
+    place = {
+        name: (
+            GAP + (WIDTH + GAP) * (i + (widest - len(row)) / 2),
+            GAP + ROW * (len(rows) - 1 - depth),
+        )
+        for depth, row in rows.items()
+        for i, name in enumerate(row)
+    }
+    width, height = GAP + widest * (WIDTH + GAP), 2 * GAP + ROW * (len(rows) - 1) + HEIGHT
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
+        "<style>text { font: 14px sans-serif; text-anchor: middle }</style>",
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        '<marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">',
+        '<path d="M0 0L8 4L0 8z" fill="#777"/></marker>',
+    ]
+    for name, rest in sorted(arrows.items()):
+        x, y = place[name]
+        for other in sorted(rest):
+            u, v = place[other]
+            out.append(
+                f'<path d="M{x + WIDTH / 2:g} {y + HEIGHT:g}L{u + WIDTH / 2:g} {v:g}" stroke="#777"'
+                ' marker-end="url(#a)"/>'
+            )
+    for name, (x, y) in sorted(place.items()):
+        out.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="4" fill="#eef2fb" stroke="#3949ab"/>'
+            f'<text x="{x + WIDTH / 2:g}" y="{y + HEIGHT / 2 + 5:g}">{name}</text>'
+        )
+    return "\n".join([*out, "</svg>", ""])
 
 
 if __name__ == "__main__":
-    print(mermaid(rooms(graph())))
+    PICTURE.write_text(svg(rooms(graph())))

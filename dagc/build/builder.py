@@ -11,25 +11,25 @@ cluster built it, and the cache may be shared between nodes. DAGC_CXXFLAGS and D
 """
 
 from __future__ import annotations
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable
-from pathlib import Path
+
 import fcntl
 import hashlib
+import os
 import shlex
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
+
 from dagc.base import signals
 from dagc.base.errors import BuildFailed, DagcError, counted
 from dagc.base.files import claim
 from dagc.base.source import read_file
 from dagc.build.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
-
 
 # ---- Where the files of a build that failed are found afterwards, so that the command which repeats it works ----
 

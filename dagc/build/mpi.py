@@ -1,17 +1,17 @@
 """What a command does that mpiexec or srun has started as one of several ranks."""
 
 from __future__ import annotations
+
 import os
-from collections.abc import Mapping
-from dagc.build.toolchain import MPI, MPIKind
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from dagc.build.toolchain import MPI
 from typing import NoReturn
-from dagc.base.errors import DagcError, UsageError, counted
 
+from dagc.base.errors import DagcError, UsageError, counted
+from dagc.build.toolchain import MPI, MPIKind
 
 # ---- What an MPI has to be told through the environment, by kind. Pure functions; docs/reference/mpi.md says why of each ----
 

@@ -8,9 +8,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from dagc.cuda.ptx import Resources
-from dagc.cuda.ptx import read_instructions
 from dagc.build.toolchain import find_nvcc
+from dagc.cuda.ptx import Resources, read_instructions
 
 PATIENCE = 300.0  # seconds
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)'")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dagc.build.devices import gpus
 from dagc.base.errors import UsageError
-from dagc.ir.plan import Target
+from dagc.build.devices import gpus
 from dagc.build.toolchain import find_nvcc
+from dagc.ir.plan import Target
 
 DEFAULT_ARCH = "sm_90"
 _ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc knows which there are

@@ -1,7 +1,10 @@
 """Where NCCL is on this machine, for what transport nccl emits for GPUs."""
 
 from __future__ import annotations
+
+import importlib.util
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -12,11 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from dagc.base.errors import MissingTool, UsageError
-import importlib.util
-import platform
-from dataclasses import dataclass
 
+from dagc.base.errors import MissingTool, UsageError
 
 # ---- The tools of this machine: C++ compilers, nvcc, CMake and an MPI. Looks, never builds or runs a program ----
 

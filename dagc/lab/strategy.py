@@ -1,6 +1,6 @@
 """What a strategy is, and which there are.
 
-A strategy is one class in one file of `dagc/search/strategies`: `mcts_min.py` holds the strategy `mcts-min`, as a
+A strategy is one class in one file of `dagc/lab/strategies`: `mcts_min.py` holds the strategy `mcts-min`, as a
 class `Strategy`. Adding one needs no other file.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
-from dagc.cli import main
+from dagc.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
@@ -112,6 +113,26 @@ def test_pages_that_the_source_names_are_there() -> None:
     }
     assert len(named) > 20
     assert {(file, page) for file, page in named if not (ROOT / page).is_file()} == set()
+
+
+def test_modules_that_the_documentation_names_are_there() -> None:
+    pages = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in tracked("docs/*.md")}
+    names = {(page, name) for page, text in pages.items() for name in re.findall(r"\bdagc(?:\.[A-Za-z_]\w*)+", text)}
+    paths = {(page, name) for page, text in pages.items() for name in re.findall(r"`(dagc/[\w/.]+)`", text)}
+    assert len(names) > 20
+    assert {(page, name) for page, name in names if not resolves(name)} == set()
+    assert {(page, name) for page, name in paths if not (ROOT / name).exists()} == set()
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of one."""
+    if name.rpartition(".")[2] in ("db", "html", "hpp"):  # a file
+        return True
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 # ---- commands and options ---------------------------------------------------------------------
