@@ -13,7 +13,7 @@ from typing import NoReturn
 from dagc.base.errors import DagcError, UsageError, counted
 from dagc.build.toolchain import MPI, MPIKind
 
-# ---- What an MPI has to be told through the environment, by kind. Pure functions; docs/reference/mpi.md says why of each ----
+# ---- environment variables that each kind of MPI needs ----
 
 
 def cores() -> int:
@@ -33,8 +33,8 @@ def starter_options(mpi: MPI) -> tuple[str, ...]:
     return ("--allow-run-as-root", *oversubscribe, "--bind-to", "none")
 
 
-# A rank that waits gives up its core, which another rank needs in order to send what it waits for (docs/reference/mpi.md has what
-# that gains, and costs).
+# A waiting rank gives up its core, which another rank needs in order to send what it waits for (docs/figures.md has
+# the gain and the cost).
 YIELDING = {
     MPIKind.OPEN_MPI: {"OMPI_MCA_mpi_yield_when_idle": "1"},
     MPIKind.MPICH: {
