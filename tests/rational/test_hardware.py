@@ -105,5 +105,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_descriptors_are_packaged() -> None:
-    assert DESCRIPTORS.parent.name == "rational"
+    assert DESCRIPTORS.parent.name == "perf"
     assert DESCRIPTORS.is_file()
