@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from dagc.build.mpi import YIELDING
 from dagc.build.toolchain import MPIKind
-from tests.examples import examples
+from tests.examples import register_profiles
 
 Compare = Callable[[Path, str], None]
 
-# A busy machine makes no test wrong.
-settings.register_profile("dagc", deadline=None, max_examples=examples(100))
-settings.load_profile("dagc")
+register_profiles()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

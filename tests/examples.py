@@ -1,16 +1,24 @@
-"""How many examples the property tests draw.
+"""How many examples the property tests draw, by profile of Hypothesis.
 
-A test says how many it needs in every run. DAGC_TEST_EXAMPLES multiplies all of them: 10 for a search of an hour, 0.2
-for a quick look.
+A test says how many it needs in every run, which is the profile `quick`. `--hypothesis-profile deep` draws ten times as
+many.
 """
 
 from __future__ import annotations
 
-import os
+from hypothesis import settings
 
-FACTOR = float(os.environ.get("DAGC_TEST_EXAMPLES", "1"))
+_OF_QUICK = 100
+PROFILES = {"quick": _OF_QUICK, "deep": 10 * _OF_QUICK}  # examples of a test that does not say how many it needs
+
+
+def register_profiles() -> None:
+    for name, number in PROFILES.items():
+        # No deadline: a busy machine makes no test wrong.
+        settings.register_profile(name, deadline=None, max_examples=number)
+    settings.load_profile("quick")
 
 
 def examples(number: int) -> int:
-    """`number` times the factor, at least one."""
-    return max(1, round(number * FACTOR))
+    """`number` in the profile `quick`, and in proportion in another. Test modules are imported once it is chosen."""
+    return max(1, round(number * settings().max_examples / _OF_QUICK))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dagc.cuda.accesses import Access, accesses_of, symbol
 from dagc.cuda.text import NotUnderstood
+from tests.examples import examples
 
 N, M = 5, 3  # what the by-value formals are where kernels are run
 
@@ -372,7 +373,7 @@ def addresses(access: Access, thread: int) -> set[int] | None:
     return {int(f) for f in found} if all(f.is_Integer for f in found) else None
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(statements(3))
 def test_all_that_a_kernel_touches_was_read_from_its_text(kernel):
     text, run_it = kernel

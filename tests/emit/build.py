@@ -47,8 +47,12 @@ def write(made: Plan, directory: Path) -> Path:
     """Everything a compiler needs; returns the directory."""
     for name, text in emit(made).items():
         (directory / name).write_text(text, encoding="utf-8")
+    write_headers(directory / "include")
+    return directory
+
+
+def write_headers(directory: Path) -> None:
     for name, path in runtime_headers().items():
-        to = directory / "include" / name
+        to = directory / name
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(path.read_bytes())
-    return directory

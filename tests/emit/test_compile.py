@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dagc.base.errors import BuildFailed
 from dagc.build.builder import build
 from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
-from dagc.emit import emit, sources, why_no_driver
+from dagc.emit import emit, why_no_driver
 from dagc.ir.plan import Target
 from tests.emit.build import HALO, ROOT, SINK, SPMV, plan, write
+from tests.emit.together import write_together
 
 GROUPS = ROOT / "tests/run/data/groups.dag"
 SAMPLES = [ROOT / "samples" / name / f"{name}.dag" for name in ("cg", "gcn", "nitro", "tridiag")]
@@ -20,7 +22,7 @@ LOWERINGS = [{"transport": "mpi_host"}, {"transport": "mpi_host", "staging": "op
 CASES = [(path, choice) for path in (SPMV, HALO, SINK) for choice in LOWERINGS] + [(path, {}) for path in SAMPLES]
 CASES += [(SPMV, {"transport": "mpi_cuda", "capture": "true"})]
 CASES += [(path, {"transport": t, "capture": "true"}) for path in (SPMV, HALO) for t in ("nccl", "peer")]
-CASES += [(GROUPS, {"transport": "nccl"})]
+CASES += [(GROUPS, {"transport": "nccl"}), (ROOT / "samples/polybench/gemm.dag", {})]
 # The others are compiled without a warning, and run, in tests/run/test_compile.py and tests/emit/test_bench.py.
 ON_HOST = [(path, choice) for path, choice in CASES if path not in (SPMV, HALO, SINK)]
 ON_HOST += [(SINK, LOWERINGS[1]), *((path, {"transport": "nccl", "capture": "true"}) for path in (SPMV, HALO))]
@@ -28,44 +30,56 @@ ON_HOST += [(SINK, LOWERINGS[1]), *((path, {"transport": "nccl", "capture": "tru
 needs_mpi = pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")
 needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
+needs_nccl = pytest.mark.skipif(find_nccl() is None, reason="needs NCCL")
 
 
 def name(case: object) -> str:
     return case.stem if isinstance(case, Path) else "-".join(case.values()) if isinstance(case, dict) else str(case)
 
 
-def compile_both(path: Path, choice: dict[str, str], target: Target, directory: Path) -> None:
-    write(plan(path, target, **choice), directory)
-    bench, runner = (directory / f for f in sources(target))
-    # Warnings are what matters here, not speed.
-    wanted = [(bench, "bench", False)] + ([(runner, "runner.so", True)] if choice in LOWERINGS[:1] else [])
-    for source, out, shared in wanted:
-        kind = target.value
-        flags = ("-O0",)
-        if target is Target.CUDA:
-            flags += ("-Xptxas=-O0",)
-        if target is Target.CUDA and choice.get("transport") == "nccl":
-            flags += require_nccl().flags()
-        build([source], directory / out, target=kind, mpi=require_mpi(), shared=shared, flags=flags)
+def flags(target: Target, nccl: bool = False) -> tuple[str, ...]:
+    """Warnings are what matters here, not speed."""
+    found = ("-O0",)
+    if target is Target.CUDA:
+        found += ("-Xptxas=-O0", *(require_nccl().flags() if nccl else ()))
+    return found
+
+
+def compile_together(cases: list[tuple[Path, dict[str, str]]], target: Target, directory: Path, nccl: bool) -> None:
+    """The benches of all `cases`, with every warning an error."""
+    plans = {f"{name(path)} {name(choice)}": plan(path, target, **choice) for path, choice in cases}
+    source = write_together(plans, directory)
+    build(
+        [source], directory / "together.o", target=target.value, mpi=require_mpi(), flags=("-c", *flags(target, nccl))
+    )
 
 
 @needs_mpi
 @needs_cxx
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "choice"), ON_HOST, ids=name)
-def test_host(path: Path, choice: dict[str, str], tmp_path: Path) -> None:
-    compile_both(path, choice, Target.HOST, tmp_path)
+def test_host(tmp_path: Path) -> None:
+    compile_together(ON_HOST, Target.HOST, tmp_path, nccl=False)
 
 
 @needs_mpi
 @needs_nvcc
 @pytest.mark.nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "choice"), CASES, ids=name)
-def test_cuda(path: Path, choice: dict[str, str], tmp_path: Path) -> None:
-    if choice.get("transport") == "nccl" and find_nccl() is None:
-        pytest.skip("needs NCCL")
-    compile_both(path, choice, Target.CUDA, tmp_path)
+@pytest.mark.parametrize("nccl", [False, pytest.param(True, marks=needs_nccl)], ids=["", "nccl"])
+def test_cuda(nccl: bool, tmp_path: Path) -> None:
+    compile_together([(p, c) for p, c in CASES if (c.get("transport") == "nccl") == nccl], Target.CUDA, tmp_path, nccl)
+
+
+@needs_mpi
+@needs_cxx
+def test_programs_together_are_compiled_with_their_warnings(tmp_path: Path) -> None:
+    """Each of them, also where files of two have equal text."""
+    plans = {"one": plan(SPMV, Target.HOST), "other": plan(SPMV, Target.HOST, transport="mpi_cuda")}
+    source = write_together(plans, tmp_path)
+    file = tmp_path / "p_other/kernels.cu"
+    file.write_text(file.read_text() + "static void unused() {}\n")
+    with pytest.raises(BuildFailed, match=r"kernels\.cu:\d+:\d+: error: .*unused"):
+        build([source], tmp_path / "together.o", mpi=require_mpi(), flags=("-c", *flags(Target.HOST)))
 
 
 @needs_nvcc
@@ -88,13 +102,15 @@ def test_kernels_alone_become_a_cubin(path: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_cmake() is None, reason="needs cmake")
 def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
-    """For a GPU; tests/run/test_compile.py does so for the host, and runs what was built."""
+    """For a GPU, without a warning; tests/run/test_compile.py does so for the host, and runs what was built."""
     cmake, nvcc, mpi = find_cmake(), find_nvcc(), require_mpi()
     assert cmake is not None
     assert nvcc is not None
-    write(plan(SPMV, Target.CUDA), tmp_path)
+    write(plan(SINK, Target.CUDA), tmp_path)
     found = [f"-DMPI_CXX_COMPILER={mpi.mpiexec.parent / 'mpicxx'}"] if mpi.mpiexec is not None else []
-    found += [f"-DCMAKE_CUDA_COMPILER={nvcc.path}", "-DCMAKE_CUDA_FLAGS_RELEASE=-O0"]  # speed is no matter here
+    strict = "--Werror all-warnings -Xcompiler=-Wall,-Wextra,-Werror"
+    found += [f"-DCMAKE_CUDA_COMPILER={nvcc.path}", f"-DCMAKE_CUDA_FLAGS={strict}"]
+    found += ["-DCMAKE_CUDA_FLAGS_RELEASE=-O0 -Xptxas=-O0"]  # speed is no matter here
     subprocess.run([str(cmake.path), "-S", ".", "-B", "build", *found], cwd=tmp_path, check=True)
     subprocess.run([str(cmake.path), "--build", "build", "--parallel", "2"], cwd=tmp_path, check=True)
     assert (tmp_path / "build/bench").exists()

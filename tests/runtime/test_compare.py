@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dagc.build.toolchain import find_cxx
+from tests.examples import examples
 from tests.runtime.programs import make
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
@@ -80,7 +81,7 @@ def pairs(draw: st.DrawFn) -> tuple[Any, Any]:
     return got, want
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     cases=st.lists(pairs(), min_size=30, max_size=60),
     rtol=st.sampled_from([0.0, 1e-15, 1e-6, 0.3, 1.0, 1e10, 1e300]),

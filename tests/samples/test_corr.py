@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from dagc import api
-from dagc.build.builder import build
-from dagc.build.toolchain import require_mpi
-from dagc.emit import sources
 from dagc.ir.plan import Target
 from dagc.measure.bench import run_bench
 from dagc.space import Space
-from tests.emit.build import graph, plan, write
+from tests.emit.build import graph, plan
+from tests.emit.together import build_together
 from tests.run.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
@@ -45,25 +43,21 @@ def test_sizes_without_a_correlation_are_refused(columns: int, rows: int) -> Non
         sample("corr/corr.py").init(0, 1, 0, columns=columns, rows=rows)
 
 
-@pytest.mark.parametrize(
-    "tile",
-    [
-        {},
-        {"corr.bx": "16", "corr.by": "8", "corr.tile": "16"},
-        {"corr.bx": "4", "corr.by": "64", "corr.tile": "32", "centre.bx": "16", "centre.by": "4"},
-    ],
-    ids=["first", "tile of 16", "tile of 32"],
-)
+TILES = {
+    "first": {},
+    "tile of 16": {"corr.bx": "16", "corr.by": "8", "corr.tile": "16"},
+    "tile of 32": {"corr.bx": "4", "corr.by": "64", "corr.tile": "32", "centre.bx": "16", "centre.by": "4"},
+}
+
+
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
-def test_results(tile: dict[str, str], tmp_path: Path) -> None:
+def test_results(tmp_path: Path) -> None:
     """Wrong results raise."""
-    bench, _ = sources(Target.HOST)
-    (tmp_path / "build").mkdir()
-    source = write(plan(CORR, Target.HOST, **SIZES, **tile), tmp_path / "build") / bench
-    binary = build([source], tmp_path / "bench", mpi=require_mpi(), flags=("-O0",))
+    plans = {name: plan(CORR, Target.HOST, **SIZES, **tile) for name, tile in TILES.items()}
     api.run_setup(CORR, 1, tmp_path / "data", seed=1, defines=SIZES)
-    run_bench(binary, tmp_path / "data", ranks=1, seconds=1e-4, repeats=2)
+    for binary in build_together(plans, tmp_path / "build").values():
+        run_bench(binary, tmp_path / "data", ranks=1, seconds=1e-4, repeats=2)
 
 
 def test_page_says_how_many_programs_there_are() -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dagc import api
 from dagc.base.errors import Severity
-from dagc.build.builder import build
-from dagc.build.toolchain import find_nvcc, require_mpi
-from dagc.emit import sources
 from dagc.ir.plan import Target
 from dagc.ir.program import Program
 from dagc.measure.bench import run_bench
-from tests.emit.build import graph, plan, write
+from tests.emit.build import graph, plan
+from tests.emit.together import build_together
 from tests.run.conftest import SAMPLES, can_run
 
 PROGRAMS = sorted((SAMPLES / "polybench").glob("*.dag"))
@@ -32,7 +29,6 @@ OTHER = {2: (16, 4), 1: (64,)}  # dimensions of a block -> another block
 
 every_program = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
-needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
 
 
 def sizes(path: Path, values: tuple[int, ...]) -> dict[str, str]:
@@ -80,40 +76,26 @@ def test_default_blocks_are_those_of_polybench(path: Path) -> None:
         assert tuple(values[0] for values in names.values()) in DEFAULTS, op
 
 
-def built(path: Path, defines: dict[str, str], directory: Path) -> Path:
-    """A bench for the host. Not optimised: the compiler takes most of the time of these tests."""
-    directory.mkdir()
-    bench, _ = sources(Target.HOST)
-    source = write(plan(path, Target.HOST, **defines), directory) / bench
-    return build([source], directory / "bench", mpi=require_mpi(), flags=("-O0",))
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each program with other blocks than the default ones, and some with these, too."""
+    plans = {}
+    for path in PROGRAMS:
+        chosen = sizes(path, SIZES[0])
+        plans[path.stem] = plan(path, Target.HOST, **chosen, **other_blocks(path))
+        if path.stem in WITH_DEFAULTS:
+            plans[f"{path.stem}-default"] = plan(path, Target.HOST, **chosen)
+    return build_together(plans, tmp_path_factory.mktemp("polybench"))
 
 
 @pytest.mark.mpi
 @needs_mpi
 @every_program
-def test_results(path: Path, tmp_path: Path) -> None:
-    """Built with other blocks than the default ones, and some with these, too; each serves all sizes.
-
-    Wrong results raise.
-    """
-    runs = [sizes(path, values) for values in SIZES]
-    choices: list[dict[str, str]] = [other_blocks(path), *([{}] if path.stem in WITH_DEFAULTS else [])]
-    with ThreadPoolExecutor(len(choices)) as pool:
-        binaries = list(
-            pool.map(lambda i: built(path, runs[0] | choices[i], tmp_path / f"build-{i}"), range(len(choices)))
-        )
-    for seed, defines in enumerate(runs):
+def test_results(path: Path, benches: dict[str, Path], tmp_path: Path) -> None:
+    """Wrong results raise. A program serves all sizes."""
+    for seed, values in enumerate(SIZES):
         data = tmp_path / f"data-{seed}"
-        api.run_setup(path, 1, data, seed=seed, defines=defines)
-        for binary in binaries:
-            run_bench(binary, data, ranks=1, seconds=1e-4, repeats=2)
-
-
-@pytest.mark.nvcc
-@needs_nvcc
-@needs_mpi
-def test_cuda(tmp_path: Path) -> None:
-    path = SAMPLES / "polybench/gemm.dag"
-    bench, _ = sources(Target.CUDA)
-    source = write(plan(path, Target.CUDA), tmp_path) / bench
-    build([source], tmp_path / "bench", target="cuda", mpi=require_mpi(), flags=("-O0",))
+        api.run_setup(path, 1, data, seed=seed, defines=sizes(path, values))
+        run_bench(benches[path.stem], data, ranks=1, seconds=1e-4, repeats=2)
+        if path.stem in WITH_DEFAULTS:
+            run_bench(benches[f"{path.stem}-default"], data, ranks=1, seconds=1e-4, repeats=2)

@@ -14,15 +14,13 @@ from scipy.linalg import solve_banded
 
 from dagc import api
 from dagc.base.errors import WrongResult
-from dagc.build.builder import build
-from dagc.build.toolchain import require_mpi
-from dagc.emit import sources
 from dagc.ir.plan import Target
 from dagc.ir.program import CopyOp, KernelOp
 from dagc.measure.bench import run_bench
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import ROOT, graph, plan, write
+from tests.emit.build import ROOT, graph, plan
+from tests.emit.together import build_together
 from tests.run.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
@@ -83,20 +81,25 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("real", "m", "chunks", "streams", "sizes"), CHOICES)
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By m."""
+    plans = {
+        str(m): plan(TRIDIAG, Target.HOST, real=real, m=str(m), chunks=str(chunks), streams=str(streams))
+        for real, m, chunks, streams, _ in CHOICES
+    }
+    return build_together(plans, tmp_path_factory.mktemp("tridiag"))
+
+
+@pytest.mark.parametrize(("real", "m", "sizes"), [(real, m, sizes) for real, m, _, _, sizes in CHOICES])
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
-def test_results(real: str, m: int, chunks: int, streams: int, sizes: tuple[int, ...], tmp_path: Path) -> None:
+def test_results(real: str, m: int, sizes: tuple[int, ...], benches: dict[str, Path], tmp_path: Path) -> None:
     """Wrong results raise."""
-    chosen = {"real": real, "m": str(m), "chunks": str(chunks), "streams": str(streams)}
-    bench, _ = sources(Target.HOST)
-    (tmp_path / "build").mkdir()
-    source = write(plan(TRIDIAG, Target.HOST, **chosen), tmp_path / "build") / bench
-    binary = build([source], tmp_path / "bench", mpi=require_mpi(), flags=("-O0",))
     for size in sizes:  # the program is the same
         data = tmp_path / f"data{size}"
         api.run_setup(TRIDIAG, 1, data, seed=1, defines={"real": real, "size": size})
-        run_bench(binary, data, ranks=1, seconds=1e-4, repeats=2)
+        run_bench(benches[str(m)], data, ranks=1, seconds=1e-4, repeats=2)
 
 
 # Rows a, b, c of a system of 12 that are put in place of dominant ones, and the rows that are named: a zero on the
@@ -111,11 +114,8 @@ PIVOTS = [
 
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
-def test_zero_pivots_end_the_program_and_name_the_rows(tmp_path: Path) -> None:
-    bench, _ = sources(Target.HOST)
-    (tmp_path / "build").mkdir()
-    source = write(plan(TRIDIAG, Target.HOST, m="4"), tmp_path / "build") / bench
-    binary = build([source], tmp_path / "bench", mpi=require_mpi(), flags=("-O0",))
+def test_zero_pivots_end_the_program_and_name_the_rows(benches: dict[str, Path], tmp_path: Path) -> None:
+    binary = benches["4"]
     for number, (rows, named) in enumerate(PIVOTS):
         data = _with_rows(rows, tmp_path / f"data{number}")
         with pytest.raises(WrongResult, match=f"thomas: a pivot in {named} is zero or not finite"):

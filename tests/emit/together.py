@@ -1,0 +1,67 @@
+"""Several programs as one: a compiler spends most of its time on the headers, which are read once here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dagc.build.builder import build
+from dagc.build.toolchain import require_mpi
+from dagc.emit import emit, sources
+from dagc.ir.plan import Plan
+from tests.emit.build import write_headers
+
+# It goes by the name that it is started by.
+MAIN = """
+#include <cstring>
+
+int main(int argc, char** argv) {{
+  const char* slash = std::strrchr(argv[0], '/');
+  const char* name = slash == nullptr ? argv[0] : slash + 1;
+{cases}  return 64;
+}}
+"""
+CASE = '  if (std::strcmp(name, "{name}") == 0) return {space}::main(argc, argv);\n'
+
+
+def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "bench") -> Path:
+    """Writes the `program`s (bench or runner) of several plans as one source file, and returns that file.
+
+    Each is in a namespace of its own. What it declares has C++ linkage, so that two may have kernels of one name.
+    """
+    headers: set[str] = set()
+    parts, cases = [], []
+    for number, (name, plan) in enumerate(plans.items()):
+        space = re.sub(r"\W", "_", f"p_{name}")
+        (directory / space).mkdir(parents=True)
+        bench, runner = sources(plan.target)
+        source = bench if program == "bench" else runner
+        for file, text in emit(plan).items():
+            path = directory / space / file
+            path.write_text(text.replace('extern "C"', 'extern "C++"'), encoding="utf-8")
+            # For g++, files of one text and one time are one file to `#pragma once`.
+            os.utime(path, (number, number))
+            if file not in (bench, runner) or file == source:
+                headers.update(re.findall(r'^ *(#include (?:<.+>|"dagc/.+"))', text, re.M))
+        parts.append(f'namespace {space} {{\n#include "{space}/{source}"\n}}\n')
+        cases.append(CASE.format(name=name, space=space))
+    write_headers(directory / "include")
+    together = directory / f"together{Path(source).suffix}"
+    together.write_text("\n".join([*sorted(headers), *parts]) + MAIN.format(cases="".join(cases)), encoding="utf-8")
+    return together
+
+
+def build_together(
+    plans: Mapping[str, Plan], directory: Path, program: str = "bench", flags: Sequence[str] = ("-O0",)
+) -> dict[str, Path]:
+    """Builds the `program`s of several plans, for the host, and returns each by its name."""
+    source = write_together(plans, directory, program)
+    defines = ("DAGC_RUNNER_MAIN",) if program == "runner" else ()
+    built = build([source], directory / "together", mpi=require_mpi(), defines=defines, flags=flags)
+    programs = {name: directory / "programs" / name for name in plans}
+    for path in programs.values():
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(built)
+    return programs
