@@ -33,7 +33,7 @@ from dagc.recipes import results as results_recipe
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes import tuned as tuned_recipe
 from dagc.recipes.launch import LaunchSource, choosers_for, settings_by_file
-from dagc.recipes.runs import builder, configured
+from dagc.recipes.runs import configured
 from dagc.store.records import Records
 from dagc.store.results import Machine, Program, Run, TraceSpan
 from dagc.store.settings import kernels_of
@@ -324,8 +324,9 @@ def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Calla
 def _choosers(path: Path, dag: Path) -> None:
     """What `explore --launch` reads, without the GPU that it asks for first."""
     source = LaunchSource(str(path), choose_target("cuda", "sm_90"))
-    found = configured(dag, _explored(transport="mpi_host"), {}, gpus=True)[1]
-    choosers = choosers_for(source, found, builder(dag, {}))
+    text = api.read(dag)
+    found = configured(text, _explored(transport="mpi_host"), gpus=True)[1]
+    choosers = choosers_for(source, found, text.graph)
     for each in found:
         settings_by_file(choosers[kernels_of(each.configuration)], each.graph, {"n": 100})
 

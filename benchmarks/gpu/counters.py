@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.gpu.oracle import PROGRAMS, SAMPLES
+from dagc import api
 from dagc.measure.profile import METRICS
 from dagc.recipes import tune_measure, tune_prepare
 
@@ -43,8 +44,8 @@ def main() -> int:
 
         def prepare(name: str) -> tune_prepare.Prepared:
             check, sizes = PROGRAMS[name]
-            made = tune_prepare.plan(
-                SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target="cuda", seed=args.seed
+            made = tune_prepare.tuning_task(
+                api.read(SAMPLES / f"{name}.dag"), sizes=sizes, check_at=check, target="cuda", seed=args.seed
             )
             folder = Path(work) / name
             return tune_prepare.Prepared(made, tune_prepare.build(made, folder), {})
@@ -56,7 +57,7 @@ def main() -> int:
                     break
                 prepared = ready[name].result()
                 began, rows = time.monotonic(), 0
-                ops = [u.op for u in prepared.plan.units]
+                ops = [u.op for u in prepared.task.units]
                 for s in tune_measure.collect(prepared, Path(work) / name, ops, args.sizes, args.settings):
                     rows += 1
                     writer.writerow(

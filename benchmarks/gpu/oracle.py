@@ -17,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from dagc import api
 from dagc.choice.types import Cell
 from dagc.measure.cells import Timing
 from dagc.measure.machine import machine_facts
@@ -88,7 +89,9 @@ def main() -> int:
 
 def prepare(name: str, args: argparse.Namespace, work: Path) -> tune_prepare.Prepared:
     check, sizes = PROGRAMS[name]
-    plan = tune_prepare.plan(SAMPLES / f"{name}.dag", sizes=sizes, check_at=check, target=args.target, seed=args.seed)
+    plan = tune_prepare.tuning_task(
+        api.read(SAMPLES / f"{name}.dag"), sizes=sizes, check_at=check, target=args.target, seed=args.seed
+    )
     points = tuple(p for p in plan.points if _product(p) <= args.largest)
     from dataclasses import replace
 
@@ -108,7 +111,7 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
     from dagc import __version__
     from dagc.store.results import Run
 
-    plan, flush = ready.plan, 0 if args.warm else tune_prepare.DEFAULT_FLUSH * (args.target == "cuda")
+    plan, flush = ready.task, 0 if args.warm else tune_prepare.DEFAULT_FLUSH * (args.target == "cuda")
     machine = machine_facts(args.target, plan.chosen.arch)
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=1, seed=args.seed,

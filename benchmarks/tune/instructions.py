@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.tune.counters_csv import read_counters
+from dagc import api
 from dagc.choice.legal import op_of, units
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.graph import Graph
@@ -61,7 +62,9 @@ def main() -> int:
     counted = read_counters(args.counters)
     with tempfile.TemporaryDirectory() as folder:
         for program in dict.fromkeys(name for name, _ in counted):
-            made = tune_prepare.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=ARCH)
+            made = tune_prepare.tuning_task(
+                api.read(ROOT / f"samples/polybench/{program}.dag"), target="cuda", arch=ARCH
+            )
             found = resources_of(made, Path(folder) / program)
             for op, launches in ((o, at) for (p, o), at in counted.items() if p == program):
                 own, text = (of_warps(made.graph, op, taken, launches) for taken in (found[op], ASSUMED))

@@ -437,6 +437,7 @@ def _nvcc(source: str, folder: Path) -> float:
 
 def _dagc(program: str, folder: Path) -> float:
     """As `dagc tune` compiles: once a program, with the blocks of all its kernels left open."""
+    from dagc import api
     from dagc.recipes import tune_prepare
 
     before = os.environ.get("DAGC_CACHE")
@@ -444,7 +445,9 @@ def _dagc(program: str, folder: Path) -> float:
     os.environ["DAGC_CACHE"] = str(folder / "cache")
     try:
         started = time.perf_counter()
-        made = tune_prepare.plan(ROOT / f"samples/polybench/{program}.dag", target="cuda", arch=f"sm_{ARCH}")
+        made = tune_prepare.tuning_task(
+            api.read(ROOT / f"samples/polybench/{program}.dag"), target="cuda", arch=f"sm_{ARCH}"
+        )
         tune_prepare.build(made, folder)
         return time.perf_counter() - started
     finally:

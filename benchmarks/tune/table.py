@@ -73,7 +73,9 @@ def compiled(programs: Iterable[str]) -> dict[tuple[str, str], Resources]:
     with tempfile.TemporaryDirectory() as folder:
         for name in programs:
             path = ROOT / "samples" / "polybench" / f"{name}.dag"
-            found = resources_of(tune_prepare.plan(path, target="cuda", arch=ARCH), Path(folder) / name)
+            found = resources_of(
+                tune_prepare.tuning_task(api.read(path), target="cuda", arch=ARCH), Path(folder) / name
+            )
             out |= {(name, op): taken for op, taken in found.items()}
     return out
 

@@ -406,7 +406,6 @@ def unit_chooser(
 
     Where the kernel's text cannot be read, the chooser has no model and its `note` says why.
     """
-
     op, program = op_of(graph, unit), graph.program
     blocks = [block_of(program, op, s) for s in settings]
     columns = {

@@ -21,7 +21,6 @@ SHARED_LIMIT = 48 << 10  # bytes of a block, of a kernel that does not ask for m
 
 def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
     """All ops with open tunables; with `wanted` those whose op or kernel is named. Raises UsageError (no such one)."""
-
     names = list(wanted)
     found: dict[str, Unit] = {}
     for index, op in enumerate(graph.ops):
@@ -50,7 +49,6 @@ def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:
     """The same unit in a graph of the same program at another size. Raises UsageError where there is no such op."""
-
     for index, op in enumerate(graph.ops):
         if isinstance(op.op, KernelOp) and op.gpu and op.op.base == unit.op and is_open(graph.program, op.op):
             return replace(unit, index=index)

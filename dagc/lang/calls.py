@@ -162,7 +162,6 @@ def _tunables(
 
 def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
     """The values that a decision not yet made may take: one, where -D gives it."""
-
     if name in ctx.defines:
         return (parse_choice(name, ctx.defines[name], tunable.values),)
     return tunable.values

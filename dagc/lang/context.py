@@ -193,7 +193,6 @@ def integer_range(type_: ElementType) -> tuple[int, int]:
 
 def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementType:
     """The element type of that name, or of the `param NAME : type`. Reports unknown-type (Skip)."""
-
     found = scope.find(name)
     if found and found[0].what is What.PARAM and () in found[0].instances:
         value = found[0].instances[()].value

@@ -337,7 +337,6 @@ def _narrowed(frame: Frame, actual: Storage, formal: ir.Formal, arg: ast.Expr) -
 
 def _check_formal_sizes(inner: Frame, dag: ast.SubDag, actuals: list[tuple[ir.Formal, Storage, ast.Expr]]) -> None:
     """Sizes in the header, evaluated with the actual scalars, against the actual arrays."""
-
     dims_of = {n.name: group.dims for group in dag.formals for n in group.names}
     for formal, actual, arg in actuals:
         wanted = tuple(dimension(inner.ev, d) for d in dims_of[formal.name] or ())

@@ -265,7 +265,6 @@ def _launch(ev: Evaluator, item: ast.Launch, parts: _Parts) -> ir.Launch:
 
 def _check_block(ev: Evaluator, expr: ast.Expr, value: Sym) -> None:
     """A block size is a compile-time value: constexpr in the kernel's code."""
-
     for name in sorted(free(value)):
         found = ev.scope.find(name)
         if found is None or found[0].what is not What.TUNE:
@@ -345,7 +344,6 @@ def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], forma
 
 def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
     """The first implementation on a device is what others fall back to."""
-
     tunables = {t.name for t in impl.tunables}
     for condition in impl.requires:
         names = sorted(n for n in free(condition) if n in run_time and n not in tunables)

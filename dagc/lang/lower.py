@@ -137,49 +137,64 @@ class Lowered:
     sources: Mapping[str, Source]
 
 
-def lower(
-    module: ast.Module, source: Source, defines: Defines | None = None, texts: Mapping[str, str] | None = None
-) -> ir.Program:
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A text of the language and all that it includes, parsed. Any number of programs is lowered from it.
+
+    `items` are those of the text, with includes replaced by what they include; `diagnostics` is what that has found.
+    """
+
+    source: Source
+    module: ast.Module
+    items: tuple[ast.Item, ...]
+    sources: Mapping[str, Source]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
+    """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
+    module = parse(source)
+    report, sources = Report(), {source.path: source}
+    try:
+        items = included(module.items, source, sources, report, texts)
+    except RecursionError:
+        report.error("too-deep", "nested too deep", module.span, "split the text into smaller pieces")
+        items = ()
+    return Parsed(source, module, items, sources, report.sorted(sources))
+
+
+def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
     """The program, for one value of every decision.
 
     defines: what -D gives: values of params, and choices for decisions.
-    texts: path -> text of included files, instead of the files.
     Raises `ProgramError` with all errors, `UsageError` for a bad entry of `defines`.
     """
-    lowered = analyse(module, source, defines, texts)
+    lowered = analyse(parsed, defines)
     if lowered.program is None:
         errors = (d for d in lowered.diagnostics if d.severity is Severity.ERROR)
         raise ProgramError(errors, dict(lowered.sources))
     return lowered.program
 
 
-def lower_with_diagnostics(
-    module: ast.Module, source: Source, defines: Defines | None = None
-) -> tuple[ir.Program | None, tuple[Diagnostic, ...]]:
-    """The program, None where there are errors, and all errors, warnings and notes. Raises `UsageError`."""
-    lowered = analyse(module, source, defines)
-    return lowered.program, lowered.diagnostics
-
-
-def analyse(
-    module: ast.Module, source: Source, defines: Defines | None = None, texts: Mapping[str, str] | None = None
-) -> Lowered:
-    """All that lowering finds. `texts` as in `lower`. Raises `UsageError` for a bad entry of `defines`."""
+def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
+    """All that lowering finds: the program, and errors, warnings and notes. Raises `UsageError` for a bad entry of
+    `defines`."""
     plain = {name.replace(" ", ""): value for name, value in (defines or {}).items()}
     picked: Mapping[str, ir.Value] = {}
     for attempt in range(_ATTEMPTS):
-        report, sources = Report(), {source.path: source}
+        report, sources = Report(), dict(parsed.sources)
+        for diagnostic in parsed.diagnostics:
+            report.add(diagnostic)
         program = None
         try:
-            items = included(module.items, source, sources, report, texts)
             context = Context(report, sources, plain, picked, may_pick=attempt + 1 < _ATTEMPTS)
-            program = Lowering(context, module, source).run(items)
+            program = Lowering(context, parsed.module, parsed.source).run(parsed.items)
         except OtherChoices as other:
             picked = {**picked, **other.picked}
             continue
         except Stop:
             pass
         except RecursionError:
-            report.error("too-deep", "nested too deep", module.span, "split the text into smaller pieces")
+            report.error("too-deep", "nested too deep", parsed.module.span, "split the text into smaller pieces")
         break
     return Lowered(None if report.failed else program, report.sorted(sources), sources)

@@ -40,7 +40,6 @@ class Counted:
 
 def find_ncu() -> Path | None:
     """DAGC_NCU, else ncu on the PATH, beside nvcc, or where its own installer puts it."""
-
     chosen = os.environ.get("DAGC_NCU", "")
     if chosen:
         found = shutil.which(chosen)

@@ -96,7 +96,6 @@ def fit_counts(program: Program, op: KernelOp, launches: Sequence[Launch], *, se
 
 def _scalars_of(op: KernelOp) -> set[str]:
     """Per-rank scalars that are handed to the kernel by value."""
-
     return {n for arg in op.args if not isinstance(arg, Region) for n in free(arg)} - {"rank", "ranks"}
 
 

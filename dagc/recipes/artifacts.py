@@ -43,7 +43,6 @@ def compile_traversal(
     `open` tunables are settled when the program runs, by `chooser` where there is one. `arrays` writes the data into
     the directory: before the compiler runs, which takes longer.
     """
-
     plan = replace(proved_plan(graph, traversal, chosen, prune_syncs), open=open, chooser=chooser)  # -> Plan, proved
     files = write_sources(plan, directory, force)  # Plan -> source files
     if arrays is not None:
@@ -55,7 +54,6 @@ def compile_traversal(
 
 def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
     """Nothing is emitted unproved."""
-
     prover = Prover(graph)
     prover.prove(traversal, "the traversal")
     return Plan(graph, prune(traversal, prover) if prune_syncs else traversal, chosen.target, chosen.arch)

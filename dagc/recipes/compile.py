@@ -77,7 +77,6 @@ def compile(
         return made.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else made.compiled
 
     def compile_here() -> Compiled:
-
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
         with display.phase("finding the traversal"):
             picked, number = wanted_traversal(graph, traversal)  # Graph -> Traversal
@@ -148,7 +147,6 @@ def _run_as_rank(compile_here: Callable[[], Compiled], seconds: float, repeats: 
 
 def wanted_traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
     """The traversal that `first`, an ID or a file names, and its ID (None: of no space, or of one too large)."""
-
     space = Space(graph)
     if wanted == "first":
         return space.first(), 0

@@ -63,7 +63,6 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     print and the exit code: 130 where the user interrupted. "" on ranks but the first, where the user started several.
     Raises DagcErrors.
     """
-
     if form not in FORMATS:
         raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
     if options.pairs > MOST_PAIRS:
@@ -89,7 +88,6 @@ class _Subject:
 
     def __init__(self, loaded: Loaded) -> None:
         """Raises UsageError where nothing was measured."""
-
         self.loaded = loaded
         self.ranked = ranking(loaded.results)
         if not self.ranked:
@@ -110,7 +108,6 @@ class _Subject:
         The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that cannot be told from
         the best. 0 where the times are others, or the noise is not known.
         """
-
         results, best = self.loaded.results, self.ranked[0]
         if math.isnan(recorded.noise) or not _overlap(results, recorded):
             return 0.0
@@ -119,13 +116,11 @@ class _Subject:
         return noise_of(recorded.noise, len(best.measurements)) * math.sqrt(2 * math.log(alike))
 
     def candidate(self, found: Implementation) -> Candidate:
-
         arm = self.domain.number(found.configuration)
         assert arm is not None, "every configuration of the file is an arm"
         return Candidate(arm, parse_traversal(found.traversal, self.domain.arms[arm].space.graph, self.loaded.path))
 
     def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
-
         known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
         usable = None if recorded is None else (lambda c: recorded.passes(c) > 0)
         return ask(self.learned, self.domain, self.best, variants=options.variants, known=known, usable=usable)
@@ -173,7 +168,6 @@ class _Unkept:
     """A store that keeps nothing: a replay can be repeated."""
 
     def begin(self, configuration: object, traversal: str) -> ImplementationId:
-
         return ImplementationId(0)
 
     def add(
@@ -267,7 +261,6 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
 
     Raises UsageError where that cannot be.
     """
-
     earlier = _exploration(loaded)
     program = domain.arms[0].space.graph.program
     recorded = earlier.options.get("data")
@@ -292,7 +285,6 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
 
 
 def _run(loaded: Loaded, options: ExplainOptions, machine: LiveMachine, chosen: TargetChoice) -> Run:
-
     earlier = _exploration(loaded)
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -23,9 +23,9 @@ from dagc.lab.strategy import default, find, names
 from dagc.measure.link import link_ranks
 from dagc.recipes.launch import LaunchSource, choosers_for, launched
 from dagc.recipes.options import ExploreOptions
+from dagc.recipes.program import ProgramText, read
 from dagc.recipes.runs import (
     arrays_of,
-    builder,
     configured,
     domain_of,
     loadables_of,
@@ -145,7 +145,6 @@ def unconfirmed(measurements: int, repeats: int) -> list[str]:
 
 def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
     """The choices that were not searched, a line for each origin of values."""
-
     if not fixed:
         return []
     head = ("fixed", *[""] * len(fixed))
@@ -176,7 +175,6 @@ NOISE_SHARE = 0.1  # of the time that is given, for measuring the noise floor be
 
 def strategies() -> tuple[tuple[str, str], ...]:
     """(name, one line) of every strategy."""
-
     return tuple((name, find(name).summary) for name in names())
 
 
@@ -192,27 +190,24 @@ def explore(
     `data` has its arrays already or times are replayed. None on ranks but the first, where the user started several.
     Raises DagcErrors; a measurement that fails is recorded and the search goes on.
     """
-
     if options.strategy is not None:
         find(options.strategy)
     if options.replay is not None:
-        return _explore_replayed(path, out, options, dict(defines or {}))
+        return _explore_replayed(read(path, defines), out, options)
 
     link = link_ranks(options.ranks)
     if link is None:
         return None
     with link:
-        return _explore_here(path, out, options, dict(defines or {}), link)
+        return _explore_here(read(path, defines), out, options, link)
 
 
-def _explore_here(
-    path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any], link: Link
-) -> Explored:
+def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
     from dagc.store.records import Records, check_resumable, load  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
     chosen = choose_target(options.target, options.arch)
-    program, found, notes = configured(path, options, defines, chosen.target is Target.CUDA)
+    program, found, notes = configured(text, options, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     if output.exists() and not options.resume:  # before anything is compiled
         raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
@@ -226,12 +221,12 @@ def _explore_here(
     folder = output.parent / f"{output.stem}-build"
     found = that_can_run(found, chosen, options, notes)
     source = LaunchSource(options.launch, chosen, earlier)
-    choosers = choosers_for(source, found, builder(path, without_settings(program, defines)))
+    choosers = choosers_for(source, found, text.with_defines(without_settings(program, text.defines)).graph)
     data = arrays_of(program, folder, options, display)
     with display.phase("counting the implementations"):
         options = _with_strategy(options, domain_of(found, options))
-    made = launched(path, source, found, choosers, data, options, builder(path, defines), display)
-    fixed = _fixed(program, found, made.settings, defines)
+    made = launched(text, source, found, choosers, data, options, display)
+    fixed = _fixed(program, found, made.settings, text.defines)
     found, domain = list(made.found), domain_of(made.found, options)
     notes += made.notes
     domain, loadables, excluded = loadables_of(domain, found, chosen, folder, data, link, options, display)
@@ -242,7 +237,7 @@ def _explore_here(
             on_reference=lambda seconds: records[0].reference(seconds) if records else None,
         )  # fmt: skip
         facts = machine.facts(chosen.target.value, chosen.arch)
-        run = run_record(facts, options, Path(path), setup_digest(Path(path), program, options), fixed)
+        run = run_record(facts, options, text.path, setup_digest(text.path, program, options), fixed)
         records.append(
             stack.enter_context(
                 Records.open(
@@ -269,7 +264,7 @@ def _explore_here(
         machine.time_reference()
         results = records[0].results()
         done, noise = _settled(done, domain, results), results.noise
-        notes += noise_advice(noise, facts, options.ranks)
+        notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]
         if options.trace and not done.interrupted:
             with display.phase("tracing the best and the slowest"):
                 _trace(machine, domain, records[0], done)
@@ -286,7 +281,6 @@ def _fixed(
 
 def _with_strategy(options: ExploreOptions, domain: Domain) -> ExploreOptions:
     """With the default strategy where the user has named none."""
-
     return options if options.strategy is not None else replace(options, strategy=default(domain))
 
 
@@ -301,16 +295,14 @@ def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
     return out
 
 
-def _explore_replayed(
-    path: str | Path, out: str | Path | None, options: ExploreOptions, defines: dict[str, Any]
-) -> Explored:
+def _explore_replayed(text: ProgramText, out: str | Path | None, options: ExploreOptions) -> Explored:
     """A recorded results file in place of the machine."""
     from dagc.store.records import Records, load  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
     assert options.replay is not None
     recorded = load(options.replay)
-    program, found, notes = configured(path, options, defines, gpus=True)
+    program, found, notes = configured(text, options, gpus=True)
     if program_hash(program) != recorded.program.hash:
         raise UsageError(
             f"{options.replay} holds results of another program ({recorded.program.name} {recorded.program.hash};"
@@ -321,7 +313,7 @@ def _explore_replayed(
     if options.launch not in (None, "fixed"):
         raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
     source = LaunchSource(options.launch, choose_target("host", None), recorded)
-    found = list(launched(path, source, found, {}, Path(), options, builder(path, defines), display).found)
+    found = list(launched(text, source, found, {}, Path(), options, display).found)
     found = [c for c in found if c.configuration in known]
     if not found:
         some = ", ".join(sorted(c.text for c in known)[:3])
@@ -335,7 +327,7 @@ def _explore_replayed(
             _search(domain, machine, _Unkept(), options, recorded.noise, None, display), domain, None, notes,
             recorded.noise, recorded.runs,
         )  # fmt: skip
-    run = run_record(recorded.runs[0].machine, options, Path(path), fixed=fixed_in(recorded.runs))
+    run = run_record(recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs))
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
@@ -349,7 +341,6 @@ class _Unkept:
     """A store that keeps nothing: a replay can be repeated."""
 
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-
         return ImplementationId(0)
 
     def add(
@@ -370,7 +361,6 @@ def _search(
     earlier: Results | None,
     display: Display,
 ) -> Summary:
-
     budget = options.budget
     assert options.strategy is not None, "chosen with the domain"
     if budget is None and options.strategy != "exhaustive" and options.time is None:
@@ -396,7 +386,6 @@ def _search(
 
 def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
     """The best by the whole file, with drift divided out as everybody who reads the file does."""
-
     ranked = [i for i in ranking(results) if domain.number(i.configuration) is not None]
     if not ranked:
         return done
@@ -415,7 +404,6 @@ def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
 
 def _known(earlier: Results, domain: Domain) -> list[Known]:
     """What a results file knows of the candidates of a domain."""
-
     out = []
     for found in earlier.implementations:
         arm = domain.number(found.configuration)
@@ -427,7 +415,6 @@ def _known(earlier: Results, domain: Domain) -> list[Known]:
 
 def _same_work(domain: Domain) -> Callable[[Candidate], str]:
     """Equal for candidates that are equal once sync ops that prove nothing are removed."""
-
     provers = [Prover(arm.space.graph) for arm in domain.arms]
 
     def key(candidate: Candidate) -> str:
@@ -440,7 +427,6 @@ def _same_work(domain: Domain) -> Callable[[Candidate], str]:
 def _explored(
     done: Summary, domain: Domain, output: Path | None, notes: Sequence[str], noise: float, runs: Sequence[Run]
 ) -> Explored:
-
     configuration, text = None, ""
     fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
@@ -454,13 +440,11 @@ def _explored(
 
 
 def _first(domain: Domain) -> Candidate:
-
     return Candidate(0, domain.arms[0].space.first())
 
 
 def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary) -> None:
     """Traces of the best and of the slowest, for the report's timelines."""
-
     if done.best is None:
         return
     best = domain.arms[done.best.arm]
@@ -474,5 +458,4 @@ def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary
 
 
 def _text(domain: Domain, candidate: Candidate) -> str:
-
     return traversal_text(candidate.traversal, domain.arms[candidate.arm].space.graph)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.lab.configurations import Configured, configuration_of
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune import tune_plan
+from dagc.recipes.program import ProgramText
+from dagc.recipes.tune import tune_task
 from dagc.recipes.tune_found import GUESS
-from dagc.recipes.tune_prepare import plan_as_given
+from dagc.recipes.tune_prepare import task_as_given
 from dagc.recipes.tuned import choosers_of
 from dagc.setup import read_scalars
 from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.graph import Graph
     from dagc.recipes.options import ExploreOptions
-    from dagc.recipes.tune_prepare import Plan
+    from dagc.recipes.tune_prepare import TuningTask
     from dagc.report.display import Display
     from dagc.store.results import Results
     from dagc.store.settings import Kernels
@@ -81,7 +82,6 @@ def choosers_for(source: LaunchSource, found: Sequence[Configured], build: Build
     `build` takes no launch settings of -D: where these fix a part of what was tuned, the rest is still chosen. Raises
     UsageError where the file is good for none of them.
     """
-
     if source.file is None:
         return {}
     arch = source.chosen.gpu_arch
@@ -101,20 +101,18 @@ def choosers_for(source: LaunchSource, found: Sequence[Configured], build: Build
 
 
 def launched(
-    path: str | Path,
+    text: ProgramText,
     source: LaunchSource,
     found: Sequence[Configured],
     choosers: Mapping[Kernels, tuple[Any, ...]],
     data: Path,
     options: ExploreOptions,
-    build: Build,
     display: Display,
 ) -> Launched:
     """Launch settings for the configurations of a search, in place of the defaults; -D and what is searched stay.
 
     `data`: the arrays of the ranks. Configurations that run the same kernels get the same settings.
     """
-
     groups: dict[Kernels, list[Configured]] = {}
     for configured in found:
         groups.setdefault(kernels_of(configured.configuration), []).append(configured)
@@ -128,15 +126,15 @@ def launched(
             left = counted(len(groups) - MOST_TUNED, "choice")
             notes.append(f"{left} of kernels not tuned, after {MOST_TUNED}: the defaults stay; open fewer variants")
         elif names and source.launch != "fixed":
-            chosen, more = _chosen(path, source, members[0], names, choosers.get(kernels, ()), data, options, display)
+            chosen, more = _chosen(text, source, members[0], names, choosers.get(kernels, ()), data, options, display)
             notes += more
         settings += chosen
-        out += [_with(configured, chosen, build, notes) for configured in members]
+        out += [_with(configured, chosen, text, notes) for configured in members]
     return Launched(tuple(out), tuple(dict.fromkeys(settings)), tuple(dict.fromkeys(notes)))
 
 
 def _chosen(
-    path: str | Path,
+    text: ProgramText,
     source: LaunchSource,
     first: Configured,
     names: Sequence[str],
@@ -146,7 +144,6 @@ def _chosen(
     display: Display,
 ) -> tuple[Sequence[Fixed], Sequence[str]]:
     """The settings of the kernels of one configuration, and notes."""
-
     program = first.graph.program
     if source.file is not None:
         scalars = {n: int(v) for n, v in read_scalars(program, data, options.ranks).items() if isinstance(v, int)}
@@ -156,19 +153,18 @@ def _chosen(
         return before, ()
     if not source.tunes:
         return (), (f"{counted(len(names), 'launch setting')} left at the default: {NOT_TUNED}",)
-    made = plan_as_given(path, first.graph, source.chosen, options.ranks, data, options.mpi_takes_device_pointers)
-    with display.phase(f"tuning the launch settings of {', '.join(u.op for u in made.units)}") as phase:
-        return chosen_here(made, phase.at)
+    task = task_as_given(text, first.graph, source.chosen, options.ranks, data, options.mpi_takes_device_pointers)
+    with display.phase(f"tuning the launch settings of {', '.join(u.op for u in task.units)}") as phase:
+        return chosen_here(task, phase.at)
 
 
-def _with(configured: Configured, chosen: Sequence[Fixed], build: Build, notes: list[str]) -> Configured:
+def _with(configured: Configured, chosen: Sequence[Fixed], text: ProgramText, notes: list[str]) -> Configured:
     """A configuration under settings; with its own, and a note, where the program forbids them beside what is given."""
-
     settings = {f.name: f.value for f in chosen if f.name not in configured.defines}
     if not settings:
         return configured
     try:
-        graph = build({**settings, **configured.defines})
+        graph = text.graph({**settings, **configured.defines})
     except ProgramError as error:
         why = next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)
         notes.append(f"defaults in place of {' '.join(f'{n}={v}' for n, v in settings.items())}: {why}")
@@ -179,7 +175,6 @@ def _with(configured: Configured, chosen: Sequence[Fixed], build: Build, notes: 
 def settings_by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str, int]) -> tuple[Fixed, ...]:
     """What choosers say at the sizes of a program, for the decisions that are open in its graph. Where -D fixes a part
     of what was tuned, the best that agrees with it."""
-
     names = set(open_settings(graph.program))
     pinned = {d.name: d.chosen for d in graph.program.decisions if d.name not in names}
     out = []
@@ -192,18 +187,17 @@ def settings_by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str
 
 
 def chosen_here(
-    made: Plan, progress: Callable[[int, int, str], None] | None = None
+    task: TuningTask, progress: Callable[[int, int, str], None] | None = None
 ) -> tuple[tuple[Fixed, ...], list[str]]:
     """Settings for all that is open in a plan: ranked by the model, its best few measured where that is possible; and
     notes. A failure is a note: by the model alone then, and where that fails too, nothing is set."""
-
     notes: list[str] = []
     for top in (TOP, 0):
         options = TuneOptions(
-            method="volume", top=top, cell=CELL_SECONDS, seconds=MEASURING_SECONDS, ranks=made.ranks
+            method="volume", top=top, cell=CELL_SECONDS, seconds=MEASURING_SECONDS, ranks=task.ranks
         )  # fmt: skip
         try:
-            done = tune_plan(made, None, options, progress)
+            done = tune_task(task, None, options, progress)
         except DagcError as error:
             notes.append(
                 f"tuning {'with' if top else 'without'} measurements failed: {' '.join(error.message.split())}"

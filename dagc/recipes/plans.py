@@ -18,7 +18,7 @@ from dagc.choice.types import PROGRAM
 from dagc.lab.plans import measured_data, plan_label, whole_scalars
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
 from dagc.recipes.compiled import Compiled, Launcher
-from dagc.recipes.program import load, load_graph
+from dagc.recipes.program import read
 from dagc.recipes.tuned import check_tuned, launch_of
 from dagc.report.display import SILENT, Display
 from dagc.setup import read_scalars
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.extent import Extent
     from dagc.choice.selector import Selector
+    from dagc.ir.graph import Graph
     from dagc.ir.plan import Plan
     from dagc.ir.program import Program
     from dagc.store.tuned import Tuned
@@ -97,7 +98,8 @@ def compile_plans(
             )
         )
     tuned = load_tuned(launch)
-    program = load(path, defines)
+    text = read(path, defines)
+    program = text.program()
     check_tuned(tuned, launch, program, chosen.gpu_arch)
     kept = _program_chooser(tuned, program, launch)
     selector, settings, extent = kept.selector, kept.settings, _extent(tuned, kept, launch)
@@ -105,7 +107,7 @@ def compile_plans(
     _check_fixed(tuned, launch, program, kept)
     labels = tuple(plan_label(s) for s in settings)
     plans = {
-        label: _plan(path, {**defines, **dict(s)}, launch, tuned, chosen, prune_syncs)
+        label: _plan(text.graph(dict(s)), launch, tuned, chosen, prune_syncs)
         for label, s in zip(labels, settings, strict=True)
     }
     first = plans[labels[0]]
@@ -124,7 +126,6 @@ def compile_plans(
 
 def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChooser:
     """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
-
     kept = tuned.program_chooser
     if kept is None:
         raise UsageError(f"{launch}: no chooser in it: tuning did not end", "tune again with --resume")
@@ -139,7 +140,6 @@ def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChoo
 
 def _extent(tuned: Tuned, kept: ProgramChooser, launch: str) -> Extent:
     """The sizes that were measured."""
-
     try:
         return measured_data(tuned, kept.data)
     except ValueError as error:
@@ -155,19 +155,14 @@ def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, 
 
 
 def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: ProgramChooser) -> None:
-
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
     if tuned.facts.program is None:
         raise UsageError(f"{launch}: what was fixed is missing", "tune again into another file")
     check_fixed(launch, tuned.facts.program, fixed_choices(program, kept.names, sizes))
 
 
-def _plan(
-    path: str | Path, defines: Mapping[str, Any], launch: str, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool
-) -> Plan:
+def _plan(graph: Graph, launch: str, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool) -> Plan:
     """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
-
-    graph = load_graph(path, defines)
     plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
@@ -206,7 +201,6 @@ def _write(
 
 def _build(plans: Mapping[str, Plan], directory: Path, display: Display) -> Path:
     """All plans side by side, and what chooses among them."""
-
     with (
         display.phase("compiling", len(plans), "plan") as phase,
         ThreadPoolExecutor(max_workers=compilers()) as pool,

@@ -6,16 +6,15 @@ Everything takes paths and plain values and returns frozen results; failures are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.source import Source
 from dagc.ir.traversal import traversal_text
-from dagc.lang.lower import analyse, lower
-from dagc.lang.parse import parse
+from dagc.lang.lower import Parsed, analyse, lower, parse_with_includes
 from dagc.passes import build_graph, graph_with_diagnostics
 from dagc.report import picture
 from dagc.report.display import SILENT, Display
@@ -26,17 +25,54 @@ from dagc.space.prune import prune
 if TYPE_CHECKING:
     from dagc.ir.graph import Graph
     from dagc.ir.program import Program, Value
-    from dagc.lang.ast import Module
     from dagc.report.counting import CountReport
 
 Defines = Mapping[str, "str | Value"]
 
 
-def read(path: str | Path) -> tuple[Source, Module]:
-    """Read and parse a `.dag` file. Raises UsageError (no such file, not UTF-8), ProgramError (syntax)."""
+@dataclass(frozen=True, slots=True)
+class ProgramText:
+    """A `.dag` file with its includes, read and parsed once, and what -D gives.
 
-    source = read_source(path)
-    return source, parse(source)
+    A command lowers every program from this, so that what it measures and what it compiles are one text, also where
+    the file is edited meanwhile; `changed` then says so.
+    """
+
+    path: Path
+    parsed: Parsed
+    defines: Mapping[str, Any]
+
+    def with_defines(self, defines: Mapping[str, Any]) -> ProgramText:
+        """The same text with these in place of what -D gave."""
+        return replace(self, defines=dict(defines))
+
+    def program(self, choices: Mapping[str, Any] | None = None) -> Program:
+        """With `choices` on top of what -D gives. Raises ProgramError with all findings."""
+        return lower(self.parsed, {**self.defines, **(choices or {})})
+
+    def graph(self, choices: Mapping[str, Any] | None = None) -> Graph:
+        """As `program`: messages lowered, edges inferred, hazards checked."""
+        return build_graph(self.program(choices))
+
+    def changed(self) -> tuple[str, ...]:
+        """A note for each file of the text that has another text now."""
+        return tuple(
+            f"{path} has changed since it was read: this is of the text as it was then"
+            for path, source in self.parsed.sources.items()
+            if _text_now(path) != source.text
+        )
+
+
+def _text_now(path: str) -> str | None:
+    try:
+        return Source.read(path).text
+    except (OSError, ValueError):
+        return None
+
+
+def read(path: str | Path, defines: Defines | None = None) -> ProgramText:
+    """Read and parse a `.dag` file. Raises UsageError (no such file, not UTF-8), ProgramError (syntax)."""
+    return ProgramText(Path(path), parse_with_includes(read_source(path)), dict(defines or {}))
 
 
 def read_source(path: str | Path, what: str = "a .dag file") -> Source:
@@ -59,20 +95,16 @@ def load(path: str | Path, defines: Defines | None = None) -> Program:
 
     `defines` override parameters and fix decisions, as `-D NAME=VALUE`. Raises ProgramError with all findings.
     """
-
-    source, module = read(path)
-    return lower(module, source, dict(defines or {}))
+    return read(path, defines).program()
 
 
 def load_graph(path: str | Path, defines: Defines | None = None) -> Graph:
     """Text -> Graph: messages lowered, edges inferred, hazards checked."""
-
-    return build_graph(load(path, defines))
+    return read(path, defines).graph()
 
 
 def load_space(path: str | Path, defines: Defines | None = None) -> Space:
     """Text -> Space: all traversals of the graph."""
-
     return Space(load_graph(path, defines))
 
 
@@ -93,10 +125,9 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """Every diagnostic at once: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-
     source = read_source(path)
     try:
-        lowered = analyse(parse(source), source, dict(defines or {}))
+        lowered = analyse(parse_with_includes(source), dict(defines or {}))
     except ProgramError as error:
         return Checked(error.diagnostics, {source.path: source, **error.sources})
     if lowered.program is None:
@@ -114,13 +145,8 @@ def count(
     """
     from dagc.report.counting import count_report  # only for count
 
-    source, module = read(path)
-    asked = dict(defines or {})
-
-    def build(choices: dict[str, Value]) -> Graph:
-        return build_graph(lower(module, source, {**asked, **choices}))
-
-    return count_report(lower(module, source, asked), build, display, seconds)
+    text = read(path, defines)
+    return count_report(text.program(), text.graph, display, seconds)
 
 
 def traversals(
@@ -130,7 +156,6 @@ def traversals(
 
     With `prune_syncs` sync ops that prove nothing are removed; of those that become equal the first is given.
     """
-
     space = load_space(path, defines)
     if not prune_syncs:
         return islice(((i, traversal_text(t, space.graph)) for i, t in enumerate(space)), limit)
@@ -148,7 +173,6 @@ def traversals(
 
 def show(path: str | Path, defines: Defines | None = None, format: str = "text") -> str:
     """The DAG as `text`, `dot` or `svg`."""
-
     drawings = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}
     if format not in drawings:
         raise UsageError(f"there is no format {format}", f"one of: {', '.join(drawings)}")

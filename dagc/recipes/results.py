@@ -20,20 +20,18 @@ from dagc.build.target import choose_target
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.domain import Candidate, domain_of
 from dagc.lab.model.fitted import Fitted
-from dagc.lang.lower import lower
-from dagc.lang.parse import parse
+from dagc.lang.lower import parse_with_includes
 from dagc.learn.rules import FEWEST, Findings, Outliers, Sample, Samples, accuracy, check, estimate, in_order, render
 from dagc.learn.rules import learn as learn_rules
-from dagc.passes import build_graph
 from dagc.recipes.artifacts import compile_traversal
 from dagc.recipes.explore import fixed_lines, spread, unconfirmed
+from dagc.recipes.program import ProgramText
 from dagc.report.html import as_html
 from dagc.store.results import noise_advice_of, ranking, shown, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
     from dagc.ir.graph import Graph
-    from dagc.ir.program import Value
     from dagc.lab.domain import Domain
     from dagc.learn.rules import Estimates, Learned
     from dagc.store.results import Configuration, Implementation, Results
@@ -52,7 +50,6 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
     `noise` is the relative standard deviation of a single measurement. The order of the samples does not matter.
     Raises UsageError for fewer than ten.
     """
-
     if len(samples) < FEWEST:
         raise UsageError(
             f"{len(samples)} implementations were measured, estimates need at least {FEWEST}",
@@ -97,19 +94,17 @@ class Loaded:
         self._graphs: dict[Configuration, Graph] = {}
 
     @cached_property
-    def _lowering(self) -> tuple[Source, dict[str, Value], dict[str, str]]:
+    def _text(self) -> ProgramText:
+        """As the file keeps it, whatever has become of the `.dag` file since."""
         program = self.results.program
         texts = dict(program.sources)
-        return Source(program.path, texts[program.path]), dict(program.params), texts
+        source = Source(program.path, texts[program.path])
+        return ProgramText(Path(program.path), parse_with_includes(source, texts), dict(program.params))
 
     def graph(self, configuration: Configuration) -> Graph:
-        """The graph of a configuration, from the recorded text, whatever has become of the file since."""
-
+        """The graph of a configuration."""
         if configuration not in self._graphs:
-            source, params, texts = self._lowering
-            self._graphs[configuration] = build_graph(
-                lower(parse(source), source, {**params, **dict(configuration.decisions)}, texts)
-            )
+            self._graphs[configuration] = self._text.graph(dict(configuration.decisions))
         return self._graphs[configuration]
 
     @property
@@ -123,7 +118,6 @@ class Loaded:
 
     def sample(self, found: Implementation) -> Sample:
         """An implementation of the file, which must have been measured."""
-
         graph = self.graph(found.configuration)
         traversal = parse_traversal(found.traversal, graph, self.path)
         seconds = found.seconds(self.results.reference)
@@ -146,7 +140,6 @@ def learn(
     `full_tree`: not pruned by cross-validation. `samples`: from these instead, estimates for instance. Raises
     UsageError where that is nothing.
     """
-
     if samples is None:
         samples = [s for s in loaded.samples() if only is None or s.configuration in only]
     if not samples:
@@ -175,7 +168,6 @@ def rules(
     learn from estimated times of the whole space (`dagc.recipes.results`), not from what was measured alone. Raises
     UsageError.
     """
-
     loaded = Loaded(path)
     found = estimated(loaded.samples(), loaded.results.noise) if estimate else None
     learned = learn(loaded, all_classes=all_classes, full_tree=full_tree, samples=found.samples if found else None)
@@ -226,7 +218,6 @@ def best(
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
-
     loaded = Loaded(path)
     found = ranking(loaded.results)
     if rank >= len(found):
@@ -255,7 +246,6 @@ def best(
 def _compile(
     loaded: Loaded, chosen: Implementation, out: str | Path | None, target: str | None, build: bool, force: bool
 ) -> str:
-
     machine = loaded.results.runs[-1].machine
     why = "as asked for" if target else "that of the results file"
     where = choose_target(target or machine.target, machine.arch or None, why)
@@ -270,7 +260,6 @@ def _compile(
 
 def report(path: str | Path, out: str | Path) -> None:
     """Write a results file as one HTML page. Raises UsageError, OSError."""
-
     loaded = Loaded(path)
     learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
     fixed = fixed_text(

@@ -27,11 +27,9 @@ from dagc.lab.configurations import configurations, open_decisions
 from dagc.lab.domain import COUNTING_WORK, Domain
 from dagc.lab.domain import domain_of as domain
 from dagc.lab.live import LiveMachine, Loadable
-from dagc.lang.lower import lower
 from dagc.measure.link import require_ranks
-from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, write_sources
-from dagc.recipes.program import read
+from dagc.recipes.program import ProgramText
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
 from dagc.setup import check_arrays, run_setup
@@ -42,7 +40,6 @@ from dagc.store.settings import OPTION, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.graph import Graph
     from dagc.ir.program import Program, Value
     from dagc.lab.configurations import Configured
     from dagc.lab.domain import Arm
@@ -75,41 +72,23 @@ def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
     return opened
 
 
-def configured(
-    path: str | Path, options: ExploreOptions, defines: Mapping[str, Any], gpus: bool
-) -> tuple[Program, list[Configured], list[str]]:
+def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[Program, list[Configured], list[str]]:
     """The program, its configurations, and a note on each combination that the program forbids."""
-
-    source, module = read(path)
-    given = dict(defines)
-
-    def build(choices: dict[str, Value]) -> Graph:
-        return build_graph(lower(module, source, {**given, **choices}))
-
-    program = lower(module, source, given)
-    fixed = {name for name in given if name not in {p.name for p in program.params}}
+    program = text.program()
+    fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     opened = [text for text in _opened(options, gpus) if text.partition("=")[0] not in fixed or text in options.opened]
     values = open_decisions(program, opened, fixed)
-    found, refused = configurations(values, build, options.most_configurations)
+    found, refused = configurations(values, text.graph, options.most_configurations)
     notes = [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
     return program, list(found), notes
 
 
 def _shown(choices: Mapping[str, Value]) -> str:
-
     return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
-
-
-def builder(path: str | Path, defines: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Graph]:
-    """Graphs of a program under decisions, on top of -D."""
-
-    source, module = read(path)
-    return lambda decisions: build_graph(lower(module, source, {**defines, **decisions}))
 
 
 def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
     """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
-
     whole = options.strategy == "exhaustive"
     searched = domain(((c.configuration, c.graph) for c in found), (10 if whole else 1) * COUNTING_WORK)
     size = searched.size() if whole else None
@@ -127,7 +106,6 @@ def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
 
 def program_record(program: Program) -> Any:
     """The program as a results file keeps it."""
-
     return Kept(
         name=program.name,
         path=program.path,
@@ -139,7 +117,6 @@ def program_record(program: Program) -> Any:
 
 def require_machine(chosen: TargetChoice) -> None:
     """Raises MissingTool where there are no ranks, or no GPU, to run anything."""
-
     require_ranks()
     if chosen.target is Target.CUDA and not devices.gpus():
         raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
@@ -158,7 +135,6 @@ def build_runners(
     Capture needs no library of its own. `first` is called with the library of the first configuration, where that
     builds, while the others are compiled; what it raises ends the rest. Raises MissingTool as `require_machine`.
     """
-
     require_machine(chosen)
 
     def key(configuration: Configuration) -> Configuration:
@@ -197,7 +173,6 @@ def _side_by_side(
     phase: Phase,
     first: Callable[[Path], None] | None,
 ) -> list[Path | BuildFailed]:
-
     with ThreadPoolExecutor(max_workers=compilers()) as pool:
         jobs = [pool.submit(make, item) for item in items]
         try:
@@ -246,7 +221,6 @@ def run_record(
 ) -> Run:
     """`setup`: digest of the file that made the arrays; `fixed`: the choices that are not searched. `options.strategy`
     must be chosen."""
-
     assert options.strategy is not None
     more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {})}
     return Run(
@@ -281,7 +255,6 @@ def require_device_pointers(found: Iterable[Configured], chosen: TargetChoice, v
 
 
 def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched: bool) -> bool:
-
     device = chosen.target is Target.CUDA and configured.configuration.get("transport") == "mpi_cuda"
     return device and not vouched and not takes_device_pointers(require_mpi())
 
@@ -296,7 +269,6 @@ class Excluded:
     @property
     def traversal(self) -> str:
         """The text of the traversal that stands for it in a results file."""
-
         return traversal_text(self.arm.space.first(), self.arm.space.graph)
 
 
@@ -306,7 +278,6 @@ def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: 
     This comes before anything that takes long: most mistakes of a new program are here. Raises UsageError and
     ProgramError.
     """
-
     if options.data is not None:
         data = Path(options.data)
         check_arrays(program, data, options.ranks)

@@ -17,6 +17,7 @@ from dagc.ir.launching import stays_fixed
 from dagc.ir.plan import Target
 from dagc.measure.cells import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions
+from dagc.recipes.program import read
 from dagc.recipes.tune_choosers import Asked, AtSizes, Known, Learned, asked_of, final_choosers, first_choosers
 from dagc.recipes.tune_found import GUESS, Found, Line, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.recipes.tune_gpu import (
@@ -30,12 +31,12 @@ from dagc.recipes.tune_gpu import (
 from dagc.recipes.tune_measure import Checked, Lost, Wanted, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
-    Plan,
     Prepared,
+    TuningTask,
     assumed,
-    plan,
     prepare,
     resources_of,
+    tuning_task,
     unbuilt,
     whole_scalars,
 )
@@ -59,61 +60,64 @@ def tune(
 
     Runs the program's Python code (set-up), and its kernels where something is measured. `progress` is told how many
     cells of how many are done (of none: before there are any), and what was done last. Raises UsageError for an unknown
-    method, and as `plan`.
+    method, and as `tuning_task`.
     """
     from dagc.store.tuned import is_fresh  # loads msgspec, numpy, sqlite3, sympy
 
-    if wants_programs(path, options):
+    text = read(path, options.defines)
+    if wants_programs(text, options):
         if options.ranks > 1:
             raise UsageError(
                 "whole programs (a `select` at the top) are tuned on one rank",
                 "drop -n, or name a kernel with --kernel",
             )
-        return tune_program(path, output, options, progress)
+        return tune_program(text, output, options, progress)
     if options.method and options.method not in METHODS:
         raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
-    made = plan(
-        path, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at, defines=options.defines,
+    task = tuning_task(
+        text, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
     )  # fmt: skip
     if output is not None:
         is_fresh(Path(output), options.resume)  # before anything is compiled or measured for it
-    return tune_plan(made, output, options, progress)
+    return tune_task(task, output, options, progress)
 
 
-def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progress: Progress | None = None) -> Tuning:
-    """`tune` of a plan. Without `output` nothing is chosen for other sizes, so only what is timed is checked.
+def tune_task(
+    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
+) -> Tuning:
+    """`tune` of a task. Without `output` nothing is chosen for other sizes, so only what is timed is checked.
 
     Raises DagcErrors of the set-up, the compiler and the ranks; a setting that fails is none.
     """
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     say = progress or (lambda done, total, what: None)
-    runs = can_run(made)
-    hardware, notes = hardware_at_hand(made, options.gpu)
+    runs = can_run(task)
+    hardware, notes = hardware_at_hand(task, options.gpu)
     top = options.top if runs else 0
-    asked = asked_of(made, options.method, runs)
-    cuda = made.chosen.target.value == "cuda"
+    asked = asked_of(task, options.method, runs)
+    cuda = task.chosen.target.value == "cuda"
     with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
-        compiled = beside.submit(resources_of, made, temporary) if cuda else None  # beside the program itself
+        compiled = beside.submit(resources_of, task, temporary) if cuda else None  # beside the program itself
         if top or any(a.method not in MODELS for a in asked.values()):
             say(0, 0, "setting up the arrays of all sizes, compiling")
-            ready = prepare(made, temporary)
+            ready = prepare(task, temporary)
         else:
             say(0, 0, "setting up the arrays of all sizes")
-            ready = unbuilt(made, temporary)
-        made = ready.plan
+            ready = unbuilt(task, temporary)
+        task = ready.task
         say(0, 0, "reading what the kernels take of a multiprocessor")
         resources = compiled.result() if compiled is not None else {}
         if cuda and ready.failures:
-            resources = resources_of(made, temporary)  # of what does compile
-        notes += assumed(made, resources)
+            resources = resources_of(task, temporary)  # of what does compile
+        notes += assumed(task, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = NOT_COUNTED
         if counting:
             say(0, 0, "counting what the kernels execute")
             counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
-        ready.notes += [*notes, *_fixed(made), *counted.notes]
+        ready.notes += [*notes, *_fixed(task), *counted.notes]
         say(0, 0, "ranking the settings by the model")
         known = Known(ready, asked, counted, hardware, resources)
         choosers = first_choosers(known) if top else {}
@@ -121,13 +125,12 @@ def tune_plan(made: Plan, output: str | Path | None, options: TuneOptions, progr
         return _measured(known, wanted, options, output, progress)
 
 
-def _fixed(made: Plan) -> list[str]:
-
-    ops = {u.op: op_of(made.graph, u) for u in made.units}
+def _fixed(task: TuningTask) -> list[str]:
+    ops = {u.op: op_of(task.graph, u) for u in task.units}
     return [
         f"{name}: {tunable} = {dict(op.tunables)[tunable]} stays, since it cannot stay open until the program runs"
         for name, op in ops.items()
-        for tunable in stays_fixed(made.program, op)
+        for tunable in stays_fixed(task.program, op)
     ]
 
 
@@ -140,9 +143,9 @@ def _wanted(
 
     out = []
     left = options.budget if options.budget is not None else 10**9
-    for point in ready.plan.points:
+    for point in ready.task.points:
         at = ready.at[point]
-        for unit in ready.plan.units:
+        for unit in ready.task.units:
             fits = at.fits[unit.op]
             if asked[unit.op].method in MODELS and not top:
                 fits = ()
@@ -168,7 +171,7 @@ def _measured(
     """Measure what is wanted, make the choosers, keep all of it."""
     from contextlib import nullcontext
 
-    ready, made = known.ready, known.ready.plan
+    ready, made = known.ready, known.ready.task
     flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
     found = Found({}, {}, list(ready.failures))
     with open_records(made, output, options, flush) if output is not None else nullcontext() as records:
@@ -187,7 +190,7 @@ def _measured(
     )
     notes = [*ready.notes, *notes, *(f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)]
     notes += [note for what in learned.values() for note in what.notes]
-    notes += doubtful(made, found.cells)
+    notes += [*doubtful(made, found.cells), *made.text.changed()]
     measured = len(found.cells)
     return Tuning(
         lines, grade(made, measured, known.counted, known.asked), methods(known.asked), measured,
@@ -195,10 +198,9 @@ def _measured(
     )  # fmt: skip
 
 
-def _failures_before(found: Found, made: Plan) -> list[str]:
+def _failures_before(found: Found, task: TuningTask) -> list[str]:
     """What failed at one size in an earlier run and is not measured again. (What failed the check is checked again.)"""
-
-    ops = {u.op for u in made.units}
+    ops = {u.op for u in task.units}
     return [
         f"{op} {settings_text(settings)} at {point.text or 'as given'}: {cell.failure} (in an earlier run)"
         for (op, point, settings), cell in found.cells.items()
@@ -216,15 +218,14 @@ def _run(
     progress: Progress | None,
 ) -> None:
     """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
-
-    made = ready.plan
+    task = ready.task
     todo = [
         Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in found.cells)) for w in wanted
     ]
     check: dict[str, list[Settings]] = {}
     for w in todo:
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
-    later = unchecked(made, check, found.checks) if wanted and records is not None else {}
+    later = unchecked(task, check, found.checks) if wanted and records is not None else {}
     total, done, began = sum(len(w.settings) for w in todo), 0, time.monotonic()
     if not (total or later):
         return
@@ -241,7 +242,7 @@ def _run(
             what = f"{what} checked"
             found.checks[result.op, result.settings] = result.failure
             if records is not None:
-                records.add_check(result.op, result.settings, made.check_at, result.failure)
+                records.add_check(result.op, result.settings, task.check_at, result.failure)
         else:
             done += 1
             found.cells[result.op, result.point, result.settings] = result
@@ -252,10 +253,10 @@ def _run(
     found.seconds = time.monotonic() - began
 
 
-def grade(made: Plan, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
+def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
-    if made.chosen.target is Target.HOST:
+    if task.chosen.target is Target.HOST:
         return "host target: kernels run on the CPU, times say nothing about a GPU"
     if counted.text:
         return f"with ncu: {counted.text}"

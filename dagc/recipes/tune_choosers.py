@@ -17,7 +17,7 @@ from dagc.ir.enums import ElementType
 from dagc.ir.launching import kernel_of
 from dagc.ir.program import Region
 from dagc.recipes.tune_found import Found, best_cell
-from dagc.recipes.tune_prepare import Plan, Prepared, only, whole_scalars
+from dagc.recipes.tune_prepare import Prepared, TuningTask, only, whole_scalars
 
 if TYPE_CHECKING:
     from dagc.choice.choose import UnitChooser
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.ir.graph import Graph
     from dagc.recipes.tune_gpu import Counted
-    from dagc.recipes.tune_prepare import Plan, Prepared
+    from dagc.recipes.tune_prepare import Prepared, TuningTask
 
 
 # ---- methods and learned selectors ----
@@ -50,7 +50,7 @@ class Learned:
     left_out: Mapping[Point, float] = field(default_factory=dict)
 
 
-def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
+def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
     """The method of each unit: `method`, or where it is "" that of the kernel's `select`, else `volume`.
 
     `rational` in a program is answered by the model of data volumes. Raises UsageError where a method was given that
@@ -59,13 +59,13 @@ def asked_of(made: Plan, method: str, runs: bool) -> dict[str, Asked]:
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     out = {}
-    for unit in made.units:
-        wanted, data = select_of(made.graph, unit)
+    for unit in task.units:
+        wanted, data = select_of(task.graph, unit)
         chosen, note = method or wanted, ""
         if chosen not in MODELS and not runs:
             if method:
                 raise UsageError(
-                    f"method {method} measures, and nothing can run here: {made.chosen.reason}",
+                    f"method {method} measures, and nothing can run here: {task.chosen.reason}",
                     "use --method volume, or run it on a machine with a GPU",
                 )
             chosen, note = "volume", f"the program asks for {wanted}, which measures; here the model chooses"
@@ -110,7 +110,7 @@ def learn(
         return Learned(None, ())
     points = _measured(ready, unit, cells)
     names = asked.data or _features(ready, unit, list(points))
-    index = {settings: i for i, settings in enumerate(ready.plan.settings[unit.op])}
+    index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
     rows = {p: tuple(int({**ready.at[p].scalars, **ready.at[p].constants}[n]) for n in names) for p in points}
     known = merged(
         list(rows.values()),
@@ -146,7 +146,7 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
     known = {settings for at in timed.values() for settings in at}
     return {
         point: list(timed[point].values())
-        for point in ready.plan.points
+        for point in ready.task.points
         if point in timed and all(s in timed[point] for s in ready.at[point].fits[unit.op] if s in known)
     }
 
@@ -154,8 +154,7 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
 def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
     """The whole scalars that the kernel's arguments and grid depend on, and the parameters that are constants of the
     program; those that differ between the sizes."""
-
-    program, op = ready.plan.program, op_of(ready.plan.graph, unit)
+    program, op = ready.task.program, op_of(ready.task.graph, unit)
     _, impl = kernel_of(program, op)
     env = bindings(program, op, unit.default)
     grid = impl.launch.grid if impl.launch is not None else ()
@@ -167,7 +166,7 @@ def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str
         return None not in values and len(values) > 1
 
     scalars = (s.name for s in program.scalars if s.name in used and s.type is not ElementType.BOOL)
-    return tuple(name for name in (*scalars, *ready.plan.constants) if differs(name))
+    return tuple(name for name in (*scalars, *ready.task.constants) if differs(name))
 
 
 # ---- choosers ----
@@ -198,9 +197,9 @@ def chooser_with(
     """`ready`: with the settings that may be chosen. `point`: of the program at this size."""
     from dagc.choice.choose import chooser_of  # loads numpy, sympy
 
-    graph = ready.plan.graph if point is None else ready.plan.graph_at(point)
+    graph = ready.task.graph if point is None else ready.task.graph_at(point)
     return chooser_of(
-        graph, unit_in(graph, unit), ready.plan.settings[unit.op], known.hardware, taken=known.taken(unit.op),
+        graph, unit_in(graph, unit), ready.task.settings[unit.op], known.hardware, taken=known.taken(unit.op),
         anchors=anchors, method=known.asked[unit.op].method, fits=known.counted.fits.get(unit.op), selector=selector,
     )  # fmt: skip
 
@@ -213,13 +212,13 @@ class AtSizes:
     others: Mapping[Point, Any]
 
     @classmethod
-    def of(cls, made: Plan, make: Callable[[Point | None], Any]) -> AtSizes:
+    def of(cls, task: TuningTask, make: Callable[[Point | None], Any]) -> AtSizes:
         """`make` gives the chooser of the program at a size, None: of the program as it stands."""
         graphs: dict[int, Any] = {}
-        for point, graph in made.graphs.items():
-            if point in made.points and id(graph) not in graphs:
+        for point, graph in task.graphs.items():
+            if point in task.points and id(graph) not in graphs:
                 graphs[id(graph)] = make(point)
-        return cls(make(None), {p: graphs[id(made.graphs[p])] for p in made.points if p in made.graphs})
+        return cls(make(None), {p: graphs[id(task.graphs[p])] for p in task.points if p in task.graphs})
 
     def at(self, point: Point) -> Any:
         return self.others.get(point, self.chooser)
@@ -228,7 +227,7 @@ class AtSizes:
 def first_choosers(known: Known) -> dict[str, AtSizes]:
     """Each unit's chooser while nothing is measured."""
     ready = known.ready
-    return {u.op: AtSizes.of(ready.plan, partial(chooser_with, known, ready, u, (), None)) for u in ready.plan.units}
+    return {u.op: AtSizes.of(ready.task, partial(chooser_with, known, ready, u, (), None)) for u in ready.task.units}
 
 
 def final_choosers(
@@ -240,18 +239,18 @@ def final_choosers(
 
     ready = known.ready
     good = replace(
-        ready, plan=replace(ready.plan, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
+        ready, task=replace(ready.task, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
     )  # fmt: skip
     right = {key: cell for key, cell in found.cells.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
     made: dict[str, Learned] = {}
-    for unit in ready.plan.units:
+    for unit in ready.task.units:
         asked = known.asked[unit.op]
         model = _model(known, good, unit) if asked.method in LEARNED else None
         learned = learn(good, unit, asked, right, seed, model)
-        bests = ((point, best_cell(right, unit.op, point)) for point in ready.plan.points)
+        bests = ((point, best_cell(right, unit.op, point)) for point in ready.task.points)
         anchors = [(whole_scalars(ready.at[point]), cell.settings) for point, cell in bests if cell is not None]
-        out[unit.op] = AtSizes.of(ready.plan, partial(chooser_with, known, good, unit, anchors, learned.selector))
+        out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, known, good, unit, anchors, learned.selector))
         made[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)
         )
@@ -263,11 +262,11 @@ def _model(known: Known, ready: Prepared, unit: Unit) -> Callable[[Point], int] 
     from dagc.choice.choose import chooser_of  # loads numpy, sympy
 
     def make(point: Point | None) -> UnitChooser:
-        graph = ready.plan.graph if point is None else ready.plan.graph_at(point)
-        settings = ready.plan.settings[unit.op]
+        graph = ready.task.graph if point is None else ready.task.graph_at(point)
+        settings = ready.task.settings[unit.op]
         return chooser_of(graph, unit_in(graph, unit), settings, known.hardware, taken=known.taken(unit.op))
 
-    made = AtSizes.of(ready.plan, make)
-    if made.chooser.model is None:
+    task = AtSizes.of(ready.task, make)
+    if task.chooser.model is None:
         return None
-    return lambda point: int(made.at(point).choose(whole_scalars(ready.at[point])))
+    return lambda point: int(task.at(point).choose(whole_scalars(ready.at[point])))

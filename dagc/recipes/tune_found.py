@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.choice.types import settings_text
-from dagc.recipes.tune_prepare import Plan
+from dagc.recipes.tune_prepare import TuningTask
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings
-    from dagc.recipes.tune_prepare import Plan
+    from dagc.recipes.tune_prepare import TuningTask
 
 
 # ---- which settings were checked ----
@@ -23,18 +23,18 @@ OTHER = "largest difference "  # in what is said of results that differ (templat
 
 
 def unchecked(
-    made: Plan, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
+    task: TuningTask, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
 ) -> dict[str, list[Settings]]:
     """The other legal settings of each unit: a chooser may take them at other sizes, so they are checked too."""
     found = {
         op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
-        for op, settings in made.settings.items()
+        for op, settings in task.settings.items()
     }
     return {op: settings for op, settings in found.items() if settings}
 
 
 def choosable(
-    made: Plan, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Point, Settings], Cell]
+    task: TuningTask, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Point, Settings], Cell]
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
     """The settings of each unit that a chooser may answer, and notes: those whose results agree with the reference (or,
     where they cannot be launched at the size of the checks, with another's at the sizes where they were timed), and
@@ -49,8 +49,8 @@ def choosable(
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
     notes = [f"{op} at {point.text}: all settings failed, so that says nothing about one" for op, point in lost]
-    for unit in made.units:
-        legal = made.settings[unit.op]
+    for unit in task.units:
+        legal = task.settings[unit.op]
         left = sum((unit.op, s) not in good | bad for s in legal)
         if left == len(legal):
             out[unit.op] = legal
@@ -72,13 +72,12 @@ def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, 
     return [where for where, failed in tried.items() if len(failed) > 1 and all(failed)]
 
 
-def doubtful(made: Plan, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
+def doubtful(task: TuningTask, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
     """Notes of sizes at which all others (two or more) gave other results than the default: at sizes other than that of
     the checks it is what they are compared with, and may be wrong itself."""
-
     notes = []
-    for unit in made.units:
-        for point in made.points:
+    for unit in task.units:
+        for point in task.points:
             here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, point)}
             others = [c for s, c in here.items() if s != unit.default]
             kept = here.get(unit.default)

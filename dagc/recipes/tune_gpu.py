@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagc.perf.fit import Fitted
     from dagc.perf.hardware import Hardware
     from dagc.recipes.tune_measure import Sample
-    from dagc.recipes.tune_prepare import Plan, Prepared
+    from dagc.recipes.tune_prepare import Prepared, TuningTask
 
 SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each of its sizes
 
@@ -43,53 +43,49 @@ NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: co
 
 def named_arch(gpu: str | None) -> str | None:
     """The architecture of the GPU that is named: its kernels are compiled for it. Raises UsageError for no such one."""
-
     return load_hardware(gpu).arch if gpu is not None else None
 
 
-def is_here(made: Plan) -> bool:
+def is_here(task: TuningTask) -> bool:
     """Has this machine a GPU of the architecture that is compiled for? Another's times would say nothing."""
-
     here = devices.gpus()
-    return bool(here) and here[0].arch.rstrip("af") == made.chosen.arch.rstrip("af")
+    return bool(here) and here[0].arch.rstrip("af") == task.chosen.arch.rstrip("af")
 
 
-def gpu_name(made: Plan, hardware: Hardware, measured: bool) -> str:
+def gpu_name(task: TuningTask, hardware: Hardware, measured: bool) -> str:
     """What the times, or else the model, are of: the descriptor that is named may be that of a sister."""
+    return devices.gpus()[0].name if measured and task.chosen.target is Target.CUDA and is_here(task) else hardware.name
 
-    return devices.gpus()[0].name if measured and made.chosen.target is Target.CUDA and is_here(made) else hardware.name
 
-
-def hardware_at_hand(made: Plan, gpu: str | None) -> tuple[Hardware, list[str]]:
+def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[str]]:
     """The descriptor that the user names, else this machine's GPU (asked and measured once), else that of the
     architecture; and notes.
 
     Raises UsageError where there is no such descriptor.
     """
-
-    here = devices.gpus() if made.chosen.target is Target.CUDA else ()
-    if gpu is not None or not here or here[0].arch != made.chosen.arch:
+    here = devices.gpus() if task.chosen.target is Target.CUDA else ()
+    if gpu is not None or not here or here[0].arch != task.chosen.arch:
         notes = []
-        if here and not is_here(made):
-            notes.append(f"this machine's GPU is {here[0].arch}, not {made.chosen.arch}: nothing is measured")
-        return load_hardware(gpu or made.chosen.arch), notes
+        if here and not is_here(task):
+            notes.append(f"this machine's GPU is {here[0].arch}, not {task.chosen.arch}: nothing is measured")
+        return load_hardware(gpu or task.chosen.arch), notes
     try:
         return load_hardware(str(probe(here[0]))), []
     except (MissingTool, RunFailed, OSError) as error:
-        return load_hardware(made.chosen.arch), [f"the GPU's speed is taken from a descriptor: {error}"]
+        return load_hardware(task.chosen.arch), [f"the GPU's speed is taken from a descriptor: {error}"]
 
 
 def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) -> Counted:
     """Count launches of the ops at sample points and fit functions. Without counters: no fits, and a note."""
     from dagc.perf.counted import fit_counts  # loads numpy, sympy
 
-    if ready.plan.graphs:
+    if ready.task.graphs:
         return Counted(
             notes=("no hardware counters where sizes are constants: counts are read from the kernel's text",)
         )
-    if ready.plan.ranks > 1:
+    if ready.task.ranks > 1:
         return Counted(notes=("no hardware counters with several ranks: counts are read from the kernel's text",))
-    if ready.plan.chosen.target is not Target.CUDA:
+    if ready.task.chosen.target is not Target.CUDA:
         return Counted(notes=("no hardware counters on the host target: counts are read from the kernel's text",))
     try:
         samples = list(collect(ready, folder, ops, SIZES, SETTINGS))
@@ -97,14 +93,14 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
         return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
     fits: dict[str, dict[str, Fitted]] = {}
     notes = [f"{s.op} at {s.point.text}: {s.failure}" for s in samples if s.failure]
-    for unit in ready.plan.units:
+    for unit in ready.task.units:
         if unit.op not in ops:
             continue
-        op = op_of(ready.plan.graph, unit)
+        op = op_of(ready.task.graph, unit)
         whole = [s for s in samples if s.op == unit.op and set(METRICS.values()) <= set(s.counts)]
         launches = [launch_of(ready, s) for s in whole]
         try:
-            fits[unit.op] = fit_counts(ready.plan.program, op, launches, seed=seed)
+            fits[unit.op] = fit_counts(ready.task.program, op, launches, seed=seed)
         except UsageError as error:
             notes.append(f"{error.message}; counts are read from the kernel's text")
     kept = {op: [_as_kept(s) for s in samples if s.op == op] for op in ops}
@@ -115,8 +111,8 @@ def launch_of(ready: Prepared, sample: Sample) -> Any:
     """A counted launch as `dagc.perf.counted` takes it."""
     from dagc.perf.counted import Launch  # loads numpy, sympy
 
-    unit = next(u for u in ready.plan.units if u.op == sample.op)
-    block = block_of(ready.plan.program, op_of(ready.plan.graph, unit), sample.settings)
+    unit = next(u for u in ready.task.units if u.op == sample.op)
+    block = block_of(ready.task.program, op_of(ready.task.graph, unit), sample.settings)
     scalars = {n: int(v) for n, v in sample.scalars.items() if isinstance(v, int)}
     return Launch(scalars, block, sample.counts)
 
@@ -139,8 +135,7 @@ def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
     return f"counters of {launches} launches, fitted; error at points unseen: {error}"
 
 
-def can_run(made: Plan) -> bool:
-
-    if made.ranks > 1 and joined() is not None:
+def can_run(task: TuningTask) -> bool:
+    if task.ranks > 1 and joined() is not None:
         return False  # one of several ranks cannot start others
-    return made.chosen.target is Target.HOST or is_here(made)
+    return task.chosen.target is Target.HOST or is_here(task)

@@ -17,7 +17,7 @@ from dagc.measure.cells import PlannedCell, PlannedPoint, PlannedUnit, Ranks
 from dagc.measure.cells import measure as run_planned
 from dagc.measure.profile import count
 from dagc.recipes import tune_prepare
-from dagc.recipes.tune_prepare import Plan, Prepared
+from dagc.recipes.tune_prepare import Prepared, TuningTask
 from dagc.space import Space
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def measure(
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Cell | Checked | Lost]:
-    """Check, then time; each result as it comes. Within an op and a size the order is random, by the plan's seed.
+    """Check, then time; each result as it comes. Within an op and a size the order is random, by the task's seed.
 
     `check` names settings by op that are compared with the reference first; those that fail are not timed. `later`
     names others that are compared when all is timed. `seconds` ends it between two cells. Raises RunFailed where the
     program does not run at the size of the checks, or at none.
     """
-    base = {u.op: u.default for u in ready.plan.units}
+    base = {u.op: u.default for u in ready.task.units}
     end = None if seconds is None else clock() + seconds
     for result in _measured(ready, wanted, timing, base, check or {}, later or {}):
         yield result
@@ -122,19 +122,19 @@ def planned_point(ready: Prepared, point: Point, iterations: int) -> PlannedPoin
     """The program at a size, without cells yet. `iterations` runs of it precede the launches that are timed."""
     from dagc.emit import rows  # loads jinja2
 
-    at, graph = ready.at[point], ready.plan.graph_at(point)
+    at, graph = ready.at[point], ready.task.graph_at(point)
     first = Space(graph).first()
     issued = [a for kind, a, _ in rows(first) if kind == 0 and graph.ops[a].name != "end"]
     return PlannedPoint(ready.library_at(point), at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
 
 
-def all_defaults(made: Plan) -> list[tuple[str, int]]:
+def all_defaults(task: TuningTask) -> list[tuple[str, int]]:
     """Every open launch parameter with its default."""
-    return _all(made, {u.op: u.default for u in made.units})
+    return _all(task, {u.op: u.default for u in task.units})
 
 
-def _all(made: Plan, base: Mapping[str, Settings]) -> list[tuple[str, int]]:
-    return [pair for u in made.units for pair in decisions(u, base[u.op])]
+def _all(task: TuningTask, base: Mapping[str, Settings]) -> list[tuple[str, int]]:
+    return [pair for u in task.units for pair in decisions(u, base[u.op])]
 
 
 def _check(
@@ -171,38 +171,35 @@ def _check(
 def _checked(
     ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: Mapping[str, Settings]
 ) -> Iterator[Checked]:
-
     keys: list[Key] = []
     point = _check_point(ready, check, keys)
     if point is None:
         return
-    for done in run_planned([point], _all(ready.plan, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
+    for done in run_planned([point], _all(ready.task, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
         op, _, settings = keys[done.number]
         yield Checked(op, settings, done.failure, done.took)
 
 
 def _ranks(ready: Prepared) -> Ranks:
-
-    return Ranks(ready.plan.ranks, ready.plan.device_pointers)
+    return Ranks(ready.task.ranks, ready.task.device_pointers)
 
 
 def _check_point(ready: Prepared, check: Mapping[str, Sequence[Settings]], keys: list[Key]) -> PlannedPoint | None:
     """What to run at the size where results are checked, None for nothing. A cell's number is its place in `keys`."""
-
-    made = ready.plan
+    task = ready.task
     units: list[PlannedUnit] = []
-    for unit in made.units:
+    for unit in task.units:
         cells = []
         for settings in check.get(unit.op, ()):
-            if settings not in ready.at[made.check_at].fits[unit.op]:
+            if settings not in ready.at[task.check_at].fits[unit.op]:
                 continue
             cells.append(PlannedCell(len(keys), decisions(unit, settings)))
             keys.append((unit.op, None, settings))
         if cells:
-            units.append(PlannedUnit(unit_in(made.graph_at(made.check_at), unit).index, tuple(cells)))
+            units.append(PlannedUnit(unit_in(task.graph_at(task.check_at), unit).index, tuple(cells)))
     if not units:
         return None
-    return replace(planned_point(ready, made.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
+    return replace(planned_point(ready, task.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
 
 
 def _time(
@@ -228,10 +225,9 @@ def _sizes(
     ready: Prepared, wanted: Sequence[Wanted], wrong: Set[tuple[str, Settings]], keys: list[Key]
 ) -> list[PlannedPoint]:
     """What to time at each size; `keys` as in `_check_point`."""
-
-    made = ready.plan
-    units = {u.op: u for u in made.units}
-    order = random.Random(f"{made.seed} order")
+    task = ready.task
+    units = {u.op: u for u in task.units}
+    order = random.Random(f"{task.seed} order")
     by_point: dict[Point, list[Wanted]] = {}
     for item in wanted:
         by_point.setdefault(item.point, []).append(item)
@@ -249,7 +245,7 @@ def _sizes(
                 cells.append(PlannedCell(len(keys), decisions(units[item.op], settings)))
                 keys.append((item.op, point, settings))
             if cells:
-                planned.append(PlannedUnit(unit_in(made.graph_at(point), units[item.op]).index, tuple(cells)))
+                planned.append(PlannedUnit(unit_in(task.graph_at(point), units[item.op]).index, tuple(cells)))
         if planned:
             # In the middle of a program that repeats: there its kernels do what they do on average.
             points.append(replace(planned_point(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
@@ -260,9 +256,8 @@ def _results(
     ready: Prepared, points: list[PlannedPoint], keys: Sequence[Key], timing: Timing, base: Mapping[str, Settings]
 ) -> Generator[Cell | Checked | Lost]:
     """What comes of the points, in their order. Goes on behind a size at which the program does not run."""
-
     known: set[int] = set()
-    every, ranks = _all(ready.plan, base), _ranks(ready)
+    every, ranks = _all(ready.task, base), _ranks(ready)
     while points:
         try:
             for done in run_planned(points, every, timing, RESULTS_AGREE, ranks=ranks):
@@ -304,16 +299,18 @@ class Sample:
     failure: str = ""
 
 
-def sample_plan(made: Plan, ops: Sequence[str], sizes: int, per_size: int) -> tuple[tuple[Point, ...], list[Wanted]]:
+def sample_plan(
+    task: TuningTask, ops: Sequence[str], sizes: int, per_size: int
+) -> tuple[tuple[Point, ...], list[Wanted]]:
     """The sizes at which counters are read, and the settings at each (of those that are legal at all)."""
     from dagc.choice.collect import settings_to_count, sizes_to_count  # loads numpy, sympy
 
-    points = sizes_to_count(made.points, made.seed, sizes)
-    draw = random.Random(f"{made.seed} count")
+    points = sizes_to_count(task.points, task.seed, sizes)
+    draw = random.Random(f"{task.seed} count")
     wanted = [
-        Wanted(u.op, p, settings_to_count(u, made.settings[u.op], draw, per_size))
+        Wanted(u.op, p, settings_to_count(u, task.settings[u.op], draw, per_size))
         for p in points
-        for u in made.units
+        for u in task.units
         if u.op in ops
     ]
     return points, wanted
@@ -326,12 +323,12 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    made = ready.plan
-    points, wanted = sample_plan(made, ops, sizes, per_size)
+    task = ready.task
+    points, wanted = sample_plan(task, ops, sizes, per_size)
 
     def written(point: Point) -> tuple[Point, tune_prepare.AtPoint | str]:
         try:
-            return point, tune_prepare.at_point(made, point, folder)
+            return point, tune_prepare.at_point(task, point, folder)
         except DagcError as error:
             return point, str(error)
 
@@ -342,14 +339,13 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
                 ready.notes.append(f"no counters at {point.text}: {' '.join(found.split())}")
             else:
                 at[point] = found
-    here = Prepared(replace(made, points=tuple(at)), ready.library, at)
+    here = Prepared(replace(task, points=tuple(at)), ready.library, at)
     yield from _counted(here, [w for w in wanted if w.point in at])
 
 
 def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
-
-    made = ready.plan
-    units = {u.op: u for u in made.units}
+    task = ready.task
+    units = {u.op: u for u in task.units}
     keys: list[Wanted] = []
     points = []
     for point, at in ready.at.items():
@@ -364,6 +360,6 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
                 planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
         middle = (at.repeats - 1) // 2
         points.append(replace(planned_point(ready, point, middle), time=tuple(planned)))
-    for done in count(points, all_defaults(made)):
+    for done in count(points, all_defaults(task)):
         key = keys[done.number]
         yield Sample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), done.counts, done.failure)

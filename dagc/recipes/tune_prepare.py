@@ -19,10 +19,9 @@ from dagc.choice.types import Point
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
 from dagc.ir.sym import evaluate
-from dagc.lang.lower import lower
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
-from dagc.recipes.program import load, load_graph, read
+from dagc.recipes.program import ProgramText
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
 
@@ -39,109 +38,104 @@ if TYPE_CHECKING:
 # ---- the library that is measured ----
 
 
-def build(made: Plan, folder: Path) -> Path:
+def build(task: TuningTask, folder: Path) -> Path:
     """The runner library with the launch parameters of all units open."""
     directory = folder / "program"
-    return build_artifact(directory, _emitted(made, directory).plan, "runner")
+    return build_artifact(directory, _emitted(task, directory).plan, "runner")
 
 
-def _emitted(made: Plan, directory: Path) -> Compiled:
-
+def _emitted(task: TuningTask, directory: Path) -> Compiled:
     return compile_traversal(
-        made.graph, Space(made.graph).first(), made.chosen, directory, build=False, force=True, open=_open(made)
+        task.graph, Space(task.graph).first(), task.chosen, directory, build=False, force=True, open=_open(task)
     )
 
 
-def _open(made: Plan) -> tuple[OpenTunable, ...]:
-    return tuple(t for u in made.units for t in u.tunables)
+def _open(task: TuningTask) -> tuple[OpenTunable, ...]:
+    return tuple(t for u in task.units for t in u.tunables)
 
 
-def resources_of(made: Plan, folder: Path) -> dict[str, Resources]:
+def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
     """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
     and the instructions of that with the defaults, or of the first.
 
     An op is left out where there is no nvcc, or it does not say.
     """
-
     directory = folder / "resources"
-    _emitted(made, directory)
-    found = kernel_resources(directory / "kernels.cu", made.chosen.arch)
+    _emitted(task, directory)
+    found = kernel_resources(directory / "kernels.cu", task.chosen.arch)
     out = {}
-    for unit in made.units:
-        own = [found[name] for name in _functions_of(made, unit) if name in found]
+    for unit in task.units:
+        own = [found[name] for name in _functions_of(task, unit) if name in found]
         if own:
             out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own), own[0].instructions)
     return out
 
 
-def _functions_of(made: Plan, unit: Unit) -> list[str]:
+def _functions_of(task: TuningTask, unit: Unit) -> list[str]:
     """Names of the functions that the unit's kernel is compiled to, that with the defaults first."""
-
-    functions = Functions(made.graph, made.chosen.target, _open(made))
-    op = op_of(made.graph, unit)
+    functions = Functions(task.graph, task.chosen.target, _open(task))
+    op = op_of(task.graph, unit)
     settled = sorted(functions.settled(op), key=lambda one: one.tunables != op.tunables)
     return [functions.name(one) for one in settled]
 
 
-def assumed(made: Plan, resources: Mapping[str, Resources]) -> list[str]:
+def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
     """A note about the units of which nvcc says nothing, on the CUDA target."""
-    unknown = [u.op for u in made.units if u.op not in resources]
-    if not unknown or made.chosen.target.value != "cuda":
+    unknown = [u.op for u in task.units if u.op not in resources]
+    if not unknown or task.chosen.target.value != "cuda":
         return []
-    why = f"does not compile them for {made.chosen.arch}" if find_nvcc() is not None else "was not found"
+    why = f"does not compile them for {task.chosen.arch}" if find_nvcc() is not None else "was not found"
     what = f"{ASSUMED.registers} registers a thread are assumed, and instructions counted in the text"
     return [f"{', '.join(unknown)}: {what}, since nvcc {why}"]
 
 
 def build_programs(
-    made: Plan, folder: Path, side_by_side: Callable[..., Iterable[Any]]
-) -> tuple[dict[Point, Path], Plan, list[str]]:
-    """The library of each size, the plan without values that do not compile, and these as failures.
+    task: TuningTask, folder: Path, side_by_side: Callable[..., Iterable[Any]]
+) -> tuple[dict[Point, Path], TuningTask, list[str]]:
+    """The library of each size, the task without values that do not compile, and these as failures.
 
     What does not compile is found with the program of the size at which results are checked. `side_by_side`: as `map`.
     """
-    first = made.graph_at(made.check_at)
-    library, left, failures = build_what_compiles(_of(made, first), folder)
-    made = replace(made, units=left.units, settings=left.settings)
+    first = task.graph_at(task.check_at)
+    library, left, failures = build_what_compiles(_of(task, first), folder)
+    task = replace(task, units=left.units, settings=left.settings)
     libraries = {id(first): library}
-    others = {id(g): g for g in (made.graph_at(p) for p in made.points) if g is not first}
-    built = side_by_side(lambda item: build(_of(made, item[1]), folder / f"size-{item[0]}"), enumerate(others.values()))
+    others = {id(g): g for g in (task.graph_at(p) for p in task.points) if g is not first}
+    built = side_by_side(lambda item: build(_of(task, item[1]), folder / f"size-{item[0]}"), enumerate(others.values()))
     libraries |= zip(others, built, strict=True)
-    return {p: libraries[id(made.graph_at(p))] for p in (made.check_at, *made.points)}, made, failures
+    return {p: libraries[id(task.graph_at(p))] for p in (task.check_at, *task.points)}, task, failures
 
 
-def _of(made: Plan, graph: Graph) -> Plan:
-    """The plan with the program of one of its sizes."""
-    return replace(made, graph=graph)
+def _of(task: TuningTask, graph: Graph) -> TuningTask:
+    """The task with the program of one of its sizes."""
+    return replace(task, graph=graph)
 
 
-def build_what_compiles(made: Plan, folder: Path) -> tuple[Path, Plan, list[str]]:
-    """(library, plan, failures): where a value of a tunable that is a constant of its kernel does not compile, the plan
+def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTask, list[str]]:
+    """(library, task, failures): where a value of a tunable that is a constant of its kernel does not compile, the task
     without it.
 
     Raises BuildFailed where the program does not compile with its defaults either, or for another reason.
     """
-
     try:
-        return build(made, folder), made, []
+        return build(task, folder), task, []
     except BuildFailed as error:
-        left, failures = _without_what_fails(made, folder, error)
+        left, failures = _without_what_fails(task, folder, error)
         return build(left, folder / "left"), left, failures
 
 
-def _without_what_fails(made: Plan, folder: Path, error: BuildFailed) -> tuple[Plan, list[str]]:
+def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> tuple[TuningTask, list[str]]:
     """Each value beside the default, the other constants at theirs. Raises `error` where that finds no culprit."""
-
     failures: list[str] = []
-    units = made.units
-    for u, unit in enumerate(made.units):
+    units = task.units
+    for u, unit in enumerate(task.units):
         for t, tunable in enumerate(unit.tunables):
             good = []
             for value in tunable.values if not tunable.axis else ():
-                one = tuple(_at_default(x) for x in made.units)
+                one = tuple(_at_default(x) for x in task.units)
                 one = _with_values(one, u, t, tuple(dict.fromkeys((tunable.default, value))))
                 try:
-                    build(replace(made, units=one), folder / f"{unit.op}-{tunable.name}-{value}")
+                    build(replace(task, units=one), folder / f"{unit.op}-{tunable.name}-{value}")
                     good.append(value)
                 except BuildFailed as refused:
                     if value == tunable.default:
@@ -153,11 +147,11 @@ def _without_what_fails(made: Plan, folder: Path, error: BuildFailed) -> tuple[P
         raise error
     settings = {
         x.op: tuple(
-            s for s in made.settings[x.op] if all(v in y.values for y, (_, v) in zip(x.tunables, s, strict=True))
+            s for s in task.settings[x.op] if all(v in y.values for y, (_, v) in zip(x.tunables, s, strict=True))
         )
         for x in units
     }
-    return replace(made, units=units, settings=settings), failures
+    return replace(task, units=units, settings=settings), failures
 
 
 def _at_default(unit: Unit) -> Unit:
@@ -183,7 +177,7 @@ DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any GPU so f
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TuningTask:
     """What is to be tuned of one program.
 
     `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
@@ -192,8 +186,7 @@ class Plan:
     another one than at its defaults, since parameters in it are constants: `constants` names these.
     """
 
-    path: Path
-    defines: Mapping[str, Any]
+    text: ProgramText
     chosen: TargetChoice
     graph: Graph
     units: tuple[Unit, ...]
@@ -233,7 +226,7 @@ class Prepared:
     """Ready to be measured: the runner library and the data of every size. `libraries`: of sizes at which the program
     is another one. `failures`: settings that do not compile."""
 
-    plan: Plan
+    task: TuningTask
     library: Path
     at: dict[Point, AtPoint] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -247,35 +240,33 @@ class Prepared:
 # ---- what is to be tuned --------------------------------------------------------------------
 
 
-def plan(
-    path: str | Path,
+def tuning_task(
+    text: ProgramText,
     *,
     kernels: Iterable[str] = (),
     sizes: str = "",
     check_at: str = "",
-    defines: Mapping[str, Any] | None = None,
     target: str | None = None,
     arch: str | None = None,
     seed: int = 0,
     ranks: int = 1,
-) -> Plan:
-    """Text -> Plan. `sizes` and `check_at` are texts of `dagc.choice.sizes`; without them the values after `over`.
+) -> TuningTask:
+    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`; without: the values after `over`.
 
     Raises ProgramError and UsageError.
     """
-
     chosen = choose_target(target, arch)
-    graph = load_graph(path, defines)
+    graph = text.graph()
     found = units(graph, kernels)
     points = points_of(graph.program, sizes)
     check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
-    graphs = _graphs(path, dict(defines or {}), graph, tuple(dict.fromkeys((check, *points))))
+    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in found]).items():
             settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
-    return Plan(
-        Path(path), dict(defines or {}), chosen, graph, found, points, settings, check, seed, ranks, graphs=graphs,
+    return TuningTask(
+        text, chosen, graph, found, points, settings, check, seed, ranks, graphs=graphs,
         constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
 
@@ -283,20 +274,18 @@ def plan(
 MOST_PROGRAMS = 16
 
 
-def _graphs(path: str | Path, defines: Mapping[str, Any], graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
+def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
     """The graphs of sizes at which the program is another one than `graph`'s, one graph for all sizes that agree.
 
     What does not lower at one size is left to `at_point`, which says so. Raises UsageError for more programs than are
     compiled, ProgramError where no size lowers.
     """
-
-    source, module = read(path)
     known: list[tuple[Program, Graph]] = [(_compiled_part(graph.program), graph)]
     out: dict[Point, Graph] = {}
     failed: list[ProgramError] = []
     for point in points:
         try:
-            program = lower(module, source, {**defines, **dict(point.params)})
+            program = text.program(dict(point.params))
         except ProgramError as error:
             failed.append(error)
             continue
@@ -329,17 +318,16 @@ def _distinct(graphs: Iterable[Graph]) -> list[Graph]:
     return list({id(g): g for g in graphs}.values())
 
 
-def plan_as_given(
-    path: str | Path, graph: Graph, chosen: TargetChoice, ranks: int, data: Path, device_pointers: bool = False
-) -> Plan:
+def task_as_given(
+    text: ProgramText, graph: Graph, chosen: TargetChoice, ranks: int, data: Path, device_pointers: bool = False
+) -> TuningTask:
     """All that is open in a graph, to be tuned at the one size of its program, with arrays that are there already.
 
     Raises UsageError where nothing is open.
     """
-
     found, here = units(graph), Point(())
-    return Plan(
-        Path(path), {}, chosen, graph, found, (here,), _legal(graph, found), here, ranks=ranks, data=data,
+    return TuningTask(
+        text, chosen, graph, found, (here,), _legal(graph, found), here, ranks=ranks, data=data,
         device_pointers=device_pointers,
     )  # fmt: skip
 
@@ -349,7 +337,6 @@ _LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size"
 
 def _legal(graph: Graph, found: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
     """The legal settings by op. Raises UsageError for an op that has none."""
-
     settings = {u.op: legal_settings(graph, u, _LIMITS) for u in found}
     for op, legal in settings.items():
         if not legal:
@@ -366,7 +353,6 @@ def _volume(point: Point) -> tuple[float, str]:
 
 def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
     """Those of the text; without one, the values after `over`, first with first and so on; else the defaults."""
-
     if sizes:
         return parse_sizes(sizes, program)
     trained = {p.name: p.over for p in program.params if p.over and all(type(v) is int for v in p.over)}
@@ -381,14 +367,13 @@ def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
 # ---- made ready -----------------------------------------------------------------------------
 
 
-def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
+def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, side by side. Runs the program's Python code."""
-
-    every = list(dict.fromkeys((made.check_at, *made.points)))
+    every = list(dict.fromkeys((task.check_at, *task.points)))
     with ThreadPoolExecutor(max_workers=jobs or as_many_as_cores()) as pool:
-        written = [pool.submit(_tried, made, p, folder) for p in every]
-        at, notes = _taken(made, [w.result() for w in written], (made.check_at,))
-        here = replace(made, points=tuple(p for p in made.points if any(p == a.point for a in at)))
+        written = [pool.submit(_tried, task, p, folder) for p in every]
+        at, notes = _taken(task, [w.result() for w in written], (task.check_at,))
+        here = replace(task, points=tuple(p for p in task.points if any(p == a.point for a in at)))
         libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
         at = [only(a, here.settings) for a in at]
@@ -402,8 +387,8 @@ def prepare(made: Plan, folder: Path, jobs: int | None = None) -> Prepared:
     return out
 
 
-def _compiled_apart(made: Plan) -> list[str]:
-    programs = len(_distinct(made.graph_at(p) for p in (made.check_at, *made.points)))
+def _compiled_apart(task: TuningTask) -> list[str]:
+    programs = len(_distinct(task.graph_at(p) for p in (task.check_at, *task.points)))
     if programs == 1:
         return []
     why = (
@@ -412,29 +397,29 @@ def _compiled_apart(made: Plan) -> list[str]:
     return [f"{programs} programs were compiled, since {why}"]
 
 
-def unbuilt(made: Plan, folder: Path) -> Prepared:
+def unbuilt(task: TuningTask, folder: Path) -> Prepared:
     """The data of each size alone, where nothing is measured. Runs the program's Python code."""
-    at, notes = _taken(made, [_tried(made, p, folder) for p in made.points], ())
-    points = tuple(p for p in made.points if any(p == a.point for a in at))
-    return Prepared(replace(made, points=points), Path(), {a.point: a for a in at}, notes)
+    at, notes = _taken(task, [_tried(task, p, folder) for p in task.points], ())
+    points = tuple(p for p in task.points if any(p == a.point for a in at))
+    return Prepared(replace(task, points=points), Path(), {a.point: a for a in at}, notes)
 
 
-def _tried(made: Plan, point: Point, folder: Path) -> AtPoint | tuple[Point, DagcError]:
+def _tried(task: TuningTask, point: Point, folder: Path) -> AtPoint | tuple[Point, DagcError]:
     try:
-        return at_point(made, point, folder)
+        return at_point(task, point, folder)
     except DagcError as error:
         return point, error
 
 
 def _taken(
-    made: Plan, tried: Sequence[AtPoint | tuple[Point, DagcError]], needed: Sequence[Point]
+    task: TuningTask, tried: Sequence[AtPoint | tuple[Point, DagcError]], needed: Sequence[Point]
 ) -> tuple[list[AtPoint], list[str]]:
     """Sizes that the set-up takes, and notes of the others. Raises its error for one that is `needed`, and where none
     is left to tune."""
     at = [a for a in tried if isinstance(a, AtPoint)]
     failed = [f for f in tried if not isinstance(f, AtPoint)]
     for point, error in failed:
-        if point in needed or not any(a.point in made.points for a in at):
+        if point in needed or not any(a.point in task.points for a in at):
             raise error
     return at, [f"{point.text}: left out: {' '.join(str(error).split())}" for point, error in failed]
 
@@ -444,29 +429,27 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
     return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
 
 
-def at_point(made: Plan, point: Point, folder: Path) -> AtPoint:
+def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
     """Write the data of one size (the references only where results are checked), and read its scalars."""
-
-    graph, data = made.graph_at(point), made.data
+    graph, data = task.graph_at(point), task.data
     program = graph.program
     if data is None:
-        program = load(made.path, {**made.defines, **dict(point.params)})
+        program = task.text.program(dict(point.params))
         data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
-        run_setup(program, made.path.parent, made.ranks, made.seed, data, references=point == made.check_at)
-    scalars = read_scalars(program, data, made.ranks)
+        run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=point == task.check_at)
+    scalars = read_scalars(program, data, task.ranks)
     return AtPoint(
         point, data, scalars, repeats_of(program, scalars),
         {
-            u.op: tuple(s for s in made.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
-            for u in made.units
+            u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
+            for u in task.units
         },
-        {name: value for name, value in point.params if name in made.constants},
+        {name: value for name, value in point.params if name in task.constants},
     )  # fmt: skip
 
 
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
     """How often the dag runs: 1 where it has no `repeat`."""
-
     return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
 
 

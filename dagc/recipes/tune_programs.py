@@ -23,14 +23,13 @@ from dagc.choice.types import PROGRAM, Cell, Point, settings_text
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
 from dagc.lab.plans import METHODS, measured, plan_label, program_select
-from dagc.lang.lower import lower
 from dagc.measure.cells import ProgramCell, Timing, measure_programs
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
-from dagc.recipes.program import load, load_graph, read
+from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_found import Line, Tuning
 from dagc.recipes.tune_gpu import can_run
-from dagc.recipes.tune_prepare import Plan, points_of
+from dagc.recipes.tune_prepare import TuningTask, points_of
 from dagc.recipes.tune_records import open_records
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
@@ -49,11 +48,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramPlan:
+class ProgramTask:
     """What is to be tuned: `settings` are the legal ones, the program's own first. `defines` fix the rest."""
 
-    path: Path
-    defines: Mapping[str, Any]
+    text: ProgramText
     chosen: TargetChoice
     program: Program
     select: ProgramSelect
@@ -66,12 +64,11 @@ class ProgramPlan:
         return self.settings[0]
 
 
-def wants_programs(path: str | Path, options: TuneOptions) -> bool:
+def wants_programs(text: ProgramText, options: TuneOptions) -> bool:
     """Is the program itself what `dagc tune` tunes? It has a `select` at its top, and no kernel is named."""
-
     if options.kernels:
         return False
-    return program_select(load(path, _single(options.defines))) is not None
+    return program_select(text.with_defines(_single(text.defines)).program()) is not None
 
 
 def _single(defines: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,16 +76,15 @@ def _single(defines: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in defines.items() if "," not in str(v)}
 
 
-def program_plan(path: str | Path, options: TuneOptions) -> ProgramPlan:
-    """Text -> ProgramPlan. `-D m=4,8` leaves some values of a decision that the program selects.
+def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
+    """Text -> ProgramTask. `-D m=4,8` leaves some values of a decision that the program selects.
 
     Raises ProgramError and UsageError.
     """
-
     chosen = choose_target(options.target, options.arch)
-    source, module = read(path)
     plain = _single(options.defines)
-    program = lower(module, source, plain)
+    plain_text = text.with_defines(plain)
+    program = plain_text.program()
     select = program_select(program)
     assert select is not None
     several = {n: str(v) for n, v in options.defines.items() if n not in plain}
@@ -96,18 +92,17 @@ def program_plan(path: str | Path, options: TuneOptions) -> ProgramPlan:
         if name not in select.names:
             raise UsageError(f"-D {name}={words}: one value", f"several: {', '.join(select.names)} only")
     values = _values(program, select, several)
-    settings = _legal(lambda choice: lower(module, source, {**plain, **choice}), values)
+    settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
     found = points_of(program, options.sizes)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
     for point in found:
-        _same_at(program, lower(module, source, {**plain, **dict(point.params)}), point)
+        _same_at(program, plain_text.program(dict(point.params)), point)
     ordered = tuple(sorted(settings, key=lambda s: s != default))
-    return ProgramPlan(Path(path), fixed, chosen, program, select, ordered, found, options.seed)
+    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, found, options.seed)
 
 
 def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
-
     opened = [f"{n}={several[n]}" if n in several else n for n in select.names]
     found = open_decisions(program, opened, ())
     return {n: found[n] for n in select.names}
@@ -163,13 +158,13 @@ class Learned:
     left_out: Mapping[Point, float] = field(default_factory=dict)
 
 
-def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
+def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> Learned:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them."""
     from dagc.choice.methods import fit  # loads msgspec
     from dagc.choice.train import leave_one_out, merged  # loads msgspec
 
-    found = measured(cells.values(), made.settings, data)
-    notes, names = list(found.notes), made.select.data
+    found = measured(cells.values(), task.settings, data)
+    notes, names = list(found.notes), task.select.data
     training = merged(found.data, found.times, found.intervals)
     sizes, times = training.sizes, training.times
     fewest = 1 if method == "exhaustive" else FEWEST
@@ -184,11 +179,11 @@ def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
     if exhaustive:
         return Learned(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
     try:
-        selector = fit(method, names, sizes, numbers, made.seed)
+        selector = fit(method, names, sizes, numbers, task.seed)
     except UsageError as error:
         return Learned(method, None, (), "", (*notes, f"no chooser: {error.message}"))
-    default = [found.settings.index(made.default)] * len(sizes) if made.default in found.settings else None
-    out = leave_one_out(method, names, training, made.seed, {"default": default} if default else {})
+    default = [found.settings.index(task.default)] * len(sizes) if task.default in found.settings else None
+    out = leave_one_out(method, names, training, task.seed, {"default": default} if default else {})
     line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
     notes.append(f"{selector.text}, by {', '.join(names)}; {line}")
     regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
@@ -198,43 +193,40 @@ def learn(made: ProgramPlan, method: str, cells: Cells, data: Data) -> Learned:
 
 def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Sequence[int]) -> Selector:
     """The label of the nearest size, without training."""
-
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
     return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(labels[i] for i in order), 1, "uniform")
 
 
-def kept(made: ProgramPlan, learned: Learned) -> dict[str, Any]:
+def kept(task: ProgramTask, learned: Learned) -> dict[str, Any]:
     """A selector as the tuned file keeps it."""
     assert learned.selector is not None
     return {
-        "method": learned.method, "why": learned.why, "names": list(made.select.names), "data": list(made.select.data),
+        "method": learned.method, "why": learned.why, "names": list(task.select.names), "data": list(task.select.data),
         "settings": [dict(s) for s in learned.settings], "selector": learned.selector.to_json(),
     }  # fmt: skip
 
 
 def tuning(
-    made: ProgramPlan, learned: Learned, cells: Cells, data: Data, failures: Sequence[str], output: str | Path | None
+    task: ProgramTask, learned: Learned, cells: Cells, data: Data, failures: Sequence[str], output: str | Path | None
 ) -> Tuning:
     """The table: a line for each size of this run that has anything measured."""
-
-    host = made.chosen.target is Target.HOST
+    host = task.chosen.target is Target.HOST
     grade = "host target: programs run on the CPU, times say nothing about a GPU" if host else "with a GPU"
-    lines = tuple(_line(made, learned, p, cells, data[p]) for p in made.points if p in data)
+    lines = tuple(_line(task, learned, p, cells, data[p]) for p in task.points if p in data)
     out = Path(output) if output is not None else None
     return Tuning(
         lines,
-        f"{grade}; {len(made.settings)} programs",
+        f"{grade}; {len(task.settings)} programs",
         learned.method,
         len(cells),
         tuple(failures),
-        learned.notes,
+        (*learned.notes, *task.text.changed()),
         out,
     )
 
 
-def _line(made: ProgramPlan, learned: Learned, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
-
-    chosen = made.default
+def _line(task: ProgramTask, learned: Learned, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
+    chosen = task.default
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]
     timed = [c for (p, _), c in cells.items() if p == point and c.times and not c.failure]
@@ -245,7 +237,7 @@ def _line(made: ProgramPlan, learned: Learned, point: Point, cells: Cells, data:
         return cell.seconds if cell is not None else math.nan
 
     return Line(
-        PROGRAM, point, made.default, chosen, best.settings if best else None, seconds(made.default), seconds(chosen),
+        PROGRAM, point, task.default, chosen, best.settings if best else None, seconds(task.default), seconds(chosen),
         best.seconds if best else math.nan, learned.why or "the default",
         point in learned.left_out, learned.left_out.get(point, math.nan),
     )  # fmt: skip
@@ -261,50 +253,48 @@ Progress = Callable[[int, int, str], None]
 
 
 def tune_program(
-    path: str | Path, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
+    text: ProgramText, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
 ) -> Tuning:
     """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each size.
 
-    The method is that of the options, else the program's own. Raises UsageError, as `program_plan`.
+    The method is that of the options, else the program's own. Raises UsageError, as `program_task`.
     """
     from contextlib import nullcontext
 
-    made = program_plan(path, options)
-    method = _method(made, options)
+    task = program_task(text, options)
+    method = _method(task, options)
     options = replace(options, method=method)
-    like = _as_unit_plan(made)
+    like = _as_unit_plan(task)
     if not can_run(like):
         raise UsageError(
-            f"whole programs are measured, and nothing can run here: {made.chosen.reason}",
+            f"whole programs are measured, and nothing can run here: {task.chosen.reason}",
             "use --target host, or run it on a machine with a GPU",
         )
     if not options.resume:
-        _enough(method, made, {})  # before a file is begun
+        _enough(method, task, {})  # before a file is begun
     failures: list[str] = []
     with (
         scratch_directory("dagc-tune-") as folder,
         open_records(like, output, options, 0) if output is not None else nullcontext() as records,
     ):
-        cells, data = _before(made, records, options)
-        _enough(method, made, data)
-        for cell in _cells(made, cells, data, folder, options, records, progress, failures):
+        cells, data = _before(task, records, options)
+        _enough(method, task, data)
+        for cell in _cells(task, cells, data, folder, options, records, progress, failures):
             cells[cell.point, cell.settings] = cell
             if cell.failure:
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
-        learned = learn(made, method, cells, data)
+        learned = learn(task, method, cells, data)
         if records is not None and learned.selector is not None:
-            records.set_chooser(PROGRAM, kept(made, learned))
-    return tuning(made, learned, cells, data, failures, output)
+            records.set_chooser(PROGRAM, kept(task, learned))
+    return tuning(task, learned, cells, data, failures, output)
 
 
 def _text(settings: Settings) -> str:
-
     return settings_text(settings)
 
 
-def _method(made: ProgramPlan, options: TuneOptions) -> str:
-
-    method = options.method or made.select.method
+def _method(task: ProgramTask, options: TuneOptions) -> str:
+    method = options.method or task.select.method
     if method not in METHODS:
         whose = "" if options.method else f", which the program's `select ... with {method}` asks for"
         raise UsageError(
@@ -314,19 +304,17 @@ def _method(made: ProgramPlan, options: TuneOptions) -> str:
     return method
 
 
-def _as_unit_plan(made: ProgramPlan) -> Any:
+def _as_unit_plan(task: ProgramTask) -> Any:
     """As the tuning of kernels has it: what the record of a run is made from."""
-
-    graph = build_graph(made.program)
-    return Plan(made.path, made.defines, made.chosen, graph, (), made.points, {}, made.points[0], made.seed)
+    graph = build_graph(task.program)
+    return TuningTask(task.text, task.chosen, graph, (), task.points, {}, task.points[0], task.seed)
 
 
 def _before(
-    made: ProgramPlan, records: Any, options: TuneOptions
+    task: ProgramTask, records: Any, options: TuneOptions
 ) -> tuple[dict[tuple[Point, Settings], Cell], dict[Point, tuple[int, ...]]]:
     """Cells of a resumed file, and the selector's data at their points. Notes in the file what must not differ."""
-
-    now = fixed_choices(made.program, made.select.names, [n for p in made.points for n, _ in p.params])
+    now = fixed_choices(task.program, task.select.names, [n for p in task.points for n, _ in p.params])
     cells: dict[tuple[Point, Settings], Cell] = {}
     data: dict[Point, tuple[int, ...]] = {}
     if records is None:
@@ -339,14 +327,13 @@ def _before(
         data = {Point.of(dict(p)): tuple(v) for p, v in before.facts.program_data}
         cells = {(c.point, c.settings): c for c in before.cells if c.op == PROGRAM and c.point in data}
     records.set_fact(PROGRAM, now)
-    records.set_fact("arch", made.chosen.arch)
-    records.set_fact("target", made.chosen.target.value)
+    records.set_fact("arch", task.chosen.arch)
+    records.set_fact("target", task.chosen.target.value)
     return cells, data
 
 
-def _enough(method: str, made: ProgramPlan, data: Mapping[Point, Any]) -> None:
-
-    sizes = len({*made.points, *data})
+def _enough(method: str, task: ProgramTask, data: Mapping[Point, Any]) -> None:
+    sizes = len({*task.points, *data})
     if method != "exhaustive" and sizes < FEWEST:
         raise UsageError(
             f"method {method} learns from {FEWEST} sizes or more, not from {sizes}",
@@ -358,7 +345,7 @@ def _enough(method: str, made: ProgramPlan, data: Mapping[Point, Any]) -> None:
 
 
 def _cells(
-    made: ProgramPlan,
+    task: ProgramTask,
     known: Mapping[tuple[Point, Settings], Cell],
     data: dict[Point, tuple[int, ...]],
     folder: Path,
@@ -374,26 +361,26 @@ def _cells(
     """
     import shutil
 
-    order = random.Random(f"{made.seed} order")
-    points = list(made.points)
+    order = random.Random(f"{task.seed} order")
+    points = list(task.points)
     order.shuffle(points)
     todo: list[tuple[Point, list[Settings]]] = []
     left = options.budget if options.budget is not None else 10**9
     for point in points:
-        wanted = [s for s in made.settings if (point, s) not in known]
+        wanted = [s for s in task.settings if (point, s) not in known]
         order.shuffle(wanted)
         if wanted[:left]:
             todo.append((point, wanted[:left]))
         left -= len(wanted[:left])
-    needed = [s for s in made.settings if any(s in wanted for _, wanted in todo)]
-    built, refused = build_programs(made, needed, folder, progress)
+    needed = [s for s in task.settings if any(s in wanted for _, wanted in todo)]
+    built, refused = build_programs(task, needed, folder, progress)
     end = None if options.seconds is None else time.monotonic() + options.seconds
     total, done = sum(len(wanted) for _, wanted in todo), 0
     timing = Timing(seconds=options.cell)
     for number, (point, wanted) in enumerate(todo):
         place = folder / f"data-{number}"
         try:
-            data[point] = _write_data(made, point, place)
+            data[point] = _write_data(task, point, place)
         except DagcError as error:
             failures.append(f"{point.text or 'as given'}: left out: {' '.join(str(error).split())}")
             shutil.rmtree(place, ignore_errors=True)
@@ -419,26 +406,25 @@ def _cells(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _write_data(made: ProgramPlan, point: Point, place: Path) -> tuple[int, ...]:
+def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[int, ...]:
     """The arrays and references of one size, and the selector's data there."""
-
-    program = load(made.path, {**made.defines, **dict(point.params), **dict(made.default)})
-    run_setup(program, made.path.parent, 1, made.seed, place)
+    program = task.text.program({**dict(point.params), **dict(task.default)})
+    run_setup(program, task.text.path.parent, 1, task.seed, place)
     scalars = read_scalars(program, place)
-    return tuple(int(scalars[name]) for name in made.select.data)
+    return tuple(int(scalars[name]) for name in task.select.data)
 
 
 def build_programs(
-    made: ProgramPlan, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
+    task: ProgramTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
 ) -> tuple[dict[Settings, ProgramCell], dict[Settings, str]]:
     """The runner library of each setting, compiled side by side; and in one line why some have none."""
     from dagc.emit import rows  # loads jinja2
 
     def make(setting: Settings) -> ProgramCell:
-        graph = load_graph(made.path, {**made.defines, **dict(setting)})
+        graph = task.text.graph(dict(setting))
         first = Space(graph).first()
         directory = folder / plan_label(setting)
-        done = compile_traversal(graph, first, made.chosen, directory, build=False, force=True)
+        done = compile_traversal(graph, first, task.chosen, directory, build=False, force=True)
         return ProgramCell(0, build_artifact(directory, done.plan, "runner"), tuple(rows(first)))
 
     built: dict[Settings, ProgramCell] = {}

@@ -18,7 +18,7 @@ from dagc.store.results import Run
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings
     from dagc.recipes.options import TuneOptions
-    from dagc.recipes.tune_prepare import Plan
+    from dagc.recipes.tune_prepare import TuningTask
     from dagc.store.tuned import TuneRecords
 
 
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 # ---- the tuned file ----
 
 
-def open_records(made: Plan, output: str | Path, options: TuneOptions, flush: int) -> Any:
+def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flush: int) -> Any:
     from datetime import UTC, datetime
 
     from dagc.store.tuned import TuneRecords  # loads msgspec, numpy, sqlite3, sympy
 
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine_facts(made.chosen.target.value, made.chosen.arch), ranks=made.ranks, seed=options.seed,
-        strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(made.path.parent),
-        version=__version__, options={"flush": flush, "top": options.top, "sizes": [p.text for p in made.points]},
+        machine=machine_facts(task.chosen.target.value, task.chosen.arch), ranks=task.ranks, seed=options.seed,
+        strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(task.text.path.parent),
+        version=__version__, options={"flush": flush, "top": options.top, "sizes": [p.text for p in task.points]},
     )  # fmt: skip
     return TuneRecords.open(
-        output, program_record(made.program), run, resume=options.resume, other_machine=options.other_machine
+        output, program_record(task.program), run, resume=options.resume, other_machine=options.other_machine
     )
 
 
 def resumed(
-    records: TuneRecords, made: Plan, flush: int
+    records: TuneRecords, task: TuningTask, flush: int
 ) -> tuple[dict[tuple[str, Point, Settings], Cell], dict[tuple[str, Settings], str]]:
     """Cells of earlier runs that were timed as these will be, and what was checked. Raises UsageError where the file is
     of other parameters."""
     before = records.read()
-    check_resumed(records.path, before, made.program, made.points)
+    check_resumed(records.path, before, task.program, task.points)
     for run in before.runs:
-        if run.ranks != made.ranks:
+        if run.ranks != task.ranks:
             raise UsageError(
-                f"{records.path}: tuned with {counted(run.ranks, 'rank')}, this is with {made.ranks}",
+                f"{records.path}: tuned with {counted(run.ranks, 'rank')}, this is with {task.ranks}",
                 f"use -n {run.ranks}, or tune into another file with -o",
             )
     timed = zip(before.cells, before.flushes, strict=True)
@@ -62,10 +62,10 @@ def resumed(
 
 
 def keep(records: TuneRecords, known: Known, choosers: Mapping[str, Any], measured: bool) -> None:
-    made = known.ready.plan
-    records.set_fact("arch", made.chosen.arch)
-    records.set_fact("gpu", gpu_name(made, known.hardware, measured))
-    records.set_fact("target", made.chosen.target.value)
+    task = known.ready.task
+    records.set_fact("arch", task.chosen.arch)
+    records.set_fact("gpu", gpu_name(task, known.hardware, measured))
+    records.set_fact("target", task.chosen.target.value)
     for op, samples in known.counted.samples.items():
         records.set_fact(f"counts {op}", samples)
     for op, chooser in choosers.items():

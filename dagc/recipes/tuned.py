@@ -51,7 +51,6 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
 
 
 def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
-
     found = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)}
     for op in ops:
         if op not in found:
@@ -102,7 +101,6 @@ def _check_names(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path
 def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
     """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
     compiled for; None: for none, or do not compare."""
-
     now = program_record(program)
     if tuned.program.name != now.name:
         raise UsageError(f"{path}: tuned for program {tuned.program.name}, this is {now.name}", "tune this program")
@@ -125,7 +123,6 @@ def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | No
 
 def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
     """Another GPU of the same architecture has other limits and another speed. Where no GPU is, nothing is said."""
-
     wanted = tuned.facts.gpu
     here = (
         [g.name for g in devices.gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []

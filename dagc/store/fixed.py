@@ -64,14 +64,12 @@ def check_resumed(path: str | Path, before: Tuned, program: Program, points: Ite
 
 def before_units(tuned: Tuned) -> set[str]:
     """The ops of the file's cells, without whole programs."""
-
     return {cell.op for cell in tuned.cells} - {PROGRAM}
 
 
 def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:
     """Raises UsageError where an element type, a decision at program level, or the implementation of an op that the
     file chooses for, is another than when it was tuned. Decisions that the file itself chooses may differ."""
-
     if tuned.facts.kernels is None:
         return
     types = {p.name for p in program.params if isinstance(p.value, ElementType)}

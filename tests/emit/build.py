@@ -9,8 +9,7 @@ from dagc.base.source import Source
 from dagc.emit import emit, runtime_headers
 from dagc.ir.graph import Graph
 from dagc.ir.plan import Plan, Target
-from dagc.lang.lower import lower
-from dagc.lang.parse import parse
+from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.space import Space
 
@@ -23,13 +22,13 @@ SINK = Path(__file__).parent / "data/sink.dag"
 def graph(path: Path, **defines: str) -> Graph:
     # Names of files show in emitted text: keep them free of where the checkout is.
     source = Source(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-    return build_graph(lower(parse(source), source, defines))
+    return build_graph(lower(parse_with_includes(source), defines))
 
 
 def graph_of(text: str, **defines: str) -> Graph:
     """The graph of a program given as text."""
     source = Source("test.dag", text)
-    return build_graph(lower(parse(source), source, defines))
+    return build_graph(lower(parse_with_includes(source), defines))
 
 
 @lru_cache(maxsize=32)

@@ -11,8 +11,7 @@ import pytest
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity
 from dagc.base.source import Source
-from dagc.lang.lower import analyse
-from dagc.lang.parse import parse
+from dagc.lang.lower import analyse, parse_with_includes
 from dagc.passes import graph_with_diagnostics
 from tests.conftest import Compare
 
@@ -28,7 +27,7 @@ def findings(path: Path) -> tuple[tuple[Diagnostic, ...], dict[str, Source]]:
     """All that a check of the file finds, in every stage. The file is named as from its own folder."""
     source = Source(path.name, path.read_text(encoding="utf-8"))
     try:
-        lowered = analyse(parse(source), source)
+        lowered = analyse(parse_with_includes(source))
     except ProgramError as error:
         return error.diagnostics, error.sources
     if lowered.program is None:

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
-from dagc.lang.lower import analyse
-from dagc.lang.parse import parse
+from dagc.lang.lower import analyse, parse_with_includes
 from dagc.lang.printer import print_module
 from dagc.passes import graph_with_diagnostics
 from tests.strategies.dag_text import MODULES, loosened, mutants
@@ -26,10 +25,10 @@ many = settings(
 def check(text: str) -> None:
     source = Source("fuzz.dag", text)
     try:
-        module = parse(source)
+        parsed = parse_with_includes(source)
     except ProgramError:
         return
-    lowered = analyse(module, source)
+    lowered = analyse(parsed)
     found = list(lowered.diagnostics)
     if lowered.program is not None:
         found += graph_with_diagnostics(lowered.program)[1]

@@ -13,8 +13,7 @@ from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.program import Device
 from dagc.ir.sym import Const, Var, evaluate
-from dagc.lang.lower import analyse, lower, lower_with_diagnostics
-from dagc.lang.parse import parse
+from dagc.lang.lower import analyse, lower, parse_with_includes
 from dagc.passes import build_graph
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -41,12 +40,12 @@ dag {{
 
 def program(decls: str = "", dag: str = "  y : gpu scale(y, x, n)", items: str = "", **defines: str) -> ir.Program:
     source = Source("t.dag", BASE.format(decls=decls, dag=dag, items=items))
-    return lower(parse(source), source, defines)
+    return lower(parse_with_includes(source), defines)
 
 
 def sample(name: str, defines: Mapping[str, str | int | float | bool] | None = None) -> ir.Program:
     source = Source.read(next(SAMPLES.glob(f"{name}/*.dag")))
-    return lower(parse(source), source, defines or {})
+    return lower(parse_with_includes(source), defines or {})
 
 
 def decision(p: ir.Program, name: str) -> ir.Decision:
@@ -63,7 +62,8 @@ def names(p: ir.Program) -> list[str]:
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
 def test_samples_have_no_errors_and_no_warnings(path: Path) -> None:
     source = Source.read(path)
-    found, diagnostics = lower_with_diagnostics(parse(source), source)
+    lowered = analyse(parse_with_includes(source))
+    found, diagnostics = lowered.program, lowered.diagnostics
     assert found is not None
     assert [d for d in diagnostics if d.severity is not Severity.NOTE] == []
     build_graph(found)
@@ -95,7 +95,7 @@ def test_inferred_edges_of_spmv_are_the_explicit_ones() -> None:
     explicit = Source("a.dag", text)
     start, stop = text.index("  edges explicit"), text.index("}\nverify")
     inferred = Source("b.dag", text[:start] + text[stop:])
-    graphs = [build_graph(lower(parse(s), s, {"transport": "mpi_cuda"})) for s in (explicit, inferred)]
+    graphs = [build_graph(lower(parse_with_includes(s), {"transport": "mpi_cuda"})) for s in (explicit, inferred)]
     assert set(graphs[0].completion) == set(graphs[1].completion)
 
 
@@ -247,10 +247,10 @@ def test_devices_of_any_ops() -> None:
         .replace("f32[n] in", "f32[n] on any in")
         .replace("f32[n] out", "f32[n] on any out"),
     )
-    p = lower(parse(source), source)
+    p = lower(parse_with_includes(source))
     assert decision(p, "y.device").values == ("gpu", "cpu")
     assert names(p) == ["x.to_device", "y", "y.to_host"]
-    q = lower(parse(source), source, {"y.device": "cpu"})
+    q = lower(parse_with_includes(source), {"y.device": "cpu"})
     assert names(q) == ["y"]
     assert isinstance(q.ops[0], ir.KernelOp)
     assert q.ops[0].device is Device.CPU
@@ -295,7 +295,7 @@ dag twice(z: out f32[n]) {
   c before d
 """
     source = Source("t.dag", BASE.format(decls="", dag=dag, items="").replace("dag {", decls + "\ndag {"))
-    p = lower(parse(source), source)
+    p = lower(parse_with_includes(source))
     ends = [(e.u.op, e.u.end.value, e.v.op, e.v.end.value, e.v.message, e.completion) for e in p.edges]
     assert ends == [
         ("c.one", "whole", "swap", "send", "row", True),
@@ -312,7 +312,7 @@ def test_included_files_bring_their_items_and_sources(tmp_path: Path) -> None:
     main = tmp_path / "main.dag"
     main.write_text(BASE.format(decls='include "parts/sizes.dag"', dag="  y : gpu scale(y, x, n)", items=""))
     source = Source.read(main)
-    p = lower(parse(source), source)
+    p = lower(parse_with_includes(source))
     assert let(p, "k") == 3
     assert sorted(Path(s).name for s in p.sources) == ["main.dag", "more.dag", "sizes.dag"]
 
@@ -326,7 +326,7 @@ def test_all_errors_are_raised_together() -> None:
 def test_a_long_chain_of_lets_is_refused_not_overflown() -> None:
     chain = "\n".join(f"let a{i + 1} = a{i} + n" for i in range(2000))
     source = Source("t.dag", BASE.format(decls="", dag="  y : gpu scale(y, x, n)", items="") + f"let a0 = n\n{chain}\n")
-    lowered = analyse(parse(source), source)
+    lowered = analyse(parse_with_includes(source))
     assert {d.code for d in lowered.diagnostics if d.severity is Severity.ERROR} == {"too-large"}
 
 

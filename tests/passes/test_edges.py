@@ -10,8 +10,7 @@ from dagc import api
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.ir.traversal import traversal_text
-from dagc.lang.lower import lower
-from dagc.lang.parse import parse
+from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.space import Space
 from tests.passes.text import edges, findings, graph
@@ -30,7 +29,7 @@ def test_inferred_edges_of_the_spmv_are_those_written(choices: dict[str, str]) -
     text = SPMV.read_text()
     start, stop = text.index("  edges explicit"), text.index("\n}\nverify")
     source = Source(str(SPMV), text[:start] + text[stop:])
-    inferred = build_graph(lower(parse(source), source, choices))
+    inferred = build_graph(lower(parse_with_includes(source), choices))
     written = api.load_graph(SPMV, choices)
     assert written.program.explicit
     assert not inferred.program.explicit

@@ -8,8 +8,7 @@ import pytest
 
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
-from dagc.lang.lower import lower
-from dagc.lang.parse import parse
+from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from tests.passes.text import edges, findings, graph
 
@@ -81,7 +80,7 @@ def spmv(change: tuple[str, str], **choices: str) -> list[str]:
     assert change[0] in text
     source = Source("spmv.dag", text.replace(*change))
     with pytest.raises(ProgramError) as error:
-        build_graph(lower(parse(source), source, choices))
+        build_graph(lower(parse_with_includes(source), choices))
     return [d.message for d in error.value.diagnostics]
 
 

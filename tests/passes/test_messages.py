@@ -10,8 +10,7 @@ import pytest
 from dagc import api
 from dagc.base.source import Source
 from dagc.ir.graph import Action, Graph, Staged
-from dagc.lang.lower import lower
-from dagc.lang.parse import parse
+from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.space import Space
 from dagc.space.proof import Prover
@@ -29,7 +28,7 @@ def spmv(changes: dict[str, str], **choices: str) -> Graph:
         assert old in text
         text = text.replace(old, new)
     source = Source(str(SPMV), text)
-    return build_graph(lower(parse(source), source, choices))
+    return build_graph(lower(parse_with_includes(source), choices))
 
 
 def texts(staged: Iterable[Staged]) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ from dagc.base.errors import Diagnostic
 from dagc.base.source import Source
 from dagc.ir.graph import Graph
 from dagc.ir.program import Program
-from dagc.lang.lower import lower
-from dagc.lang.parse import parse
+from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph, graph_with_diagnostics
 
 KERNELS = '''
@@ -23,7 +22,7 @@ kernel add(y: inout f32[8], x: in f32[8]) {
 def program(dag: str, arrays: str, **choices: str) -> Program:
     """`dag` is the body of the graph, `arrays` a line of declarations; two kernels: fill(y), add(y, x)."""
     source = Source("small.dag", f"program small\n{arrays}\n{KERNELS}\ndag {{\n{dag}\n}}\n")
-    return lower(parse(source), source, choices)
+    return lower(parse_with_includes(source), choices)
 
 
 def graph(dag: str, arrays: str, **choices: str) -> Graph:

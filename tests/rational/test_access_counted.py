@@ -82,7 +82,9 @@ def test_loads_for_each_store_as_the_gpu_counted_them(counted, name):
 @pytest.mark.parametrize("program", ["gemm", "corr"])
 def test_instructions_of_a_warp_as_the_gpu_counted_them(counted, program, tmp_path):
     """As nvcc compiles them for the architecture that was counted; the text alone has 0.15 to 1.06 of them."""
-    made = tune_prepare.plan(ROOT / "samples" / "polybench" / f"{program}.dag", target="cuda", arch="sm_90")
+    made = tune_prepare.tuning_task(
+        api.read(ROOT / "samples" / "polybench" / f"{program}.dag"), target="cuda", arch="sm_90"
+    )
     taken = resources_of(made, tmp_path)
     for unit in made.units:
         ratios = of_warps(made.graph, unit.op, taken[unit.op], counted[program, unit.op])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.base.errors import MissingTool, UsageError
 from dagc.build.devices import GPU, gpus
 from dagc.build.toolchain import find_nvcc
@@ -91,7 +92,7 @@ def test_counters_of_a_kernel(tmp_path):
         pytest.skip("no ncu on this machine")
     from dagc.recipes import tune_measure, tune_prepare
 
-    made = tune_prepare.plan(SAMPLE, sizes="NI=NJ=64,128 NK=96", target="cuda")
+    made = tune_prepare.tuning_task(api.read(SAMPLE), sizes="NI=NJ=64,128 NK=96", target="cuda")
     ready = tune_prepare.Prepared(made, tune_prepare.build(made, tmp_path), {})
     try:
         samples = list(tune_measure.collect(ready, tmp_path, ("gemm",), 3, 4))

@@ -82,7 +82,9 @@ def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tmp_path: Pa
 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
     """As where a kernel faults on a GPU whatever its block."""
-    made = tune_prepare.plan(write_fill(tmp_path, "tune bx in {32, 64, 128}", "y[i] = i;"), target="host")
+    made = tune_prepare.tuning_task(
+        api.read(write_fill(tmp_path, "tune bx in {32, 64, 128}", "y[i] = i;")), target="host"
+    )
     settings, points = made.settings["fill"], [Point.of({"N": n}) for n in (100, 300)]
     cells = {("fill", points[0], s): Cell("fill", points[0], s, (1.0, 1.1)) for s in settings[:2]}
     cells |= {("fill", points[1], s): Cell("fill", points[1], s, failure="launch failed") for s in settings[:2]}

@@ -56,7 +56,9 @@ def test_settings_have_every_number_of_lanes() -> None:
 
 
 def test_the_plan_counts_the_named_ops_only() -> None:
-    made = tune_prepare.plan(ROOT / "samples" / "polybench" / "2mm.dag", sizes="NI=NJ=NK=NL=64,128", target="host")
+    made = tune_prepare.tuning_task(
+        api.read(ROOT / "samples" / "polybench" / "2mm.dag"), sizes="NI=NJ=NK=NL=64,128", target="host"
+    )
     _, wanted = tune_measure.sample_plan(made, ("d",), 3, 4)
     assert [w.op for w in wanted] == ["d"] * 3
     assert all(len(w.settings) == 4 for w in wanted)

@@ -45,7 +45,7 @@ def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.
 def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagc.build.devices.gpus", lambda: (H100,))
     monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
-    made = tune_prepare.plan(write_fill(tmp_path, "tune bx in {32, 64}"), target="cuda", arch="sm_90")
+    made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, "tune bx in {32, 64}")), target="cuda", arch="sm_90")
     hardware, notes = tune_gpu.hardware_at_hand(made, "h200")
     assert not notes
     assert tune_gpu.gpu_name(made, hardware, measured=True) == "NVIDIA H100 PCIe"
@@ -76,8 +76,10 @@ def test_resources_are_of_the_kernel_and_of_no_other_whose_name_begins_alike(tmp
     other = other.replace("piece in {64, 8}", "piece in {128}")
     text = text.replace("dag {", f"{other}array z : f32[n] out\ndag {{ b : gpu fill_b(z, n);")
     program.write_text(text)
-    made = tune_prepare.plan(program, target="cuda", arch="sm_90")
+    made = tune_prepare.tuning_task(api.read(program), target="cuda", arch="sm_90")
     taken = resources_of(made, tmp_path / "r")
     assert {op: found.shared for op, found in taken.items()} == {"fill": 256, "b": 512}
-    only = resources_of(tune_prepare.plan(program, target="cuda", arch="sm_90", defines={"fill.piece": "64"}), tmp_path)
+    only = resources_of(
+        tune_prepare.tuning_task(api.read(program, {"fill.piece": "64"}), target="cuda", arch="sm_90"), tmp_path
+    )
     assert only["fill"].instructions == taken["fill"].instructions

@@ -80,7 +80,6 @@ class Simulator:
 
     def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
         """Costs of an op: of a GPU op its duration; of a wait the call, and the time that the message takes."""
-
         assert isinstance(op, GraphOp)
         base = op.name.split("[")[0]
         chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}."))

@@ -1,0 +1,55 @@
+"""A command parses its text once: what it measures and what it keeps are one text, also where the file is edited."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.lang import lower
+from dagc.recipes.program import read
+from tests.run.conftest import can_run
+from tests.tune.test_constants import TEXT, write
+
+pytestmark = [
+    pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI"),
+    pytest.mark.usefixtures("unoptimised"),
+]
+
+
+def _options(**more: object) -> api.TuneOptions:
+    return api.TuneOptions(sizes="N=64,500,5000", target="host", cell=0.005, **more)  # type: ignore[arg-type]
+
+
+def test_tuning_at_three_sizes_parses_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+    monkeypatch.setattr(lower, "parse", lambda source: parsed.append(source.path) or original(source))
+    api.tune(write(tmp_path), tmp_path / "t.db", _options(method="exhaustive"))
+    assert parsed == [str(tmp_path / "fill.dag")]
+
+
+original = lower.parse
+
+
+def test_a_text_that_is_edited_while_it_is_tuned_is_the_old_one_and_a_note_says_so(tmp_path: Path) -> None:
+    path, tuned = write(tmp_path), tmp_path / "t.db"
+    new = TEXT.replace("y[i] = i;", "y[i] = i + 1;")
+    done = api.tune(path, tuned, _options(method="exhaustive"), lambda *_: path.write_text(new))
+    assert done.failures == ()  # results of the new text would be wrong
+    assert f"{path} has changed since it was read: this is of the text as it was then" in done.notes
+    with sqlite3.connect(tuned) as connection:
+        assert connection.execute("SELECT text FROM source").fetchone() == (TEXT,)
+
+
+def test_included_files_are_read_once(tmp_path: Path) -> None:
+    (tmp_path / "size.dag").write_text("param n : i64 = 4\n")
+    (tmp_path / "a.dag").write_text(
+        'program a\ninclude "size.dag"\narray x : f64[n] on host out\nkernel k(x: out f64[*]) { cpu { cpp """ x[0] = 1; """ } }\ndag { a : cpu k(x) }\n'
+    )
+    text = read(tmp_path / "a.dag")
+    (tmp_path / "size.dag").write_text("param n : i64 = 5\n")
+    assert [p.value for p in text.program().params] == [4]
+    assert [p.value for p in text.program({"n": 6}).params] == [6]
+    assert [note.partition(" has")[0] for note in text.changed()] == [str(tmp_path / "size.dag")]
