@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.cli import main
+from dagc.cli.main import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 SILENT = {"check", "count", "list", "show"}  # commands whose output is the same on every machine
