@@ -1,4 +1,7 @@
-"""docs/reference/language.md: its examples parse, its whole programs check, its wrong ones give the errors it names."""
+"""docs/reference/language.md: its examples parse, its whole programs check, its wrong ones give the errors it names.
+
+The examples of all other pages parse, too.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
 from dagc.lang.tokens import FORMS, FREE, RESERVED
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "language.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(?:dag|\{\.dag \.([\w-]+)\})\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "reference" / "language.md").read_text(encoding="utf-8")
+EXAMPLE = re.compile(r"^```(?:dag|\{\.dag \.([\w-]+)\})\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+BLOCKS = EXAMPLE.findall(PAGE)
 GOOD = [(place, text) for place, text in BLOCKS if not place.startswith("error-")]
 WRONG = [(place.removeprefix("error-"), text) for place, text in BLOCKS if place.startswith("error-")]
 WHOLE = [text for place, text in GOOD if re.search(r"^dag \{", text, flags=re.MULTILINE) and "kernel" in text]
@@ -56,6 +61,14 @@ def test_wrong_example(code: str, text: str) -> None:
     with pytest.raises(ProgramError) as caught:
         parse(Source("example.dag", text))
     assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def test_examples_of_other_pages_parse() -> None:
+    found = [(page, *found) for page in DOCS.rglob("*.md") for found in EXAMPLE.findall(page.read_text("utf-8"))]
+    assert len({page for page, _, _ in found}) >= 3
+    for page, place, text in found:
+        if not place.startswith("error-"):
+            assert parse(Source(str(page), in_place(place, text))).items
 
 
 def test_every_construct_has_an_example() -> None:

@@ -118,10 +118,20 @@ def test_pages_that_the_source_names_are_there() -> None:
 def test_modules_that_the_documentation_names_are_there() -> None:
     pages = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in tracked("docs/*.md")}
     names = {(page, name) for page, text in pages.items() for name in re.findall(r"\bdagc(?:\.[A-Za-z_]\w*)+", text)}
-    paths = {(page, name) for page, text in pages.items() for name in re.findall(r"`(dagc/[\w/.]+)`", text)}
     assert len(names) > 20
     assert {(page, name) for page, name in names if not resolves(name)} == set()
-    assert {(page, name) for page, name in paths if not (ROOT / name).exists()} == set()
+
+
+def test_paths_that_the_documentation_names_are_there() -> None:
+    pages = tracked("docs/*.md", "README.md", "CONTRIBUTING.md", "samples/*.md")
+    folders = "dagc|tests|benchmarks|samples|templates|grammar|docs"
+    named = {
+        (page.relative_to(ROOT).as_posix(), name)
+        for page in pages
+        for name in re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert {(page, name) for page, name in named if not (ROOT / name).exists()} == set()
 
 
 def resolves(name: str) -> bool:
@@ -133,6 +143,13 @@ def resolves(name: str) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
+
+
+def test_every_sample_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "samples.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \|(.*)\|$", page, re.MULTILINE))
+    folders = {path.name: any(path.glob("*.py")) for path in (ROOT / "samples").iterdir() if path.is_dir()}
+    assert {name: "no set-up yet" not in row for name, row in rows.items()} == folders
 
 
 # ---- commands and options ---------------------------------------------------------------------
