@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -57,9 +57,39 @@ class Diagnostic:
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
+MOST_SHOWN = 1000  # findings
+
+
+def rendered(diagnostics: Sequence[Diagnostic], sources: dict[str, Source]) -> str:
+    """All of them, in order. Of more than MOST_SHOWN, errors go before warnings and notes; the rest is counted."""
+    shown = diagnostics
+    if len(diagnostics) > MOST_SHOWN:
+        errors_first = sorted(range(len(diagnostics)), key=lambda i: diagnostics[i].severity is not Severity.ERROR)
+        shown = [diagnostics[i] for i in sorted(errors_first[:MOST_SHOWN])]
+    lines = [d.render(sources) for d in shown]
+    if len(shown) < len(diagnostics):
+        lines.append(f"{counted(len(diagnostics) - len(shown), 'more finding')} not shown")
+    return "\n".join(lines)
+
+
+_WIDEST = 4000  # characters of a line of a message
+
+
 def printable(text: str) -> str:
-    """`text` for a terminal: a message may quote a file, whose control codes must not get there."""
+    """`text` for a terminal: a message may quote a file, whose control codes and endless lines must not get there."""
+    text = without_controls(text)
+    if len(text) <= _WIDEST:
+        return text
+    return "\n".join(line if len(line) <= _WIDEST else _shortened(line) for line in text.split("\n"))
+
+
+def without_controls(text: str) -> str:
+    """A replacement character for each control code, and for what turns the direction of writing."""
     return _CONTROLS.sub("\ufffd", text)
+
+
+def _shortened(line: str) -> str:
+    return f"{line[:1000]} ... ({len(line) - 2000} characters) ... {line[-1000:]}"
 
 
 _Listener = Callable[[Iterable[Diagnostic], Mapping[str, Source]], None]
@@ -106,11 +136,11 @@ _MARGIN = 100
 def _excerpt(source: Source, span: Span) -> list[str]:
     line, column = source.line_column(span.start)
     text = source.line(line)
+    first = max(0, column - 1 - _MARGIN)  # of a very long line only what is near
+    text, column = text[first : first + 2 * _MARGIN], column - first
     if not text.strip():
         return []
     text = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in text)  # no control codes to a terminal
-    first = max(0, column - 1 - _MARGIN)  # of a very long line only what is near
-    text, column = text[first : first + 2 * _MARGIN], column - first
     width = max(1, min(span.end - span.start, len(text) - column + 1))
     # Tabs are kept in the caret line, so that the caret stands under its word however wide a tab is.
     pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])
@@ -137,7 +167,7 @@ class ProgramError(DagcError):
     def __init__(self, diagnostics: Iterable[Diagnostic], sources: dict[str, Source]) -> None:
         self.diagnostics = tuple(diagnostics)
         self.sources = sources
-        super().__init__("\n".join(d.render(sources) for d in self.diagnostics))
+        super().__init__(rendered(self.diagnostics, sources))
 
     def render(self) -> str:
         count = sum(d.severity is Severity.ERROR for d in self.diagnostics)

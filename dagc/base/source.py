@@ -111,5 +111,8 @@ class Source:
 
     def line(self, number: int) -> str:
         """Text of line `number` (from 1), without its end."""
-        lines = self.text.split("\n")
-        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+        starts = self._starts
+        if not 0 < number <= len(starts):
+            return ""
+        end = starts[number] - 1 if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end].rstrip("\r")

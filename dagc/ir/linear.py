@@ -8,6 +8,7 @@ integers; what holds for the integers alone may stay undecided. What is not line
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, gcd, lcm
 from typing import TypeAlias
@@ -17,8 +18,11 @@ from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, apply, polynomial
 _MOST_ROWS = 400  # of one elimination; beyond, it is given up: undecided
 _MOST_TERMS = 300  # of an expression that is multiplied out
 
-# sum of coefficient * atom + constant >= 0; the constant is that of the empty monomial.
-_Terms: TypeAlias = tuple[tuple[tuple[Sym, ...], int], ...]
+_MOST_WORK = 2_000_000  # terms of rows that are made for all questions together; beyond, they are undecided
+_QUESTION = 20  # that a question counts as
+
+# sum of coefficient * monomial + constant >= 0. Monomials are numbered: comparing and hashing expressions takes long.
+_Terms: TypeAlias = tuple[tuple[int, int], ...]
 _Row: TypeAlias = tuple[_Terms, int]
 
 
@@ -32,6 +36,15 @@ class Facts:
         self._polynomials: dict[Sym, Poly | None] = {}
         self._answers: dict[frozenset[tuple[tuple[Sym, ...], Fraction]], bool | None] = {}
         self._later = list(conditions)
+        self._numbers: dict[tuple[Sym, ...], int] = {}
+        self._near: dict[int, list[_Row]] = {}  # rows by the monomials in them
+        self._signed: set[tuple[int, bool]] = set()  # monomials, and whether with a positive coefficient
+        self._work = _Work()
+
+    @property
+    def given_up(self) -> bool:
+        """Was there more to decide than there is time for?"""
+        return self._work.left < 0
 
     def at_most(self, a: Sym, b: Sym) -> bool | None:
         """Is a <= b, for integers a and b? True or False where it follows for all values, None where it does not."""
@@ -48,6 +61,9 @@ class Facts:
             return difference.get((), Fraction(0)) >= 0
         key = frozenset(difference.items())
         if key not in self._answers:
+            self._work.left -= _QUESTION
+            if self._work.left < 0:
+                return None
             self._answers[key] = self._sign(difference)
         return self._answers[key]
 
@@ -73,7 +89,10 @@ class Facts:
         if row is None:
             return False
         self._settle()
-        return _infeasible(_related(row, [*self._rows.items(), *self._about(row)]))
+        about = list(self._about(negated))
+        if not about and not all((m, c < 0) in self._signed for m, c in row[0]):
+            return False  # one of its variables can be as large, or as small, as it takes
+        return _infeasible(self._related(row, about), self._work)
 
     def _settle(self) -> None:
         """Conditions become rows when the first question is asked."""
@@ -81,9 +100,28 @@ class Facts:
             for poly in self._meaning(condition):
                 row = self._row(poly)
                 if row is not None:
-                    for found in (row, *self._about(row)):
+                    for found in (row, *self._about(poly)):
                         _keep(self._rows, found)
+        if self._later:
+            for found in self._rows.items():
+                for monomial, coefficient in found[0]:
+                    self._near.setdefault(monomial, []).append(found)
+                    self._signed.add((monomial, coefficient > 0))
         self._later.clear()
+
+    def _related(self, goal: _Row, about: list[_Row]) -> list[_Row]:
+        """The goal, and the rows that share variables with it, directly or through others."""
+        out = dict.fromkeys((goal, *about))
+        seen = {m for terms, _ in out for m, _ in terms}
+        left = list(seen)
+        while left:
+            for row in self._near.get(left.pop(), ()):
+                if row not in out:
+                    out[row] = None
+                    new = [m for m, _ in row[0] if m not in seen]
+                    seen.update(new)
+                    left += new
+        return list(out)
 
     def _meaning(self, condition: Sym) -> Iterator[Poly]:
         """Polynomials that are at least 0."""
@@ -126,9 +164,10 @@ class Facts:
         if any(not self._usable(atom) for monomial in poly for atom in monomial):
             return None
         scale = lcm(*(c.denominator for c in poly.values())) if poly else 1
-        terms = {m: int(c * scale) for m, c in poly.items() if m and c}
+        varying = {m: int(c * scale) for m, c in poly.items() if m and c}
         constant = int(poly.get((), Fraction(0)) * scale)
-        whole = all(self._integral(atom) for monomial in terms for atom in monomial)
+        whole = all(self._integral(atom) for monomial in varying for atom in monomial)
+        terms = {self._numbers.setdefault(m, len(self._numbers)): c for m, c in varying.items()}
         return _row(terms, constant, whole)
 
     def _usable(self, atom: Sym) -> bool:
@@ -138,13 +177,13 @@ class Facts:
             return isinstance(atom.value, (int, Fraction))
         return all(self._usable(a) for a in atom.args)
 
-    def _about(self, row: _Row) -> Iterator[_Row]:
-        """What floor, ceil, min, max, abs and % say of themselves."""
-        for monomial, _ in row[0]:
-            for atom in monomial:
+    def _about(self, poly: Poly) -> Iterator[_Row]:
+        """What floor, ceil, min, max, abs and % in it say of themselves."""
+        for monomial, coefficient in poly.items():
+            for atom in monomial if coefficient else ():
                 if isinstance(atom, Apply):
-                    for poly in _properties(atom):
-                        found = self._row(poly)
+                    for said in _properties(atom):
+                        found = self._row(said)
                         if found is not None:
                             yield found
 
@@ -173,7 +212,14 @@ def _properties(atom: Apply) -> Iterator[Poly]:
 # ---- elimination -----------------------------------------------------------------------------
 
 
-def _row(terms: dict[tuple[Sym, ...], int], constant: int, whole: bool) -> _Row:
+@dataclass(slots=True)
+class _Work:
+    """Terms of rows that may still be made."""
+
+    left: int = _MOST_WORK
+
+
+def _row(terms: dict[int, int], constant: int, whole: bool) -> _Row:
     """Divided by the common divisor. Where all that varies is whole, what is left of the constant is rounded down."""
     terms = {m: c for m, c in terms.items() if c}
     divisor = gcd(*terms.values()) if terms else 1
@@ -182,45 +228,33 @@ def _row(terms: dict[tuple[Sym, ...], int], constant: int, whole: bool) -> _Row:
     if divisor > 1:
         terms = {m: c // divisor for m, c in terms.items()}
         constant = floor(Fraction(constant, divisor))
-    return tuple(sorted(terms.items(), key=repr)), constant
+    return tuple(sorted(terms.items())), constant
 
 
-def _related(goal: _Row, rows: list[_Row]) -> list[_Row]:
-    """The goal, and the rows that share variables with it, directly or through others."""
-    out, seen, left = [goal], {m for m, _ in goal[0]}, list(dict.fromkeys(rows))
-    grown = True
-    while grown:
-        near = [row for row in left if any(m in seen for m, _ in row[0]) or not row[0]]
-        left = [row for row in left if row not in near]
-        grown = bool(near)
-        out += near
-        seen |= {m for row in near for m, _ in row[0]}
-    return out
-
-
-def _infeasible(rows: list[_Row]) -> bool:
+def _infeasible(rows: list[_Row], work: _Work) -> bool:
     """Is there no solution? False also where that is too much work to tell."""
     while True:
         if any(not terms and constant < 0 for terms, constant in rows):
             return True
         rows = [row for row in rows if row[0]]
-        if not rows or len(rows) > _MOST_ROWS:
+        work.left -= sum(len(terms) for terms, _ in rows)
+        if not rows or len(rows) > _MOST_ROWS or work.left < 0:
             return False
-        above: dict[tuple[Sym, ...], int] = {}
-        below: dict[tuple[Sym, ...], int] = {}
+        above: dict[int, int] = {}
+        below: dict[int, int] = {}
         for terms, _ in rows:
             for monomial, coefficient in terms:
                 table = above if coefficient < 0 else below
                 table[monomial] = table.get(monomial, 0) + 1
-        chosen = min({*above, *below}, key=lambda m: (above.get(m, 0) * below.get(m, 0), repr(m)))
-        rows = _without(rows, chosen)
+        chosen = min({*above, *below}, key=lambda m: (above.get(m, 0) * below.get(m, 0), m))
+        rows = _without(rows, chosen, work)
 
 
-def _without(rows: list[_Row], monomial: tuple[Sym, ...]) -> list[_Row]:
+def _without(rows: list[_Row], monomial: int, work: _Work) -> list[_Row]:
     """What the rows say of all others."""
     out: dict[_Terms, int] = {}
-    lower: list[tuple[int, dict[tuple[Sym, ...], int], int]] = []
-    upper: list[tuple[int, dict[tuple[Sym, ...], int], int]] = []
+    lower: list[tuple[int, dict[int, int], int]] = []
+    upper: list[tuple[int, dict[int, int], int]] = []
     for terms, constant in rows:
         table = dict(terms)
         coefficient = table.pop(monomial, 0)
@@ -233,6 +267,7 @@ def _without(rows: list[_Row], monomial: tuple[Sym, ...]) -> list[_Row]:
             joined = {m: d * v for m, v in low.items()}
             for m, v in high.items():
                 joined[m] = joined.get(m, 0) + c * v
+            work.left -= len(joined)
             _keep(out, _row(joined, d * k + c * n, whole=False))
             if len(out) > _MOST_ROWS:
                 return list(out.items())

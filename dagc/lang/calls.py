@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, product
+from typing import NoReturn
 
 from dagc.base.errors import counted
 from dagc.base.source import Span
@@ -18,8 +18,8 @@ from dagc.lang.context import Context, integer_range, parse_choice
 from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.regions import check_sizes, overlap, storage
 from dagc.lang.scope import INTEGERS, Kind, Skip, Storage, did_you_mean, kind_of_type, listing, spelled
+from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, Condition, condition, nodes
 
-COMBINATIONS = 100_000
 BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 
 
@@ -186,28 +186,42 @@ def _first_legal(
     candidates: list[tuple[ir.Value, ...]],
 ) -> dict[str, ir.Value]:
     """The first combination that breaks no `require` and gives blocks that a GPU takes."""
-    conditions = [c for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
-    combinations = (dict(zip(names, v, strict=True)) for v in islice(product(*candidates), COMBINATIONS))
-    legal = next((e for e in combinations if all(_holds(c, e) for c in conditions) and _block_fits(impl, e)), None)
-    if legal is None:
-        combinations = (dict(zip(names, v, strict=True)) for v in islice(product(*candidates), COMBINATIONS))
-        blocks = any(all(_holds(c, e) for c in conditions) for e in combinations)
-        texts = BLOCK_LIMIT if blocks else listing([f"`{show(c)}`" for c in conditions])
-        open_names = [n for n, c in zip(names, candidates, strict=True) if len(c) > 1]
-        fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in zip(names, candidates, strict=True) if len(c) == 1)
-        what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} breaks {texts}"
-        where = (impl.launch.span, "the block is set here") if blocks and impl.launch else None
-        related = (where or (kernel.span, f"of kernel `{kernel.name}`"),)
-        help = "allow values with a smaller product" if blocks else "allow more values, or change the require"
-        ctx.report.fail("unsatisfiable-require", what, item.span, help, related)
-    return legal
+    key = (kernel.name, impl.name, tuple(candidates))
+    if key not in ctx.legal:
+        requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
+        of = dict(zip(names, candidates, strict=True))
+        legal = ctx.trials.first(of, [*requires, *_block_fits(impl)])
+        if legal is None:
+            _no_legal(ctx, item, kernel, impl, of, requires)
+        ctx.legal[key] = legal
+    return ctx.legal[key]
+
+
+def _no_legal(
+    ctx: Context, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, of: Mapping[str, tuple[ir.Value, ...]],
+    requires: list[Condition],
+) -> NoReturn:  # fmt: skip
+    """Report which choices have no legal combination, and why."""
+    cut = ctx.trials.cut
+    blocks = not cut and ctx.trials.first(of, requires) is not None
+    every = [f"`{show(c)}`" for c in (*kernel.requires, *impl.requires) if _decidable(c, tuple(of))]
+    texts = BLOCK_LIMIT if blocks else listing(every or [BLOCK_LIMIT])
+    open_names = [n for n, c in of.items() if len(c) > 1]
+    fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in of.items() if len(c) == 1)
+    what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} breaks {texts}"
+    where = (impl.launch.span, "the block is set here") if blocks and impl.launch else None
+    related = (where or (kernel.span, f"of kernel `{kernel.name}`"),)
+    help = "allow values with a smaller product" if blocks else "allow more values, or change the require"
+    if cut:
+        what, help = f"{TOO_MANY_TRIALS} of {listing(open_names)} that satisfies {texts}", FIX_SOME
+    ctx.report.fail("unsatisfiable-require", what, item.span, help, related)
 
 
 def _decidable(condition: Sym, names: tuple[str, ...]) -> bool:
     return all(n in names or n.startswith("hw.") for n in sym.free(condition))
 
 
-def _holds(condition: Sym, env: Mapping[str, ir.Value]) -> bool:
+def _holds(condition: Sym, env: Assignment) -> bool:
     """False where it is false for certain; what only the machine knows may hold."""
     try:
         return bool(sym.evaluate(condition, env))
@@ -217,19 +231,25 @@ def _holds(condition: Sym, env: Mapping[str, ir.Value]) -> bool:
         return False
 
 
-def _block_fits(impl: ir.Impl, env: Mapping[str, ir.Value]) -> bool:
+def _block_fits(impl: ir.Impl) -> tuple[Condition, ...]:
+    """That the launch has 1 to 1024 threads in a block, as far as that is known."""
     if impl.launch is None:
-        return True
-    threads = 1
-    for size in impl.launch.block:
-        try:
-            value = sym.evaluate(size, env)
-        except (sym.UnboundName, ArithmeticError, ValueError, TypeError):
-            return True
-        if not isinstance(value, int) or value < 1:
-            return False
-        threads *= value
-    return threads <= 1024
+        return ()
+    block = impl.launch.block
+
+    def fits(env: Assignment) -> bool:
+        threads = 1
+        for size in block:
+            try:
+                value = sym.evaluate(size, env)
+            except (sym.UnboundName, ArithmeticError, ValueError, TypeError):
+                return True
+            if not isinstance(value, int) or value < 1:
+                return False
+            threads *= value
+        return threads <= 1024
+
+    return (Condition(frozenset().union(*map(sym.free, block)), fits, sum(map(nodes, block))),)
 
 
 # ---- arguments --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dagc.ir.enums import ElementType, Place
 from dagc.ir.linear import Facts
 from dagc.ir.sym import Const, Sym
 from dagc.lang.scope import Report, Scope, Stop, TypeValue, What, did_you_mean, listing, spelled
+from dagc.lang.trials import Trials
 
 Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 
@@ -71,6 +72,8 @@ class Context:
     ops: int = 0
     facts: Facts = field(default_factory=Facts)  # what holds of the scalars when the program runs
     noted: set[str] = field(default_factory=set)
+    trials: Trials = field(default_factory=Trials)
+    legal: dict[object, dict[str, ir.Value]] = field(default_factory=dict)  # by kernel, implementation and candidates
 
     def expand(self, span: Span) -> None:
         """Count one step of expansion. Stops lowering beyond EXPANSION_LIMIT."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
 
 from dagc.base.errors import UsageError
 from dagc.base.source import Source, Span
@@ -23,6 +22,7 @@ from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
 from dagc.lang.graph import lower_edges, lower_items
 from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.scope import Kind, Report, did_you_mean, listing, refuse_reserved, spelled
+from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, condition
 
 # ---- Checks of the whole program: what is read before it is written, and what nothing uses ----
 
@@ -188,9 +188,6 @@ def _copy(state: _Sides, to: Device) -> ir.CopyOp:
 # ---- Program-level `require`s: choose values that satisfy them, leave to run time what depends on the rank ----
 
 
-COMBINATIONS = 100_000
-
-
 class OtherChoices(Exception):
     """The defaults break a `require`; lower again with `picked`."""
 
@@ -204,12 +201,12 @@ def satisfy(ctx: Context, requires: Sequence[tuple[Sym, Span]]) -> tuple[Sym, ..
     reports unsatisfiable-require where none do."""
     left: list[Sym] = []
     broken: list[tuple[Sym, Span]] = []
-    for condition, span in requires:
-        settled = ctx.settle(condition)
+    for require, span in requires:
+        settled = ctx.settle(require)
         if not isinstance(settled, Const):
             left.append(settled)
         elif not settled.value:
-            broken.append((condition, span))
+            broken.append((require, span))
     if broken:
         _pick(ctx, requires, broken)
     return tuple(left)
@@ -217,29 +214,39 @@ def satisfy(ctx: Context, requires: Sequence[tuple[Sym, Span]]) -> tuple[Sym, ..
 
 def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple[Sym, Span]]) -> None:
     names = sorted({n for c, _ in requires for n in sym.free(c) if n in ctx.choices}, key=list(ctx.choices).index)
+    candidates = {n: (c.chosen,) if c.fixed else c.values for n, c in ((n, ctx.choices[n]) for n in names)}
     open_names = [n for n in names if not ctx.choices[n].fixed]
+    cut = False
     if open_names and ctx.may_pick:
-        candidates = [ctx.choices[n].values if n in open_names else (ctx.choices[n].chosen,) for n in names]
-        for values in islice(product(*candidates), COMBINATIONS):
-            env: dict[str, Sym] = {n: Const(v) for n, v in zip(names, values, strict=True)}
-            if all(_may_hold(c, env) for c, _ in requires):
-                raise OtherChoices({n: v for n, v in zip(names, values, strict=True) if n in open_names})
-    for condition, span in broken:
-        mine = [n for n in names if n in sym.free(condition)]
-        given = ", ".join(f"{n} = {spelled(ctx.choices[n].chosen)}" for n in mine if n not in open_names)
-        free = [n for n in mine if n in open_names]
-        if free:
-            message = f"no choice of {listing(free)} satisfies `{show(condition)}`"
-        elif isinstance(condition, Const):
-            message = "this is false for the params as they are"
-        else:
-            message = f"`{show(condition)}` is false for {given}"
-        ctx.report.error("unsatisfiable-require", message, span, "allow other values, or change the require")
+        found = ctx.trials.first(candidates, [condition(c, _may_hold) for c, _ in requires])
+        if found is not None:
+            raise OtherChoices({n: found[n] for n in open_names})
+        cut = ctx.trials.cut
+    for wrong, span in broken:
+        mine = {n: values for n, values in candidates.items() if n in sym.free(wrong)}
+        message, help = _why(ctx, wrong, mine, cut)
+        ctx.report.error("unsatisfiable-require", message, span, help)
 
 
-def _may_hold(condition: Sym, env: dict[str, Sym]) -> bool:
+def _why(ctx: Context, wrong: Sym, candidates: dict[str, tuple[ir.Value, ...]], cut: bool) -> tuple[str, str]:
+    """Message and help for a `require` that the choices as they are break. `cut`: not all combinations were tried."""
+    help = "allow other values, or change the require"
+    free = [n for n in candidates if not ctx.choices[n].fixed]
+    if free and cut:
+        return f"{TOO_MANY_TRIALS} of {listing(free)} that satisfies `{show(wrong)}`", FIX_SOME
+    if free and ctx.trials.first(candidates, [condition(wrong, _may_hold)]) is not None:
+        return f"no choice of {listing(free)} satisfies `{show(wrong)}` together with the other `require`s", help
+    if free:
+        return f"no choice of {listing(free)} satisfies `{show(wrong)}`", help
+    if isinstance(wrong, Const):
+        return "this is false for the params as they are", help
+    given = ", ".join(f"{n} = {spelled(values[0])}" for n, values in candidates.items())
+    return f"`{show(wrong)}` is false for {given}", help
+
+
+def _may_hold(expr: Sym, env: Assignment) -> bool:
     try:
-        settled = sym.substitute(condition, env)
+        settled = sym.substitute(expr, {name: Const(value) for name, value in env.items()})
     except (ArithmeticError, ValueError, TypeError):
         return False
     return not isinstance(settled, Const) or bool(settled.value)

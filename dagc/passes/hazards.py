@@ -166,6 +166,8 @@ def undecided(lowered: Lowered, found: Hazards, findings: list[Diagnostic]) -> N
         question = " or ".join(f"`{show(c)}`" for c in comparisons)
         message = f"cannot tell whether {first} and {second} overlap, so one waits for the other: is {question}?"
         help = f"where it is, write `require {show(comparisons[0])}`; it is checked when the program starts"
+        if found.regions.given_up:
+            help += "; there are too many slices and `require`s to compare all of them"
         related = ((u.span, "the first is here"),)
         findings.append(Diagnostic("undecided-overlap", message, v.span, help, Severity.NOTE, related))
 

@@ -61,6 +61,11 @@ class Regions:
             return False
         return bool(self._facts.at_most(outer.start, inner.start) and self._facts.at_most(inner.stop, outer.stop))
 
+    @property
+    def given_up(self) -> bool:
+        """Are there more comparisons than there is time for?"""
+        return self._facts.given_up
+
     def undecided(self, a: Region, b: Region) -> tuple[Sym, ...]:
         """Of two slices that may overlap, and may lie apart: the comparisons of which one would tell them apart."""
         if a == b or a.start is None or b.start is None or a.stop is None or b.stop is None:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
+from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError, rendered
 from dagc.base.source import Source
 from dagc.ir.traversal import traversal_text
 from dagc.lang.lower import Parsed, analyse, lower, parse_with_includes
@@ -120,7 +120,7 @@ class Checked:
         return sum(d.severity is Severity.ERROR for d in self.diagnostics)
 
     def render(self) -> str:
-        return "\n".join(d.render(dict(self.sources)) for d in self.diagnostics)
+        return rendered(self.diagnostics, dict(self.sources))
 
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import counted
+from dagc.base.errors import counted, without_controls
 from dagc.base.resources import resource
 from dagc.ir.graph import Graph
 from dagc.learn.rules.text import why_no_rules
@@ -178,4 +178,10 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,
+        finalize=_visible,
     )
+
+
+def _visible(value: object) -> object:
+    """What results files say, without control codes."""
+    return type(value)(without_controls(value)) if isinstance(value, str) else value

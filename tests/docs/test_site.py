@@ -13,6 +13,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
+from dagc import api
 from dagc.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +79,11 @@ def test_links_and_anchors_of_the_site(site: Path) -> None:
 def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     loaded = {link for path in site.rglob("*.html") for link in Page(path).loaded}
     assert [link for link in loaded if urlsplit(link).netloc] == []
+
+
+def test_the_whole_python_api_is_in_the_reference(site: Path) -> None:
+    anchors = Page(site / "reference" / "api" / "index.html").anchors
+    assert {name for name in api.__all__ if f"dagc.api.{name}" not in anchors} == set()
 
 
 def tracked(*patterns: str) -> list[Path]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dagc import api
-from dagc.base.errors import UsageError
+from dagc.base.errors import Severity, UsageError
 from dagc.base.source import LARGEST
+from tests.passes.text import edges
 
 HEAD = """program many
 param rows : i64 = 10
@@ -132,3 +134,88 @@ def test_included_texts_count_too(tmp_path: Path) -> None:
     assert ("too-large", "with `more.dag` the texts of the program are larger than 512 KiB") in [
         (d.code, d.message) for d in found
     ]
+
+
+def test_of_many_findings_the_errors_are_shown(tmp_path: Path) -> None:
+    names = ", ".join(f"b{i}" for i in range(3000))
+    path = tmp_path / "many.dag"
+    path.write_text(HEAD + f"array {names} : f32[rows] in\ndag {{ o : gpu k(a, rows) }}\n")
+    found = api.check(path)
+    wrong = replace(found.diagnostics[2500], severity=Severity.ERROR, code="one", message="wrong")
+    text = api.Checked((*found.diagnostics, wrong), found.sources).render()
+    assert text.count("[unused-array]") == 999
+    assert ": error: wrong [one]" in text
+    assert text.endswith("\n2001 more findings not shown")
+
+
+# ---- choices --------------------------------------------------------------------------------
+
+BITS = "".join(f"tune t{i} in {{0, 1}}\n" for i in range(24))
+ONES = "".join(f"require t{i} == 1\n" for i in range(24))
+SUM = " + ".join(f"t{i}" for i in range(24))
+OPS = "dag { for i in 0..3 { o[i] : gpu k(a, rows) } }\n"
+
+
+def kernel_with(items: str, ops: str) -> str:
+    return (
+        HEAD + f'kernel q(a: inout f32[n], n: i64) {{ {items} gpu {{ launch grid(1) block(32) cuda """ """ }} }}\n{ops}'
+    )
+
+
+def said(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "many.dag"
+    path.write_text(text)
+    return [d.message for d in api.check(path).diagnostics if d.code == "unsatisfiable-require"]
+
+
+def test_the_first_legal_choice_is_found_wherever_it_is(tmp_path: Path) -> None:
+    """It is the last of 16 million combinations."""
+    assert said(tmp_path, HEAD + BITS + ONES + OPS) == []
+    assert {d.name: d.chosen for d in api.load(tmp_path / "many.dag").decisions}["t23"] == 1
+    assert said(tmp_path, kernel_with(BITS + ONES, "dag { o : gpu q(a, rows) }")) == []
+    assert {d.name: d.chosen for d in api.load(tmp_path / "many.dag").decisions}["o.t23"] == 1
+
+
+@pytest.mark.parametrize("in_kernel", [False, True])
+def test_where_not_all_choices_can_be_tried_that_is_reported(tmp_path: Path, in_kernel: bool) -> None:
+    items = f"{BITS} require ({SUM}) % 25 == 24\n"  # only ones satisfy it
+    (message,) = said(tmp_path, kernel_with(items, "dag { o : gpu q(a, rows) }") if in_kernel else HEAD + items + OPS)
+    assert message.startswith("too many combinations to try all; found no choice of t0, t1, t2")
+    assert "no choice of t0" not in message.replace("found no choice of t0", "")
+
+
+def test_a_require_that_only_the_others_exclude(tmp_path: Path) -> None:
+    text = HEAD + "tune s in {0, 1}\ntune t in {0, 1}\nrequire s + t == 1\nrequire s == t\n" + OPS
+    assert said(tmp_path, text) == ["no choice of s, t satisfies `s + t == 1` together with the other `require`s"]
+
+
+def test_ops_of_a_kernel_share_the_search_for_a_legal_choice(tmp_path: Path) -> None:
+    items = "tune u in 0..5000\nrequire u == 4999\n"
+    ops = " ".join(f"o{i} : gpu q(a, rows)" for i in range(200))
+    assert said(tmp_path, kernel_with(items, f"dag {{ {ops} }}")) == []
+
+
+# ---- slices bounded by scalars --------------------------------------------------------------
+
+
+def test_many_requires_of_many_scalars(tmp_path: Path) -> None:
+    """Elimination over all of them would take minutes: what is not decided in time is noted."""
+    many = range(120)
+    text = HEAD.replace("f32[rows]", "f32[*]") + "scalar " + ", ".join(f"s{i}" for i in range(40)) + " : i64\n"
+    text += "".join(
+        f"require s{i % 40} + {i % 7 + 1} * s{(i * 7 + 1) % 40} <= s{(i * 3 + 2) % 40} + {i % 5} * s{i * 11 % 40}\n"
+        for i in range(300)
+    )
+    ops = "".join(f"o{i} : gpu k(a[s{i % 40} + {i} .. s{i % 40} + s{(i + 1) % 40} + {i}], 1)\n" for i in many)
+    errors, _, messages = check(tmp_path, text + f"dag {{ {ops} }}\n")
+    assert errors == 0
+    assert "cannot tell whether" in messages
+
+
+def test_many_slices_one_behind_the_other(tmp_path: Path) -> None:
+    many = range(25)
+    text = HEAD.replace("f32[rows]", "f32[*]") + "scalar " + ", ".join(f"s{i}" for i in many) + " : i64\n"
+    text += "".join(f"require s{i} + 1 <= s{i + 1}\n" for i in many[:-1])
+    text += "dag { " + "".join(f"o{i} : gpu k(a[s{i} .. s{i} + 1], 1)\n" for i in many) + " }\n"
+    (tmp_path / "many.dag").write_text(text)
+    assert edges(api.load_graph(tmp_path / "many.dag")) == set()

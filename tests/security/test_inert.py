@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 import shutil
 import sqlite3
 import xml.etree.ElementTree as ET
@@ -135,7 +136,9 @@ def everywhere(good: Path, path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("text", [MARKUP, "".join(t for t in TEXTS if t.isprintable())], ids=["markup", "others"])
+@pytest.mark.parametrize(
+    "text", [MARKUP, "".join(t for t in TEXTS if t.isprintable()) + "\u202e\u2028"], ids=["markup", "others"]
+)
 def test_a_page_has_the_elements_of_a_clean_one(good: Path, tmp_path: Path, text: str) -> None:
     pages = []
     for name, words in (("clean.db", "word"), ("hostile.db", text)):
@@ -144,6 +147,7 @@ def test_a_page_has_the_elements_of_a_clean_one(good: Path, tmp_path: Path, text
     clean, hostile = (Elements(page).found for page in pages)
     assert hostile == clean
     assert pages[1].count("</script") == pages[0].count("</script")
+    assert not set("\u202e\u2028\x85\x1b") & set(pages[1])
 
 
 def test_texts_are_printed_without_control_characters(good: Path, tmp_path: Path) -> None:
@@ -187,3 +191,11 @@ def test_a_program_of_any_path_is_drawn_alike(tmp_path: Path) -> None:
             drawn = api.show(write_program(folder), format=form)
             assert drawn == api.show(clean, format=form)
     ET.fromstring(api.show(clean, format="svg"))
+
+
+def test_a_message_quotes_no_endless_line() -> None:
+    """Nor what would reach the terminal as a command."""
+    text = UsageError("`" + "x" * 1_000_000 + "`: no\x1b[2J", "a" * 10_000).render()
+    assert len(text) < 6000
+    assert re.search(r"x \.\.\. \(9980\d\d characters\) \.\.\. x", text)
+    assert "\x1b" not in text
