@@ -41,7 +41,7 @@ import dagc
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import traversal_text
 from dagc.lab.configurations import configuration_of
-from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import Chooser, find
 from dagc.recipes.results import Loaded
@@ -67,7 +67,7 @@ class Replayed:
     """One search on recorded data."""
 
     def __init__(self, name: str, seed: int, results: Results, graphs: dict[Configuration, Graph]) -> None:
-        self.domain = Domain([Arm(c, Space(g)) for c, g in graphs.items()])
+        self.domain = Domain([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
         self.machine = ReplayMachine(results, self.domain, seed)
         self.strategy = find(name)(self.domain, seed)
         self.best = min(i.seconds(results.reference) for i in results.implementations if i.measurements)
@@ -129,10 +129,10 @@ def confirmed_loss(name: str, seed: int, results: Results, graphs: dict[Configur
     handed, judged = split(results, seed)
     search = Replayed(name, seed, handed, graphs)
     choice = search.confirmed(most)
-    arm = search.domain.arms[choice.arm]
+    configured = search.domain.spaces[choice.space]
     best = handed.measured()[0]
-    text = traversal_text(choice.traversal, arm.space.graph)
-    return judged[arm.configuration, text] / judged[best.configuration, best.traversal] - 1
+    text = traversal_text(choice.traversal, configured.graph)
+    return judged[configured.configuration, text] / judged[best.configuration, best.traversal] - 1
 
 
 def quality(path: str, names: Sequence[str], seeds: int, most: int) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
     rows: dict[str, Any] = {}
     for name in names:
         graph = dagc.load_graph(ROOT / sample, defines)
-        domain = Domain([Arm(configuration_of(graph), Space(graph))])
+        domain = Domain([ConfiguredSpace(configuration_of(graph), Space(graph))])
         tracemalloc.start()
         strategy = find(name)(domain, 1)
         seen: set[Candidate] = set()
@@ -171,7 +171,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
         memory = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # Once more from the beginning, without the trace. The first proposal builds what the strategy works with.
-        domain = Domain([Arm(configuration_of(graph), Space(graph))])
+        domain = Domain([ConfiguredSpace(configuration_of(graph), Space(graph))])
         strategy, seen, each = find(name)(domain, 1), set(), []
         for _ in range(1 + steps):
             before = time.perf_counter()

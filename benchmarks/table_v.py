@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import parse_traversal
-from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.engine import Machine
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
@@ -80,8 +80,8 @@ class Medians:
     """Answers with the median of all recorded passes: every time the same, and less noisy."""
 
     def __init__(self, domain: Domain, everything: Sequence[Sample]) -> None:
-        arms = {arm.configuration: number for number, arm in enumerate(domain.arms)}
-        self.samples = {Candidate(arms[s.configuration], s.traversal): s for s in everything}
+        spaces = {s.configuration: number for number, s in enumerate(domain.spaces)}
+        self.samples = {Candidate(spaces[s.configuration], s.traversal): s for s in everything}
 
     def measure(self, candidate: Candidate) -> Outcome:
         found = self.samples.get(candidate)
@@ -100,15 +100,15 @@ def searched(name: str, seed: int, machine: Machine, domain: Domain, everything:
         strategy.observe(candidate, outcome)
         if not outcome.failure:
             found.setdefault(candidate, outcome.seconds)
-    arms = {arm.configuration: number for number, arm in enumerate(domain.arms)}
+    spaces = {s.configuration: number for number, s in enumerate(domain.spaces)}
     for sample in everything:
-        candidate = Candidate(arms[sample.configuration], sample.traversal)
+        candidate = Candidate(spaces[sample.configuration], sample.traversal)
         if candidate not in found:
             found[candidate] = machine.measure(candidate).seconds
     out = []
     for candidate, seconds in found.items():
-        arm = domain.arms[candidate.arm]
-        out.append(Sample(arm.space.graph, arm.configuration, candidate.traversal, seconds))
+        configured = domain.spaces[candidate.space]
+        out.append(Sample(configured.graph, configured.configuration, candidate.traversal, seconds))
     return out
 
 
@@ -160,7 +160,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     results, graphs = load(args.results)
     samples = whole(results, graphs)
     table, times = Samples.of(samples), [s.seconds for s in samples]
-    domain = Domain([Arm(c, Space(g)) for c, g in graphs.items()])
+    domain = Domain([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
     repeated = () if args.assumed else (i.times(results.reference) for i in results.implementations)
     outliers = Outliers.of(repeated, results.noise)
     passes = statistics.median_low(s.measurements for s in samples)

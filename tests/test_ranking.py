@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagc.ir.traversal import traversal_text
-from dagc.lab.domain import Arm, Domain
+from dagc.lab.domain import ConfiguredSpace, Domain
 from dagc.lab.engine import Summary
 from dagc.recipes import results as results_recipe
 from dagc.recipes.explain import _Subject
@@ -53,8 +53,8 @@ def _winners(path: Path, folder: Path) -> dict[str, str]:
     results_recipe.report(path, folder / "page.html")
     page = (folder / "page.html").read_text()
     subject = _Subject(loaded)
-    graph = subject.domain.arms[subject.best.arm].space.graph
-    domain = Domain([Arm(c, Space(g)) for c, g in loaded.graphs.items()])
+    graph = subject.domain.spaces[subject.best.space].graph
+    domain = Domain([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
     settled = _settled(nothing, domain, loaded.results)
     assert settled.best is not None
@@ -64,7 +64,7 @@ def _winners(path: Path, folder: Path) -> dict[str, str]:
         "report": re.search(r'<pre id="best-text">(.*?)</pre>', page)[1],  # type: ignore[index]
         "fastest of the report": re.search(r'<td>0</td>.*?<td class="traversal">(.*?)</td>', page)[1],  # type: ignore[index]
         "explain": traversal_text(subject.best.traversal, graph),
-        "explore": traversal_text(settled.best.traversal, domain.arms[settled.best.arm].space.graph),
+        "explore": traversal_text(settled.best.traversal, domain.spaces[settled.best.space].graph),
     }
 
 

@@ -302,14 +302,14 @@ class _Loop:
         return Outcome(twin.median if twin.seconds else math.nan, failure=twin.failure)
 
     def _measure(self, candidate: Candidate, phase: str, budget: int | None) -> Outcome:
-        arm = self.domain.arms[candidate.arm]
+        configured = self.domain.spaces[candidate.space]
         tally = self.tallies.get(candidate)
         if tally is None:
             tally = self.tallies[candidate] = Tally(candidate, None)
             if self.same is not None:
                 self.first_of.setdefault(self.same(candidate), tally)
-        text = traversal_text(candidate.traversal, arm.space.graph)
-        tally.number = self.store.begin(arm.configuration, text)
+        text = traversal_text(candidate.traversal, configured.graph)
+        tally.number = self.store.begin(configured.configuration, text)
         before = perf_counter()
         outcome = self.machine.measure(candidate)
         taken = perf_counter() - before

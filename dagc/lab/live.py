@@ -30,7 +30,7 @@ _OP = " op `"  # dagc.emit.iteration.titled
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """The runner library of one arm of a domain, and what belongs to it.
+    """The runner library of one configured space of a domain, and what belongs to it.
 
     data              the folder that `dagc setup` wrote
     rows              dagc.emit.rows: a traversal as the runner's table, with stretches to be captured or without
@@ -63,7 +63,7 @@ class LiveMachine:
         watchdog: float = 20.0,
         on_reference: Callable[[float], None] | None = None,
     ) -> None:
-        """`loadables`: one for each arm. `seconds`: of one measurement.
+        """`loadables`: one for each space of the domain. `seconds`: of one measurement.
 
         `watchdog`: what takes longer, in seconds, hangs; at least a hundred times what was expected.
         """
@@ -76,7 +76,7 @@ class LiveMachine:
         self._audited: dict[str, str] = {}  # what is wrong with a library's ops, "" nothing
         self._op_failed: dict[str, str] = {}  # how the ranks ended when a library's ops ran one by one
         self._measured: Counter[Candidate] = Counter()
-        self._last: dict[int, float] = {}  # seconds of an iteration, by arm
+        self._last: dict[int, float] = {}  # seconds of an iteration, by index of the space
         self._deaths: dict[int, int] = {}
         self._broken: dict[int, str] = {}
         self._reference: Candidate | None = None
@@ -138,24 +138,24 @@ class LiveMachine:
             timings.append(self.time_reference())
         return noise_floor([[t for t in timings if not math.isnan(t)]])
 
-    def probe(self, arm: int) -> str:
-        """Open an arm's library, check and time its first traversal: "" where all is well, else what is wrong."""
-        return self._time(Candidate(arm, self.domain.arms[arm].space.first()))[2]
+    def probe(self, index: int) -> str:
+        """Open the library of a space, check and time its first traversal. The failure, "" if there is none."""
+        return self._time(Candidate(index, self.domain.spaces[index].space.first()))[2]
 
-    def narrow(self, arms: Sequence[int]) -> Domain:
-        """Measure only these arms from now on. The new domain; candidates of the old one are not to be used."""
-        kept = Domain([self.domain.arms[arm] for arm in arms])
-        self.domain, self._loadables = kept, tuple(self._loadables[arm] for arm in arms)
+    def narrow(self, spaces: Sequence[int]) -> Domain:
+        """Measure only these spaces from now on. Returns the new domain; candidates of the old one are invalid."""
+        narrowed = Domain([self.domain.spaces[index] for index in spaces])
+        self.domain, self._loadables = narrowed, tuple(self._loadables[index] for index in spaces)
         self._last, self._deaths, self._broken = {}, {}, {}
         self._measured.clear()
         self._reference = None
-        return kept
+        return narrowed
 
     def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:
         """One traced iteration on all ranks, uncaptured; empty where it fails."""
-        arm = candidate.arm
+        index = candidate.space
         try:
-            answer = self._ask(arm, do="trace", rows=self._rows(candidate, False), limit=self._limit(arm))
+            answer = self._ask(index, do="trace", rows=self._rows(candidate, False), limit=self._limit(index))
         except RanksDied:
             return ()
         return tuple(TraceSpan(int(rank), int(at), *times) for rank, at, *times in answer.get("spans", ()))
@@ -166,47 +166,47 @@ class LiveMachine:
         return median(self._timings) if self._timings else math.nan
 
     def _rows(self, candidate: Candidate, capture: bool) -> list[list[int]]:
-        return [list(row) for row in self._loadables[candidate.arm].rows(candidate.traversal, capture)]
+        return [list(row) for row in self._loadables[candidate.space].rows(candidate.traversal, capture)]
 
-    def _limit(self, arm: int) -> float:
-        return max(self._watchdog, 100 * self._last.get(arm, 0.0), 100 * self._seconds)
+    def _limit(self, index: int) -> float:
+        return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)
 
     def _time(self, candidate: Candidate) -> tuple[float, int, str]:
         """(seconds, iterations, failure)."""
-        arm = candidate.arm
-        if arm in self._broken:
-            return math.nan, 0, self._broken[arm]
-        guess = self._last.get(arm, 0.0)
+        index = candidate.space
+        if index in self._broken:
+            return math.nan, 0, self._broken[index]
+        guess = self._last.get(index, 0.0)
         times = self._measured[candidate] + 1
         try:
-            answer = self._audit(arm) or self._ask(
-                arm, do="measure", rows=self._rows(candidate, self._loadables[arm].capture),
+            answer = self._audit(index) or self._ask(
+                index, do="measure", rows=self._rows(candidate, self._loadables[index].capture),
                 # Checked again when a candidate is confirmed, but not each time where it is measured very often.
                 check=times == 1, recheck=times & (times - 1) == 0,
-                seconds=self._seconds, guess=guess, limit=self._limit(arm),
+                seconds=self._seconds, guess=guess, limit=self._limit(index),
             )  # fmt: skip
         except RanksDied as death:
-            return math.nan, 0, self._note_death(arm, str(death))
+            return math.nan, 0, self._note_death(index, str(death))
         if "error" in answer:
             return math.nan, 0, _line(f"run failed: {answer['error']}")
         if "wrong" in answer:
             return math.nan, 0, _line(f"wrong result: {answer['wrong']}")
         self._measured[candidate] = times
-        self._last[arm] = answer["seconds"]
+        self._last[index] = answer["seconds"]
         return answer["seconds"], answer["iterations"], ""
 
-    def _audit(self, arm: int) -> dict[str, Any]:
+    def _audit(self, index: int) -> dict[str, Any]:
         """The first time that a library is used: an answer that says which op breaks its header, or empty.
 
         In the first order and in the one furthest from it, so that parts that overlap show whichever op comes first.
         """
-        key = _key(self._loadables[arm])
+        key = _key(self._loadables[index])
         if key not in self._audited:
-            space = self.domain.arms[arm].space
-            orders = [Candidate(arm, traversal) for traversal in (space.first(), space.last())]
+            space = self.domain.spaces[index].space
+            orders = [Candidate(index, traversal) for traversal in (space.first(), space.last())]
             tables = [self._rows(order, False) for order in orders]
             try:
-                answer = self._ask(arm, do="audit", tables=tables, limit=self._limit(arm))
+                answer = self._ask(index, do="audit", tables=tables, limit=self._limit(index))
             except RanksDied as death:  # perhaps in one order only: what is measured will show it
                 answer = {}
                 self._op_failed[key] = str(death)
@@ -215,29 +215,29 @@ class LiveMachine:
             self._audited[key] = answer.get("wrong", "")
         return {"wrong": self._audited[key]} if self._audited[key] else {}
 
-    def _note_death(self, arm: int, failure: str) -> str:
-        """An arm in which nothing ever succeeds is not tried again and again: each death costs a start."""
+    def _note_death(self, index: int, failure: str) -> str:
+        """Give up a configuration in which nothing ever succeeds: each crash costs a start."""
         failure = _line(failure)
-        failed = _line(self._op_failed.get(_key(self._loadables[arm]), ""))
+        failed = _line(self._op_failed.get(_key(self._loadables[index]), ""))
         if _OP in failed and _OP not in failure:  # errors of a GPU come to light in a later call
             failure = f"{failure}; op by op: {failed.removeprefix('run failed: ')}"
-        if arm not in self._last:
-            self._deaths[arm] = self._deaths.get(arm, 0) + 1
-            if self._deaths[arm] >= GIVE_UP:
-                self._broken[arm] = f"{failure} (given up after {GIVE_UP} such failures)"
+        if index not in self._last:
+            self._deaths[index] = self._deaths.get(index, 0) + 1
+            if self._deaths[index] >= GIVE_UP:
+                self._broken[index] = f"{failure} (given up after {GIVE_UP} such failures)"
         return failure
 
-    def _ask(self, arm: int, **command: Any) -> dict[str, Any]:
-        """Have a command executed with the arm's library open. Raises RanksDied."""
-        key = _key(self._loadables[arm])
+    def _ask(self, index: int, **command: Any) -> dict[str, Any]:
+        """Have a command executed with the library of the space open. Raises RanksDied."""
+        key = _key(self._loadables[index])
         if key not in self._opened:
-            answer = self._open(arm, key)
+            answer = self._open(index, key)
             if "error" in answer:
                 return answer
         return self._send({**command, "key": key})
 
-    def _open(self, arm: int, key: str) -> dict[str, Any]:
-        loadable = self._loadables[arm]
+    def _open(self, index: int, key: str) -> dict[str, Any]:
+        loadable = self._loadables[index]
         command = {
             "do": "open", "key": key, "library": str(loadable.library.absolute()),
             "data": str(loadable.data.absolute()), "device_pointers": loadable.device_pointers,
@@ -263,7 +263,7 @@ class LiveMachine:
 
 
 def _key(loadable: Loadable) -> str:
-    """Arms that differ in capture only share a library."""
+    """Configurations that differ in capture only share a library."""
     return f"{loadable.library.absolute()} {loadable.data.absolute()} {loadable.device_pointers}"
 
 

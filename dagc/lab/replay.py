@@ -56,6 +56,6 @@ class ReplayMachine:
         return 0 if found is None else len(found.measurements)
 
     def _implementation(self, candidate: Candidate) -> Implementation | None:
-        arm = self.domain.arms[candidate.arm]
-        text = traversal_text(candidate.traversal, arm.space.graph)
-        return self._found.get((arm.configuration, text))
+        configured = self.domain.spaces[candidate.space]
+        text = traversal_text(candidate.traversal, configured.graph)
+        return self._found.get((configured.configuration, text))

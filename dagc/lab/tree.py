@@ -124,5 +124,5 @@ class Tree:
                 assert at.decision is not None
                 entries.append(at.decision)
             at = at.parent
-        assert leaf.node.arm is not None
-        return Candidate(leaf.node.arm, Traversal(tuple(reversed(entries))))
+        assert leaf.node.space is not None
+        return Candidate(leaf.node.space, Traversal(tuple(reversed(entries))))

@@ -116,9 +116,9 @@ class _Subject:
         return noise_of(recorded.noise, len(best.measurements)) * math.sqrt(2 * math.log(alike))
 
     def candidate(self, found: Implementation) -> Candidate:
-        arm = self.domain.number(found.configuration)
-        assert arm is not None, "every configuration of the file is an arm"
-        return Candidate(arm, parse_traversal(found.traversal, self.domain.arms[arm].space.graph, self.loaded.path))
+        index = self.domain.number(found.configuration)
+        assert index is not None, "every configuration of the file is in the domain"
+        return Candidate(index, parse_traversal(found.traversal, self.domain.spaces[index].graph, self.loaded.path))
 
     def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
         known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
@@ -195,8 +195,8 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     edits = len(set(asked.candidates)) - 1
     # Only what is timed is compiled.
-    arms = sorted({candidate.arm for candidate in asked.candidates})
-    domain = Domain([subject.domain.arms[arm] for arm in arms])
+    spaces = sorted({candidate.space for candidate in asked.candidates})
+    domain = Domain([subject.domain.spaces[index] for index in spaces])
     asked = asked.moved(subject.domain, domain)
     with ExitStack() as stack:
         records: list[Records] = []
@@ -229,7 +229,7 @@ def _machine(
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
     from dagc.emit import rows  # loads jinja2
 
-    found = [Configured(a.configuration, dict(a.configuration.decisions), a.space.graph) for a in domain.arms]
+    found = [Configured(a.configuration, dict(a.configuration.decisions), a.graph) for a in domain.spaces]
     require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = _data(loaded, options, domain, folder)
@@ -262,7 +262,7 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
     Raises UsageError where that cannot be.
     """
     earlier = _exploration(loaded)
-    program = domain.arms[0].space.graph.program
+    program = domain.spaces[0].graph.program
     recorded = earlier.options.get("data")
     if options.data is None and recorded is not None:
         shown = shlex.quote("".join(c if c.isprintable() else "\ufffd" for c in recorded))

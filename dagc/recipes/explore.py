@@ -247,8 +247,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         )
         domain, wrong = working(machine, domain, display)
         for left in (*excluded, *wrong):
-            notes.append(f"without {left.arm.configuration.text}: {left.failure}")
-            records[0].fail(records[0].begin(left.arm.configuration, left.traversal), left.failure)
+            notes.append(f"without {left.configured.configuration.text}: {left.failure}")
+            records[0].fail(records[0].begin(left.configured.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(_first(domain), limit=limit)
@@ -368,7 +368,7 @@ def _search(
     chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed)
 
     def describe(candidate: Candidate) -> str:
-        return f"{domain.arms[candidate.arm].configuration.text}\n{_text(domain, candidate)}"
+        return f"{domain.spaces[candidate.space].configuration.text}\n{_text(domain, candidate)}"
 
     with display.search(noise, describe) as progress:
         return run_search(
@@ -390,12 +390,12 @@ def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
     if not ranked:
         return done
     first, reference = ranked[0], results.reference
-    arm = domain.number(first.configuration)
-    assert arm is not None
+    index = domain.number(first.configuration)
+    assert index is not None
     low, high = interval(first.times(reference))
     return replace(
         done,
-        best=Candidate(arm, parse_traversal(first.traversal, domain.arms[arm].space.graph, "the results file")),
+        best=Candidate(index, parse_traversal(first.traversal, domain.spaces[index].graph, "the results file")),
         seconds=first.seconds(reference), low=low, high=high, measurements_of_best=len(first.measurements),
         ties=ties([i.times(reference) for i in ranked], results.noise),
         worst=results.measured()[-1].seconds(reference), lowest=lowest(results),
@@ -406,20 +406,20 @@ def _known(earlier: Results, domain: Domain) -> list[Known]:
     """What a results file knows of the candidates of a domain."""
     out = []
     for found in earlier.implementations:
-        arm = domain.number(found.configuration)
-        if arm is not None and (found.measurements or found.failure):
-            traversal = parse_traversal(found.traversal, domain.arms[arm].space.graph, "the results file")
-            out.append(Known(Candidate(arm, traversal), found.times(earlier.reference), found.failure))
+        index = domain.number(found.configuration)
+        if index is not None and (found.measurements or found.failure):
+            traversal = parse_traversal(found.traversal, domain.spaces[index].graph, "the results file")
+            out.append(Known(Candidate(index, traversal), found.times(earlier.reference), found.failure))
     return out
 
 
 def _same_work(domain: Domain) -> Callable[[Candidate], str]:
     """Equal for candidates that are equal once sync ops that prove nothing are removed."""
-    provers = [Prover(arm.space.graph) for arm in domain.arms]
+    provers = [Prover(configured.graph) for configured in domain.spaces]
 
     def key(candidate: Candidate) -> str:
-        graph = domain.arms[candidate.arm].space.graph
-        return f"{candidate.arm} {traversal_text(prune(candidate.traversal, provers[candidate.arm]), graph)}"
+        graph = domain.spaces[candidate.space].graph
+        return f"{candidate.space} {traversal_text(prune(candidate.traversal, provers[candidate.space]), graph)}"
 
     return key
 
@@ -430,8 +430,8 @@ def _explored(
     configuration, text = None, ""
     fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
-        arm = domain.arms[done.best.arm]
-        configuration, text = arm.configuration, traversal_text(done.best.traversal, arm.space.graph)
+        configured = domain.spaces[done.best.space]
+        configuration, text = configured.configuration, traversal_text(done.best.traversal, configured.graph)
         fixed = fixed_of(runs, configuration)
     return Explored(done, configuration, text, output, tuple(notes), noise, domain.more_than(), fixed)
 
@@ -440,22 +440,22 @@ def _explored(
 
 
 def _first(domain: Domain) -> Candidate:
-    return Candidate(0, domain.arms[0].space.first())
+    return Candidate(0, domain.spaces[0].space.first())
 
 
 def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary) -> None:
     """Traces of the best and of the slowest, for the report's timelines."""
     if done.best is None:
         return
-    best = domain.arms[done.best.arm]
+    best = domain.spaces[done.best.space]
     number = records.begin(best.configuration, _text(domain, done.best))
     records.trace(number, machine.trace(done.best))
     slowest = records.results().measured()[-1]
-    arm = domain.number(slowest.configuration)
-    if arm is not None and slowest.id != number:
-        traversal = parse_traversal(slowest.traversal, domain.arms[arm].space.graph, "the results file")
-        records.trace(slowest.id, machine.trace(Candidate(arm, traversal)))
+    index = domain.number(slowest.configuration)
+    if index is not None and slowest.id != number:
+        traversal = parse_traversal(slowest.traversal, domain.spaces[index].graph, "the results file")
+        records.trace(slowest.id, machine.trace(Candidate(index, traversal)))
 
 
 def _text(domain: Domain, candidate: Candidate) -> str:
-    return traversal_text(candidate.traversal, domain.arms[candidate.arm].space.graph)
+    return traversal_text(candidate.traversal, domain.spaces[candidate.space].graph)

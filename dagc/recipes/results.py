@@ -58,11 +58,11 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
     measured = in_order(samples)
     graphs = {s.configuration: s.graph for s in measured}
     domain = domain_of(graphs.items())
-    arms = {arm.configuration: number for number, arm in enumerate(domain.arms)}
-    known = [Candidate(arms[s.configuration], s.traversal) for s in measured]
+    spaces = {s.configuration: number for number, s in enumerate(domain.spaces)}
+    known = [Candidate(spaces[s.configuration], s.traversal) for s in measured]
     others = _others(domain, known)
     unknown = [
-        Sample(domain.arms[c.arm].space.graph, domain.arms[c.arm].configuration, c.traversal, math.nan, 0)
+        Sample(domain.spaces[c.space].graph, domain.spaces[c.space].configuration, c.traversal, math.nan, 0)
         for c in others
     ]
     return estimate(measured, unknown, Fitted(domain, [*known, *others], len(known)), noise)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Program, Value
     from dagc.lab.configurations import Configured
-    from dagc.lab.domain import Arm
+    from dagc.lab.domain import ConfiguredSpace
     from dagc.measure.link import Link
     from dagc.recipes.options import ExploreOptions
     from dagc.store.results import Machine
@@ -263,13 +263,13 @@ def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched
 class Excluded:
     """A configuration that is not searched, and why: it does not build, or its first traversal does not run."""
 
-    arm: Arm
+    configured: ConfiguredSpace
     failure: str
 
     @property
     def traversal(self) -> str:
         """The text of the traversal that stands for it in a results file."""
-        return traversal_text(self.arm.space.first(), self.arm.space.graph)
+        return traversal_text(self.configured.space.first(), self.configured.graph)
 
 
 def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: Display) -> Path:
@@ -307,31 +307,31 @@ def loadables_of(
     """
     from dagc.emit import rows  # loads jinja2
 
-    def loadable(arm: Arm, library: Path) -> Loadable:
-        capture = arm.configuration.get("capture") is True
+    def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
+        capture = configured.configuration.get("capture") is True
         return Loadable(library, data, rows, capture=capture, device_pointers=options.mpi_takes_device_pointers)
 
     def check_first(library: Path) -> None:
-        alone = Domain(domain.arms[:1])
+        alone = Domain(domain.spaces[:1])
         machine = LiveMachine(
-            alone, [loadable(alone.arms[0], library)], link, seconds=options.seconds, watchdog=options.watchdog
+            alone, [loadable(alone.spaces[0], library)], link, seconds=options.seconds, watchdog=options.watchdog
         )
         failure = machine.probe(0)
         if failure and len(found) > 1:
             rest = counted(len(found) - 1, "other configuration follows", "other configurations follow")
-            display.say(f"{alone.arms[0].configuration.text}: {failure}\n  {rest}; Ctrl-C ends it")
+            display.say(f"{alone.spaces[0].configuration.text}: {failure}\n  {rest}; Ctrl-C ends it")
         domain.size()  # counted while compilers run
 
     built, failed = build_runners(found, chosen, folder, display=display, first=check_first)
     if not built:
         raise next(iter(failed.values()))
     excluded = [
-        Excluded(arm, f"does not build: {_first_error(failed[arm.configuration])}")
-        for arm in domain.arms
-        if arm.configuration in failed
+        Excluded(configured, f"does not build: {_first_error(failed[configured.configuration])}")
+        for configured in domain.spaces
+        if configured.configuration in failed
     ]
-    kept = [arm for arm in domain.arms if arm.configuration in built]
-    loadables = [loadable(arm, built[arm.configuration]) for arm in kept]
+    kept = [configured for configured in domain.spaces if configured.configuration in built]
+    loadables = [loadable(configured, built[configured.configuration]) for configured in kept]
     return (Domain(kept) if excluded else domain), loadables, excluded
 
 
@@ -357,12 +357,14 @@ def working(machine: LiveMachine, domain: Domain, display: Display = SILENT) -> 
     Where none is left, raises WrongResult if all results were wrong, else RunFailed.
     """
     wrong = []
-    with display.phase("checking results against the reference", len(domain.arms), "configuration") as phase:
-        for arm in range(len(domain.arms)):
-            wrong.append(machine.probe(arm))
+    with display.phase("checking results against the reference", len(domain.spaces), "configuration") as phase:
+        for index in range(len(domain.spaces)):
+            wrong.append(machine.probe(index))
             phase.advance()
-    excluded = [Excluded(arm, failure) for arm, failure in zip(domain.arms, wrong, strict=True) if failure]
-    if len(excluded) == len(domain.arms):
+    excluded = [
+        Excluded(configured, failure) for configured, failure in zip(domain.spaces, wrong, strict=True) if failure
+    ]
+    if len(excluded) == len(domain.spaces):
         if all(failure.startswith("wrong result") for failure in wrong):
             raise WrongResult(f"no configuration gives right results: {wrong[0]}", LOOK)
         raise RunFailed(f"no configuration runs here: {wrong[0]}")

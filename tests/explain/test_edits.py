@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
-from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.learn.explain import Question, ask, edits, questions
 from dagc.learn.rules import Feature, Kind, Rule, Samples
 from dagc.space import Space
@@ -25,18 +25,18 @@ from tests.rules.samples import NONE, graphs, h200_learned
 
 
 def domain_of(graph: Graph) -> Domain:
-    return Domain([Arm(NONE, Space(graph, limit=20_000))])
+    return Domain([ConfiguredSpace(NONE, Space(graph, limit=20_000))])
 
 
 def broken(domain: Domain, candidate: Candidate, rules: Sequence[Rule]) -> set[Rule]:
-    arm = domain.arms[candidate.arm]
-    alone = Samples([(arm.space.graph, arm.configuration, candidate.traversal)])
+    configured = domain.spaces[candidate.space]
+    alone = Samples([(configured.graph, configured.configuration, candidate.traversal)])
     return {rule for rule in rules if bool(alone.ask(rule.feature)[0]) != rule.truth}
 
 
 def rules_of(domain: Domain, candidate: Candidate, random: Random, most: int = 4) -> list[Rule]:
     """Rules that hold for a candidate, at random; each is broken by another one."""
-    space = domain.arms[candidate.arm].space
+    space = domain.spaces[candidate.space].space
     features, _ = Samples([(space.graph, NONE, t) for t in space]).features()
     alone = Samples([(space.graph, NONE, candidate.traversal)])
     return [Rule(f, bool(alone.ask(f)[0])) for f in random.sample(features, min(most, len(features)))]
@@ -46,7 +46,7 @@ def rules_of(domain: Domain, candidate: Candidate, random: Random, most: int = 4
 @settings(max_examples=examples(40), deadline=None)
 def test_an_edit_breaks_what_it_shall(graph: Graph, seed: int, all_of_them: bool) -> None:
     domain, random = domain_of(graph), Random(seed)
-    space = domain.arms[0].space
+    space = domain.spaces[0].space
     assume(1 < space.count() < 500)
     best = domain.sample(random)
     rules = rules_of(domain, best, random)
@@ -73,7 +73,7 @@ def fewest(domain: Domain, rules: Sequence[Rule], rule: Rule) -> float:
 
 def h200_questions(exact: bool = True) -> tuple[Domain, Candidate, tuple[Question, ...]]:
     graph, results = h200_graph(), h200_results()
-    domain = Domain([Arm(results.implementations[0].configuration, Space(graph))])
+    domain = Domain([ConfiguredSpace(results.implementations[0].configuration, Space(graph))])
     best = Candidate(0, parse_traversal(results.measured()[0].traversal, graph))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edits, "ENUMERATED", edits.ENUMERATED if exact else 0)
@@ -88,7 +88,7 @@ def test_the_edits_of_the_best_on_four_h200s_are_among_the_recorded() -> None:
         assert len({e.candidate for e in question.edits}) == 3
         assert [e.distance for e in question.edits] == sorted(e.distance for e in question.edits)
         for edit in question.edits:
-            assert traversal_text(edit.candidate.traversal, domain.arms[0].space.graph) in recorded
+            assert traversal_text(edit.candidate.traversal, domain.spaces[0].graph) in recorded
 
 
 def test_the_search_around_the_best_finds_what_looking_at_all_finds() -> None:
@@ -111,7 +111,7 @@ def test_a_rule_that_others_follow_from_breaks_with_them() -> None:
         "pack@s0 record(e0)@s0 yl@s0 post_recv sync(e0) post_send wait_recv wait_send yr@s0 y@s0 record(e1)@s0 sync(e1)"
         " end"
     )
-    best = Candidate(0, parse_traversal(text, domain.arms[0].space.graph))
+    best = Candidate(0, parse_traversal(text, domain.spaces[0].graph))
     early, earlier = before("yl", "post_send"), before("yl", "CES-b4-post_send")
     found = questions(domain, best, [early, earlier])
     assert found[0].edits[0].also == (earlier,)
@@ -123,8 +123,8 @@ def test_a_rule_that_others_follow_from_breaks_with_them() -> None:
 
 def test_a_large_space_is_searched_around_the_best() -> None:
     domain, random = domain_of(halo(4)), Random(3)
-    best = Candidate(0, domain.arms[0].space.walk(random))
-    alone = Samples([(domain.arms[0].space.graph, NONE, best.traversal)])
+    best = Candidate(0, domain.spaces[0].space.walk(random))
+    alone = Samples([(domain.spaces[0].graph, NONE, best.traversal)])
     names = [("pack0", "pack1"), ("send2", "recv3"), ("CER-after-pack2", "pack3"), ("unpack0", "unpack3")]
     features = [*(Feature(Kind.BEFORE, a, b) for a, b in names), Feature(Kind.SAME, "pack0", "unpack2")]
     rules = [Rule(f, bool(alone.ask(f)[0])) for f in features]
@@ -136,8 +136,10 @@ def test_a_large_space_is_searched_around_the_best() -> None:
 
 def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> None:
     space = Space(spmv())
-    arms = [Arm(Configuration((("block", b), ("capture", c))), space) for c in (True, False) for b in (64, 128)]
-    domain = Domain(arms)
+    spaces = [
+        ConfiguredSpace(Configuration((("block", b), ("capture", c))), space) for c in (True, False) for b in (64, 128)
+    ]
+    domain = Domain(spaces)
     best = Candidate(0, space.first())
     rules = [Rule(Feature(Kind.CHOICE, "capture", "true"), True), Rule(Feature(Kind.AT_MOST, "block", "64"), True)]
     rules.append(before("pack", "yl"))
@@ -146,14 +148,14 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
     assert found[0].edits[0].candidate == Candidate(2, space.first())
     assert found[0].edits[0].changed == ("capture",)
     assert found[1].edits[0].candidate == Candidate(1, space.first())
-    assert all(e.candidate.arm == 0 and not e.changed for e in found[2].edits)
-    assert all(e.candidate.arm != 0 for q in found[:2] for e in q.edits)
+    assert all(e.candidate.space == 0 and not e.changed for e in found[2].edits)
+    assert all(e.candidate.space != 0 for q in found[:2] for e in q.edits)
 
 
 def test_a_rule_about_ops_of_another_configuration() -> None:
     """It holds for the best because they are not there, and cannot be broken where they are not."""
     small, large = Space(halo(1)), Space(spmv())
-    domain = Domain([Arm(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
+    domain = Domain([ConfiguredSpace(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
     best = Candidate(0, small.first())
     rules = [
         Rule(Feature(Kind.BEFORE, "CER-after-yl", "post_send", False), False),

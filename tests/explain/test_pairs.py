@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.learn.explain import Answer, Finding, Options, Question, Timing, Verdict, time_pairs
 from dagc.learn.rules import Feature, Kind, Rule
 from dagc.space import Space
@@ -16,7 +16,7 @@ from dagc.store.results import Configuration, ImplementationId, Outcome
 from tests.graphs import spmv
 
 SPACE = Space(spmv())
-DOMAIN = Domain([Arm(Configuration(()), SPACE)])
+DOMAIN = Domain([ConfiguredSpace(Configuration(()), SPACE)])
 BEST, *EDITS = (Candidate(0, SPACE.at(number)) for number in range(4))
 
 

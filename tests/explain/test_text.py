@@ -10,7 +10,7 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.ir.traversal import parse_traversal
-from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.replay import ReplayMachine
 from dagc.learn.explain import Explanation, Options, answer, ask, explanation, render
 from dagc.learn.explain.explain import difference
@@ -42,7 +42,7 @@ class Unkept:
 @cache
 def explained(seed: int = 0) -> Explanation:
     graph, results = h200_graph(), h200_results()
-    domain = Domain([Arm(results.implementations[0].configuration, Space(graph))])
+    domain = Domain([ConfiguredSpace(results.implementations[0].configuration, Space(graph))])
     fastest = results.measured()[0]
     best = Candidate(0, parse_traversal(fastest.traversal, graph))
     asked = ask(h200_learned(), domain, best)

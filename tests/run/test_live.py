@@ -22,7 +22,7 @@ from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
 from dagc.ir.traversal import Issue, Traversal
 from dagc.lab.configurations import configuration_of
-from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.live import EVERY, LiveMachine, Loadable
 from dagc.measure.launch import joined, launch
 from dagc.measure.link import Link, WorkerLink, link_ranks, require_ranks
@@ -39,7 +39,7 @@ RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over f
 
 @dataclass(frozen=True)
 class Library:
-    """The SpMV, small, as a domain of one arm."""
+    """The SpMV, small, as a domain of one configuration."""
 
     domain: Domain
     loadable: Loadable
@@ -53,11 +53,11 @@ class Library:
 
     @property
     def first(self) -> Candidate:
-        return Candidate(0, self.domain.arms[0].space.first())
+        return Candidate(0, self.domain.spaces[0].space.first())
 
     def moved(self, name: str, before: str) -> Candidate:
         """The first traversal with one op issued earlier than it may be."""
-        graph = self.domain.arms[0].space.graph
+        graph = self.domain.spaces[0].graph
         entries = list(self.first.traversal.entries)
 
         def at(wanted: str) -> int:
@@ -78,7 +78,7 @@ def build_library(directory: Path, transport: str = "mpi_host") -> Library:
     if not data.exists():
         run_setup(done.plan.program, SPMV.parent, RANKS, 7, data)
     graph = done.plan.graph
-    return Library(Domain([Arm(configuration_of(graph), Space(graph))]), Loadable(library, data, rows))
+    return Library(Domain([ConfiguredSpace(configuration_of(graph), Space(graph))]), Loadable(library, data, rows))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_a_trace_has_every_entry_of_every_rank(library: Library, link: Link) -> 
     spans = machine.trace(library.first)
     assert [(s.rank, s.position) for s in spans] == [(r, p) for r in range(RANKS) for p in range(len(entries))]
     assert all(s.end >= s.begin >= 0 for s in spans)
-    graph = library.domain.arms[0].space.graph
+    graph = library.domain.spaces[0].graph
     gpu = [isinstance(e, Issue) and graph.ops[e.op].gpu for e in entries] * RANKS
     assert [s.gpu_end >= s.gpu_begin for s in spans] == gpu  # NaN compares as False
 
@@ -166,20 +166,23 @@ def test_a_trace_has_every_entry_of_every_rank(library: Library, link: Link) -> 
 def test_configurations_share_the_ranks(library: Library, folder: Path, link: Link) -> None:
     """Two transports, each as it is and with captured stretches: two libraries in one process."""
     other = build_library(folder / "mpi_cuda", transport="mpi_cuda")
-    arms, loadables = [], []
+    spaces, loadables = [], []
     for one in (library, other):
-        (arm,) = one.domain.arms
+        (configured,) = one.domain.spaces
         for capture in (False, True):
-            decisions = {**dict(arm.configuration.decisions), "capture": capture}
-            arms.append(Arm(Configuration(tuple(sorted(decisions.items()))), arm.space))
+            decisions = {**dict(configured.configuration.decisions), "capture": capture}
+            spaces.append(ConfiguredSpace(Configuration(tuple(sorted(decisions.items()))), configured.space))
             loadables.append(replace(one.loadable, capture=capture))
-    machine, random = LiveMachine(Domain(arms), loadables, link, seconds=0.002), Random(2)
-    assert [machine.probe(arm) for arm in range(4)] == [""] * 4
+    machine, random = LiveMachine(Domain(spaces), loadables, link, seconds=0.002), Random(2)
+    assert [machine.probe(index) for index in range(4)] == [""] * 4
     assert [machine.measure(machine.domain.sample(random)).failure for _ in range(12)] == [""] * 12
-    captured = Candidate(3, arms[3].space.first())
+    captured = Candidate(3, spaces[3].space.first())
     assert len(machine.trace(captured)) == RANKS * len(captured.traversal.entries)
     kept = machine.narrow([1, 2])
-    assert [arm.configuration for arm in kept.arms] == [arms[1].configuration, arms[2].configuration]
+    assert [s.configuration for s in kept.spaces] == [
+        spaces[1].configuration,
+        spaces[2].configuration,
+    ]
     assert not machine.measure(kept.sample(random)).failure
 
 
@@ -218,7 +221,7 @@ def test_a_hang_is_named_and_the_next_measurement_works(library: Library, link: 
     machine = library.machine(link, watchdog=3.0)
     assert not machine.measure(library.first).failure
     hanging = library.moved("wait_recv", before="post_send")
-    at = [row[1] for row in rows(hanging.traversal)].index(library.domain.arms[0].space.graph.by_name("wait_recv").id)
+    at = [row[1] for row in rows(hanging.traversal)].index(library.domain.spaces[0].graph.by_name("wait_recv").id)
     outcome = machine.measure(hanging)
     assert outcome.failure.startswith("hang: ")
     assert "in `wait_recv` (entry " in outcome.failure
@@ -284,13 +287,13 @@ from dagc.ir.traversal import traversal_text
 from tests.run.test_live import RANKS, build_library
 from tests.test_records import PROGRAM, RUN
 library, random = build_library(Path(sys.argv[1])), Random(0)
-(arm,) = library.domain.arms
+(configured,) = library.domain.spaces
 with link_ranks(RANKS) as link, Records.open(sys.argv[2], PROGRAM, RUN) as records:
     machine = library.machine(link, on_reference=records.reference)
     try:
         while True:
             candidate = library.domain.sample(random)
-            key = records.begin(arm.configuration, traversal_text(candidate.traversal, arm.space.graph))
+            key = records.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
             outcome = machine.measure(candidate)
             records.add(key, outcome.seconds, outcome.reference, outcome.iterations)
             print("measured", flush=True)

@@ -13,7 +13,7 @@ def _configurations(number: int) -> list[Configuration]:
 
 def test_equal_moves_are_counted_once() -> None:
     domain = domain_of((c, spmv()) for c in _configurations(3))
-    first, *others = (arm.space.counter for arm in domain.arms)
+    first, *others = (configured.space.counter for configured in domain.spaces)
     assert all(other is first for other in others)
     assert (domain.size(), domain.more_than()) == (3 * 2036, 0)
 
@@ -22,4 +22,4 @@ def test_a_space_that_takes_long_to_count_has_a_bound_instead() -> None:
     domain = domain_of(((c, halo(6)) for c in _configurations(2)), work=20_000)
     assert domain.size() is None
     assert 10**6 < domain.more_than() < 5367658504764649454197598361600000
-    assert len(domain.arms[0].space.counter) < 1000  # 20 000 by 32 ops, and a few on the way back
+    assert len(domain.spaces[0].space.counter) < 1000  # 20 000 by 32 ops, and a few on the way back

@@ -108,13 +108,13 @@ def test_passes_are_interleaved() -> None:
 
 def test_failures_are_recorded_and_the_search_goes_on() -> None:
     def answer(candidate: Candidate, turn: int) -> Outcome:
-        return Outcome(failure="run failed: a rank") if candidate.arm == 0 else steady(candidate, turn)
+        return Outcome(failure="run failed: a rank") if candidate.space == 0 else steady(candidate, turn)
 
     done, store, _ = run(Table(answer), Options(confirm=2, repeats=2))
     assert done.failures == 15
     assert done.implementations == 142
     assert sum(call[0] == "fail" for call in store.calls) == 15
-    assert done.best.arm == 1
+    assert done.best.space == 1
 
 
 def test_what_fails_when_measured_again_is_not_the_best() -> None:
@@ -162,7 +162,7 @@ def test_what_is_known_is_not_measured_again() -> None:
 
 def test_equal_work_is_measured_once() -> None:
     machine = Table(steady)
-    done, _, _ = run(machine, Options(confirm=0), same=lambda c: str(c.arm))
+    done, _, _ = run(machine, Options(confirm=0), same=lambda c: str(c.space))
     assert len(machine.asked) == 2
     assert done.implementations == 2
 
@@ -247,11 +247,11 @@ def test_no_time_no_measurement() -> None:
 
 
 def test_replay_deals_every_pass_once() -> None:
-    from dagc.lab.domain import Arm
+    from dagc.lab.domain import ConfiguredSpace
     from dagc.space import Space
 
     results = h200_results()
-    where = Domain([Arm(results.implementations[0].configuration, Space(h200_graph()))])
+    where = Domain([ConfiguredSpace(results.implementations[0].configuration, Space(h200_graph()))])
     machine = ReplayMachine(results, where, seed=3)
     candidate = next(iter(where))
     times = [machine.measure(candidate).seconds for _ in range(5)]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.ir.traversal import Issue
-from dagc.lab.domain import Arm, Candidate, Domain
+from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.strategies.mcts import coverage
 from dagc.lab.strategies.mcts_min import closeness
 from dagc.lab.strategy import Chooser, default, find, names
@@ -28,8 +28,10 @@ def domain(two: bool = True) -> Domain:
     """15 implementations on one stream and 142 on two, or the latter alone."""
     edges = [("a", "b"), ("c", "d")]
     ops = [("a", True), ("b", True), ("c", True), ("d", False)]
-    arms = [Arm(Configuration((("streams", n),)), Space(make_graph(ops, edges, streams=n))) for n in (1, 2)]
-    return Domain(arms if two else arms[1:])
+    spaces = [
+        ConfiguredSpace(Configuration((("streams", n),)), Space(make_graph(ops, edges, streams=n))) for n in (1, 2)
+    ]
+    return Domain(spaces if two else spaces[1:])
 
 
 def time_of(candidate: Candidate) -> float:
@@ -140,7 +142,7 @@ def test_values_by_hand() -> None:
 
 
 def test_a_space_that_cannot_be_counted() -> None:
-    where = Domain([Arm(Configuration(()), Space(halo(6), limit=500))])
+    where = Domain([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])
     assert where.size() is None
     for name in ("mcts", "random"):
         strategy = find(name)(where, 1)
@@ -154,16 +156,16 @@ def test_a_space_that_cannot_be_counted() -> None:
 
 
 def test_uniform_over_the_union() -> None:
-    """15 of 157 are of the first arm: 1570 draws, six standard deviations."""
+    """15 of 157 are of the first configuration: 1570 draws, six standard deviations."""
     random, where = Random(5), domain()
-    first = sum(where.sample(random).arm == 0 for _ in range(1570))
+    first = sum(where.sample(random).space == 0 for _ in range(1570))
     assert abs(first - 150) < 6 * math.sqrt(150)
 
 
 def test_the_model_finds_the_fastest_soon() -> None:
     """A world in which launching yl early is what counts, with 2 % noise; random search needs about 35."""
-    where = Domain([Arm(Configuration(()), Space(spmv()))])
-    graph, random = where.arms[0].space.graph, Random(1)
+    where = Domain([ConfiguredSpace(Configuration(()), Space(spmv()))])
+    graph, random = where.spaces[0].graph, Random(1)
     yl, post = graph.by_name("yl").id, graph.by_name("post_send").id
 
     def true(candidate: Candidate) -> float:
@@ -184,7 +186,7 @@ def test_the_model_finds_the_fastest_soon() -> None:
 
 def test_the_default_is_the_model_where_a_sample_can_be_simulated() -> None:
     assert default(domain()) == "model"
-    assert default(Domain([Arm(Configuration(()), Space(halo(6), limit=500))])) == "model"
+    assert default(Domain([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])) == "model"
     ops = [(f"op{i}", True) for i in range(140)]
     many = make_graph(ops, [(a, b) for (a, _), (b, _) in pairwise(ops)], streams=1)
-    assert default(Domain([Arm(Configuration(()), Space(many, limit=10))])) == "mcts-min"
+    assert default(Domain([ConfiguredSpace(Configuration(()), Space(many, limit=10))])) == "mcts-min"

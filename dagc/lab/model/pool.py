@@ -25,14 +25,14 @@ class Pool:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self.costs = Costs(max(arm.space.moves.streams for arm in domain.arms))
-        self._simulators = [Simulator(arm.space.graph, arm.configuration, self.costs) for arm in domain.arms]
+        self.costs = Costs(max(s.space.moves.streams for s in domain.spaces))
+        self._simulators = [Simulator(s.graph, s.configuration, self.costs) for s in domain.spaces]
         self.batch = Batch(self.costs)
         self.candidates: list[Candidate] = []
         self.row: dict[Candidate, int] = {}
-        names = sorted({op.name for arm in domain.arms for op in arm.space.graph.ops})
-        on_gpu = {op.name for arm in domain.arms for op in arm.space.graph.ops if op.gpu}
-        self._columns = [[names.index(op.name) for op in arm.space.graph.ops] for arm in domain.arms]
+        names = sorted({op.name for s in domain.spaces for op in s.graph.ops})
+        on_gpu = {op.name for s in domain.spaces for op in s.graph.ops if op.gpu}
+        self._columns = [[names.index(op.name) for op in s.graph.ops] for s in domain.spaces]
         self._pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
         self._gpu_pairs = [(i, j) for i, j in self._pairs if names[i] in on_gpu and names[j] in on_gpu]
         self._ops = len(names)
@@ -43,7 +43,7 @@ class Pool:
     @property
     def bits(self) -> int:
         """How many features there are."""
-        return _CONFIGURATION * len(self.domain.arms) + len(self._pairs) + len(self._gpu_pairs)
+        return _CONFIGURATION * len(self.domain.spaces) + len(self._pairs) + len(self._gpu_pairs)
 
     def extend(self, candidates: Iterable[Candidate]) -> Single:
         """Adds those that are new, in their order; their features, shape (new ones, bits), 0 or 1.
@@ -56,11 +56,11 @@ class Pool:
         for candidate in new:
             self.row[candidate] = len(self.candidates)
             self.candidates.append(candidate)
-        self.batch.extend([self._simulators[c.arm].program(c.traversal) for c in new])
+        self.batch.extend([self._simulators[c.space].program(c.traversal) for c in new])
         place = np.full((self._ops, len(new)), _ABSENT)
         stream = np.full((self._ops, len(new)), -1)
         for number, candidate in enumerate(new):
-            columns, issued = self._columns[candidate.arm], 0
+            columns, issued = self._columns[candidate.space], 0
             for entry in candidate.traversal.entries:
                 if isinstance(entry, Issue):
                     column = columns[entry.op]
@@ -68,8 +68,8 @@ class Pool:
                     issued += 1
                     if entry.stream is not None:
                         stream[column, number] = entry.stream
-        arm = np.array([c.arm for c in new], dtype=np.int64)
-        chosen = np.repeat(arm[:, None] == np.arange(len(self.domain.arms)), _CONFIGURATION, axis=1)
+        spaces = np.array([c.space for c in new], dtype=np.int64)
+        chosen = np.repeat(spaces[:, None] == np.arange(len(self.domain.spaces)), _CONFIGURATION, axis=1)
         a, b = np.array(self._pairs, dtype=np.int64).reshape(-1, 2).T
         c, d = np.array(self._gpu_pairs, dtype=np.int64).reshape(-1, 2).T
         before, shared = place[a] < place[b], (stream[c] == stream[d]) & (stream[c] >= 0)

@@ -45,7 +45,7 @@ class Strategy:
     @classmethod
     def suits(cls, domain: Domain) -> bool:
         """Not programs of so many ops that simulating a sample takes longer than measuring it."""
-        return len({op.name for arm in domain.arms for op in arm.space.graph.ops}) <= MOST_OPS
+        return len({op.name for s in domain.spaces for op in s.graph.ops}) <= MOST_OPS
 
     # ---- the protocol -------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class Strategy:
         return model, open_
 
     def _near(self, candidate: Candidate) -> Candidate:
-        space = self.domain.arms[candidate.arm].space
-        return Candidate(candidate.arm, space.walk_from(candidate.traversal, self.random))
+        space = self.domain.spaces[candidate.space].space
+        return Candidate(candidate.space, space.walk_from(candidate.traversal, self.random))
 
 
 class Open:

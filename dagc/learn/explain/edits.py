@@ -70,10 +70,12 @@ def questions(
         if not pool.exact and usable is None and rule.feature.kind not in _CHOICES and not _alone(edits):
             edits = _search_on(domain, table, rule, variants) or edits
         out.append(Question(rule, rule in own, edits, pool.exact))
-    provers = {c.arm: Prover(domain.arms[c.arm].space.graph) for q in out for c in (e.candidate for e in q.edits)}
+    provers = {c.space: Prover(domain.spaces[c.space].graph) for q in out for c in (e.candidate for e in q.edits)}
     for question in out:
         for edit in question.edits:
-            provers[edit.candidate.arm].prove(edit.candidate.traversal, f"the edit that breaks `{question.rule.text}`")
+            provers[edit.candidate.space].prove(
+                edit.candidate.traversal, f"the edit that breaks `{question.rule.text}`"
+            )
     return tuple(out)
 
 
@@ -95,54 +97,54 @@ def _pool(
     exact = _small(domain, best)
     here = _everything(domain, best) if exact else _around(domain, best, rules)
     there = _elsewhere(domain, best, known) if choices else ()
-    familiar = (c for c in known if c.arm == best.arm)
+    familiar = (c for c in known if c.space == best.space)
     found = [c for c in dict.fromkeys((*here, *familiar, *there)) if c != best and (usable is None or usable(c))]
     return Pool((best, *found), exact)
 
 
 def _small(domain: Domain, best: Candidate) -> bool:
     try:
-        return domain.arms[best.arm].space.count() <= ENUMERATED
+        return domain.spaces[best.space].space.count() <= ENUMERATED
     except TooManyStates:
         return False
 
 
 def _everything(domain: Domain, best: Candidate) -> Iterator[Candidate]:
-    return (Candidate(best.arm, traversal) for traversal in domain.arms[best.arm].space)
+    return (Candidate(best.space, traversal) for traversal in domain.spaces[best.space].space)
 
 
 def _around(domain: Domain, best: Candidate, rules: Sequence[Rule]) -> Iterator[Candidate]:
     """Neighbours of the best; what is aimed at each rule."""
-    near = Near(domain.arms[best.arm].space)
+    near = Near(domain.spaces[best.space].space)
     wish = wish_of(best.traversal, near.graph)
     found: Iterable[Traversal] = (
         *near.neighbours(best.traversal),
         *(near.follow(other) for rule in rules for other in near.breaking(rule, wish)),
     )
-    return (Candidate(best.arm, traversal) for traversal in found)
+    return (Candidate(best.space, traversal) for traversal in found)
 
 
 def _elsewhere(domain: Domain, best: Candidate, known: Sequence[Candidate]) -> Iterator[Candidate]:
     """Of every other configuration: the best's traversal, or the nearest to it, and the fastest that is known."""
-    graph = domain.arms[best.arm].space.graph
+    graph = domain.spaces[best.space].graph
     wish = wish_of(best.traversal, graph)
     fastest: dict[int, Candidate] = {}
     for candidate in known:
-        fastest.setdefault(candidate.arm, candidate)
-    for arm, other in enumerate(domain.arms):
-        if arm != best.arm:
+        fastest.setdefault(candidate.space, candidate)
+    for index, other in enumerate(domain.spaces):
+        if index != best.space:
             near = Near(other.space)
-            yield Candidate(arm, near.follow(translated(wish, graph, near.graph)))
-            if arm in fastest:
-                yield fastest[arm]
+            yield Candidate(index, near.follow(translated(wish, graph, near.graph)))
+            if index in fastest:
+                yield fastest[index]
 
 
 def _search_on(domain: Domain, table: _Table, rule: Rule, variants: int) -> tuple[Edit, ...]:
     """Edits among the neighbours of those that break the rule, though not alone."""
     best = table.pool.candidates[0]
-    near = Near(domain.arms[best.arm].space)
+    near = Near(domain.spaces[best.space].space)
     starts = [edit.candidate for edit in table.edits(rule, _STARTS)]
-    found = [Candidate(best.arm, t) for start in starts for t in near.neighbours(start.traversal)]
+    found = [Candidate(best.space, t) for start in starts for t in near.neighbours(start.traversal)]
     wider = Pool(tuple(dict.fromkeys((best, *starts, *found))), False)
     return _Table(domain, wider, table.own).edits(rule, variants)
 
@@ -157,14 +159,14 @@ class _Table:
         import numpy as np
 
         self.domain, self.pool, self.own = domain, pool, tuple(own)
-        arms = domain.arms
+        spaces = domain.spaces
         self.samples = Samples(
-            [(arms[c.arm].space.graph, arms[c.arm].configuration, c.traversal) for c in pool.candidates]
+            [(spaces[c.space].graph, spaces[c.space].configuration, c.traversal) for c in pool.candidates]
         )
         _, answers = self.samples.features()
         self.differs: Bools = answers != answers[0]
         self.distance: Ints = self.differs.sum(axis=1)
-        self.at_home: Bools = np.array([c.arm == pool.candidates[0].arm for c in pool.candidates])
+        self.at_home: Bools = np.array([c.space == pool.candidates[0].space for c in pool.candidates])
 
     def broken(self, rule: Rule) -> Bools:
         out: Bools = self.samples.ask(rule.feature) != rule.truth
@@ -209,7 +211,7 @@ class _Table:
 
     def _changed(self, candidate: Candidate) -> tuple[str, ...]:
         """Names of the decisions in which its configuration differs from the best's."""
-        here = self.domain.arms[self.pool.candidates[0].arm].configuration
-        there = self.domain.arms[candidate.arm].configuration
+        here = self.domain.spaces[self.pool.candidates[0].space].configuration
+        there = self.domain.spaces[candidate.space].configuration
         names: Collection[str] = {name for name, _ in (*here.decisions, *there.decisions)}
         return tuple(sorted(name for name in names if here.get(name) != there.get(name)))

@@ -39,9 +39,9 @@ class Asked:
         """The same with candidates of another domain, which has their configurations."""
 
         def there(candidate: Candidate) -> Candidate:
-            arm = other.number(domain.arms[candidate.arm].configuration)
-            assert arm is not None
-            return Candidate(arm, candidate.traversal)
+            index = other.number(domain.spaces[candidate.space].configuration)
+            assert index is not None
+            return Candidate(index, candidate.traversal)
 
         return replace(
             self,
@@ -77,8 +77,8 @@ def ask(
     Of the other rule sets only rules count that hold for the best, and that its own do not imply. See
     dagc.learn.explain.edits.questions for the rest.
     """
-    arm = domain.arms[best.arm]
-    own = learned.satisfied(Sample(arm.space.graph, arm.configuration, best.traversal, 0.0))
+    configured = domain.spaces[best.space]
+    own = learned.satisfied(Sample(configured.graph, configured.configuration, best.traversal, 0.0))
     notes = []
     reason = why_no_rules(learned)
     if reason:
@@ -96,8 +96,8 @@ def ask(
 
 
 def _further(learned: Learned, domain: Domain, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
-    arm = domain.arms[best.arm]
-    alone = Samples([(arm.space.graph, arm.configuration, best.traversal)])
+    configured = domain.spaces[best.space]
+    alone = Samples([(configured.graph, configured.configuration, best.traversal)])
     others = [s for s in learned.of_class(own.number) if s != own][:sets]
     rules = dict.fromkeys(rule for found in others for rule in found.rules if rule not in own.rules)
     if not rules:
@@ -132,11 +132,11 @@ def explanation(
     learned: Learned, domain: Domain, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
 ) -> Explanation:
     """All that is printed. `seconds`: the best's time in the results file."""
-    arm = domain.arms[asked.best.arm]
+    configured = domain.spaces[asked.best.space]
     return Explanation(
-        program=arm.space.graph.program.name,
-        configuration=arm.configuration,
-        traversal=traversal_text(asked.best.traversal, arm.space.graph),
+        program=configured.graph.program.name,
+        configuration=configured.configuration,
+        traversal=traversal_text(asked.best.traversal, configured.graph),
         seconds=seconds,
         number=asked.rule_set.number,
         classes=len(learned.classes.classes),
@@ -156,11 +156,11 @@ def explanation(
 
 
 def _view(domain: Domain, best: Candidate, rule: Rule, edit: Edit) -> EditView:
-    here, there = domain.arms[best.arm], domain.arms[edit.candidate.arm]
+    here, there = domain.spaces[best.space], domain.spaces[edit.candidate.space]
     old = traversal_text(best.traversal, here.space.graph)
     new = traversal_text(edit.candidate.traversal, there.space.graph)
     before, after = difference(old.split(), new.split())
-    if best.arm == edit.candidate.arm:
+    if best.space == edit.candidate.space:
         about = (rule.feature.a, rule.feature.b)
         said = mechanism(here.space.graph, best.traversal, edit.candidate.traversal, about)
     else:

@@ -128,8 +128,8 @@ def _pair(domain: Domain, best: Candidate, one: _Series, best_first: bool, machi
 
 
 def _measure(domain: Domain, candidate: Candidate, machine: Machine, store: Store) -> Outcome:
-    arm = domain.arms[candidate.arm]
-    number = store.begin(arm.configuration, traversal_text(candidate.traversal, arm.space.graph))
+    configured = domain.spaces[candidate.space]
+    number = store.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
     outcome = machine.measure(candidate)
     if outcome.failure:
         store.fail(number, outcome.failure)
