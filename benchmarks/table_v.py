@@ -40,7 +40,7 @@ from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.engine import Machine
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
-from dagc.learn.rules import Learned, Outliers, Sample, Samples, accuracy, learn
+from dagc.learn.rules import LearnedRules, Outliers, Sample, Samples, accuracy, learn
 from dagc.recipes.results import (
     Loaded,
     estimated,
@@ -112,7 +112,7 @@ def searched(name: str, seed: int, machine: Machine, domain: Domain, everything:
     return out
 
 
-def far_off(learned: Learned, table: Samples, times: Sequence[float], limit: float) -> float:
+def far_off(learned: LearnedRules, table: Samples, times: Sequence[float], limit: float) -> float:
     """Share of implementations whose time is further than `limit`, relative, from the range of the class given."""
     given = [learned.classes.classes[learned.tree.nodes[leaf].number] for leaf in learned.leaves(table)]
     wrong = (t < c.fastest * (1 - limit) or t > c.slowest * (1 + limit) for c, t in zip(given, times, strict=True))

@@ -138,7 +138,7 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
             if isinstance(result, Cell):
                 cells += 1
                 records.add(result, flush)
-            elif isinstance(result, tune_measure.Checked):
+            elif isinstance(result, tune_measure.CheckedSettings):
                 records.add_check(result.op, result.settings, plan.check_at, result.failure)
             if result.failure:
                 print(f"{name}: {result}", flush=True)

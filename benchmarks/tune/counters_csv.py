@@ -8,19 +8,19 @@ from collections import defaultdict
 from pathlib import Path
 
 from dagc.measure.profile import METRICS
-from dagc.perf.counted import Launch
+from dagc.perf.counted import CountedLaunch
 
 
-def read_counters(path: Path) -> dict[tuple[str, str], list[Launch]]:
+def read_counters(path: Path) -> dict[tuple[str, str], list[CountedLaunch]]:
     """(program, op) -> launches; those that failed are left out. `path` ends in .csv or .csv.xz."""
-    out: dict[tuple[str, str], list[Launch]] = defaultdict(list)
+    out: dict[tuple[str, str], list[CountedLaunch]] = defaultdict(list)
     with lzma.open(path, "rt", newline="") if path.suffix == ".xz" else path.open(newline="") as lines:
         for row in csv.DictReader(lines):
             if row["failure"]:
                 continue
             block = _pairs(row["settings"])
             counts = {name: float(row[name]) for name in METRICS.values() if row[name]}
-            launch = Launch(_pairs(row["scalars"]), (block.get("bx", 1), block.get("by", 1), 1), counts)
+            launch = CountedLaunch(_pairs(row["scalars"]), (block.get("bx", 1), block.get("by", 1), 1), counts)
             out[row["program"], row["op"]].append(launch)
     return dict(out)
 

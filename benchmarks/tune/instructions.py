@@ -21,7 +21,7 @@ from dagc import api
 from dagc.choice.legal import op_of, units
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.graph import Graph
-from dagc.perf.counted import Launch
+from dagc.perf.counted import CountedLaunch
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"
 
 
-def of_warps(graph: Graph, op: str, taken: Resources, launches: Sequence[Launch]) -> np.ndarray:
+def of_warps(graph: Graph, op: str, taken: Resources, launches: Sequence[CountedLaunch]) -> np.ndarray:
     """The model's instructions of a warp over the measured ones, for each launch; empty for blocks of one thread."""
     (unit,) = units(graph, [op])
     program, gpu = volume_program(graph.program, op_of(graph, unit), taken=taken), load_hardware("h200")

@@ -36,7 +36,7 @@ from dagc.perf.fit import Fitted
 from dagc.perf.geometry import launchable_program
 from dagc.perf.hardware import Hardware
 from dagc.perf.partial import split
-from dagc.perf.program import Kind, RationalProgram
+from dagc.perf.program import ParameterKind, RationalProgram
 
 if TYPE_CHECKING:
     from dagc.choice.selector import Selector
@@ -425,7 +425,13 @@ def unit_chooser(
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     data = sorted(
-        {p.name for made in (model, launchable) if made is not None for p in made.parameters if p.kind is Kind.DATA}
+        {
+            p.name
+            for made in (model, launchable)
+            if made is not None
+            for p in made.parameters
+            if p.kind is ParameterKind.DATA
+        }
         | set(selector.data if selector is not None else ())
         | {n for n, _ in constants_of(program, {n for sizes, _ in anchors for n in sizes})}
         or {n for sizes, _ in anchors for n in sizes}

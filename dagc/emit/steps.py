@@ -15,7 +15,7 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelLaunch:
     """`grid` is the text of `dagc::grid(...)`'s arguments, `block` of dim3's; `args` in order."""
 
     function: str
@@ -33,11 +33,11 @@ class Case:
     """`condition` is a text of C++."""
 
     condition: str
-    launch: Launch
+    launch: KernelLaunch
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ConditionalLaunch:
     """One of several launches, by what was settled when the program runs."""
 
     cases: tuple[Case, ...]
@@ -65,7 +65,7 @@ class Call:
     kind: str = "call"
 
 
-Step = Launch | Choice | Copy | Call
+Step = KernelLaunch | ConditionalLaunch | Copy | Call
 
 _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
@@ -128,8 +128,10 @@ class Steps:
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
         rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name))
         if len(settled) == 1:
-            return Launch(function, *rest)
-        return Choice(tuple(Case(self._settled(op, one), Launch(self.functions.name(one), *rest)) for one in settled))
+            return KernelLaunch(function, *rest)
+        return ConditionalLaunch(
+            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.name(one), *rest)) for one in settled)
+        )
 
     def _settled(self, op: KernelOp, one: KernelOp) -> str:
         """Are the open tunables as in `one`?"""

@@ -17,7 +17,7 @@ from dagc.lang import ast
 from dagc.lang.context import Context, integer_range, parse_choice
 from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.regions import check_sizes, overlap, storage
-from dagc.lang.scope import INTEGERS, Kind, Skip, Storage, did_you_mean, kind_of_type, listing, spelled
+from dagc.lang.scope import INTEGERS, ScalarKind, Skip, Storage, did_you_mean, kind_of_type, listing, spelled
 from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, Condition, condition, nodes
 
 BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
@@ -312,10 +312,10 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
             report.fail("type-mismatch", f"array `{arg.name}` meets a by-value formal", arg.span, help, related)
     value = frame.ev.settled(arg)
     kind, wanted = frame.ev.kind(value), kind_of_type(formal.type)
-    if kind is not wanted and (kind, wanted) != (Kind.INT, Kind.REAL):
+    if kind is not wanted and (kind, wanted) != (ScalarKind.INT, ScalarKind.REAL):
         help = (
             "write `floor(...)` or `ceil(...)`"
-            if (kind, wanted) == (Kind.REAL, Kind.INT)
+            if (kind, wanted) == (ScalarKind.REAL, ScalarKind.INT)
             else "pass a value of that type"
         )
         report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is wanted", arg.span, help, related)

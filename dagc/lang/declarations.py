@@ -29,9 +29,9 @@ from dagc.lang.regions import storage
 from dagc.lang.scope import (
     INTEGERS,
     Bound,
-    Kind,
     Label,
     ListValue,
+    ScalarKind,
     Skip,
     Storage,
     TypeValue,
@@ -167,8 +167,8 @@ class Declarer:
                     "type-mismatch", "a type is wanted", item.value.span, f"choose from {', '.join(TYPES)}"
                 )
             return value.type
-        wanted = {"str": (Kind.STR,), "bool": (Kind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}.get(
-            item.type, (Kind.INT,)
+        wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}.get(
+            item.type, (ScalarKind.INT,)
         )
         number = self.ev.constant(item.value, "the value of a param", wanted)
         return self._fitting(number, item.type, item.value.span)
@@ -195,9 +195,9 @@ class Declarer:
                 ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, help)
             ctx.not_used_yet("`over files`", over.span, "the default is used")
         elif item.type != "type":
-            wanted = {"str": (Kind.STR,), "bool": (Kind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
+            wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
             for value in self.ev.items(over, "the values after `over`", structural=False):
-                found = self.ev.scalar(value, over.span, wanted.get(item.type, (Kind.INT,)))
+                found = self.ev.scalar(value, over.span, wanted.get(item.type, (ScalarKind.INT,)))
                 if isinstance(found, Const) and not isinstance(found.value, Fraction):
                     values.append(found.value)
         return tuple(values)
@@ -316,12 +316,12 @@ class Declarer:
                 self.ev.ctx.report.fail("bad-choice", f"`{name}` cannot be {spelled(value)}", span, help)
 
     def _require(self, item: ast.Require) -> None:
-        condition = self.ev.sym(item.condition, (Kind.BOOL,))
+        condition = self.ev.sym(item.condition, (ScalarKind.BOOL,))
         self.ev.settle(condition, item.condition.span)
         self.out.requires.append((condition, item.condition.span))
 
 
-_NUMBERS = (Kind.INT, Kind.REAL)
+_NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
 MAX_CHOICES = 1000
 
 
@@ -329,7 +329,7 @@ def dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
     """One dimension of an array or a formal; None for `*`. Reports a size that is negative for certain."""
     if isinstance(dim, ast.Every):
         return None
-    size = ev.settled(dim, (Kind.INT,))
+    size = ev.settled(dim, (ScalarKind.INT,))
     if isinstance(size, Const) and isinstance(size.value, int) and size.value < 0:
         ev.ctx.report.fail("bad-size", f"a size of {size.value}", dim.span, "sizes are 0 or more")
     return size
@@ -363,7 +363,7 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
 # ---- Features and selectors: checked in full, carried in the program; `dagc tune` acts on some of the selectors ----
 
 
-_FEATURE_NUMBERS = (Kind.INT, Kind.REAL)
+_FEATURE_NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
 # Methods that `dagc tune` acts on: those of a kernel about its tunables, and those at program level.
 _IN_KERNEL = ("rational", "knn", "tree", "forest")
 _IN_PROGRAM = ("knn", "tree", "forest", "exhaustive")
@@ -385,7 +385,7 @@ def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
         value = ev.settled(item.value, _FEATURE_NUMBERS)
     cost = ev.settled(item.cost, _FEATURE_NUMBERS) if item.cost is not None else None
     ev.scope.declare(report, What.FEATURE, item.name, (), Bound(item.name, Var(item.name), item.span))
-    ev.scope.kinds[item.name] = Kind.REAL
+    ev.scope.kinds[item.name] = ScalarKind.REAL
     ev.ctx.not_used_yet("`feature`", item.span, "features serve learned selectors, which are not built yet")
     return ir.Feature(item.name, value, cost, span=item.span)
 

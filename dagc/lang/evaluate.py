@@ -16,10 +16,10 @@ from dagc.lang.context import EXPANSION_LIMIT, HARDWARE, OPS_LIMIT, PREDEFINED, 
 from dagc.lang.scope import (
     Bound,
     Family,
-    Kind,
     Label,
     ListValue,
     Report,
+    ScalarKind,
     Scope,
     Skip,
     Stop,
@@ -45,7 +45,7 @@ _FUNCTIONS = {
     "floor": (Fn.FLOOR, 1), "ceil": (Fn.CEIL, 1), "min": (Fn.MIN, 0), "max": (Fn.MAX, 0),
     "abs": (Fn.ABS, 1), "log2": (Fn.LOG2, 1), "sqrt": (Fn.SQRT, 1),
 }  # fmt: skip
-_NUMBERS = (Kind.INT, Kind.REAL)
+_NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class Evaluator:
             return self._binary(expr)
         return self._conditional(expr)
 
-    def sym(self, expr: ast.Expr, wanted: tuple[Kind, ...] = ()) -> Sym:
+    def sym(self, expr: ast.Expr, wanted: tuple[ScalarKind, ...] = ()) -> Sym:
         """A scalar, of one of the kinds `wanted` (any where empty)."""
         return self.scalar(self.value(expr), expr.span, wanted)
 
-    def scalar(self, value: Value, span: Span, wanted: tuple[Kind, ...] = ()) -> Sym:
+    def scalar(self, value: Value, span: Span, wanted: tuple[ScalarKind, ...] = ()) -> Sym:
         """The same of a value at hand."""
         scalar = as_sym(value)
         if scalar is None:
@@ -88,7 +88,7 @@ class Evaluator:
             self._wrong_kind(span, self.kind(scalar), wanted)
         return scalar
 
-    def settled(self, expr: ast.Expr, wanted: tuple[Kind, ...] = (), structural: bool = False) -> Sym:
+    def settled(self, expr: ast.Expr, wanted: tuple[ScalarKind, ...] = (), structural: bool = False) -> Sym:
         """A scalar with the chosen values of all program-level decisions put in."""
         return self.settle(self.sym(expr, wanted), expr.span, structural)
 
@@ -101,7 +101,9 @@ class Evaluator:
         except (ArithmeticError, ValueError, TypeError) as error:
             self._failed_arithmetic(error, span)
 
-    def constant(self, expr: ast.Expr, what: str, wanted: tuple[Kind, ...] = (), structural: bool = False) -> Number:
+    def constant(
+        self, expr: ast.Expr, what: str, wanted: tuple[ScalarKind, ...] = (), structural: bool = False
+    ) -> Number:
         """A compile-time value; `what` says in messages what it is for."""
         value = self.settled(expr, wanted, structural)
         if not isinstance(value, Const):
@@ -110,7 +112,7 @@ class Evaluator:
 
     def integer(self, expr: ast.Expr, what: str, structural: bool = False) -> int:
         """A compile-time integer."""
-        number = self.constant(expr, what, (Kind.INT,), structural)
+        number = self.constant(expr, what, (ScalarKind.INT,), structural)
         assert isinstance(number, int)
         return number
 
@@ -150,14 +152,14 @@ class Evaluator:
                 numbers.append(value.index)
                 words.append(value.text)
                 continue
-            number = self.settle(self.scalar(value, expr.span, (Kind.INT,)), expr.span, structural=True)
+            number = self.settle(self.scalar(value, expr.span, (ScalarKind.INT,)), expr.span, structural=True)
             if not isinstance(number, Const):
                 self._not_compile_time(number, "an index", expr.span)
             numbers.append(int(number.value))
             words.append(str(number.value))
         return tuple(numbers), ",".join(words)
 
-    def kind(self, value: Sym) -> Kind:
+    def kind(self, value: Sym) -> ScalarKind:
         return kind_of(value, self._kind_of_var)
 
     def find(self, name: str, span: Span) -> Family:
@@ -241,7 +243,9 @@ class Evaluator:
         if name in PREDEFINED:
             if name not in self.ctx.choices:
                 self.ctx.choose(name, PREDEFINED[name][:1], ref.span, fixed=name not in self.ctx.picked)
-                self.ctx.program.kinds[name] = {"streams": Kind.INT, "capture": Kind.BOOL}.get(name, Kind.STR)
+                self.ctx.program.kinds[name] = {"streams": ScalarKind.INT, "capture": ScalarKind.BOOL}.get(
+                    name, ScalarKind.STR
+                )
             return Var(name)
         if name in TRANSPORTS or name in STAGINGS:
             return Const(name)
@@ -307,17 +311,19 @@ class Evaluator:
 
     def _unary(self, expr: ast.Unary) -> Value:
         if expr.op is ast.UnaryOp.NOT:
-            return self._apply(Fn.NOT, expr.span, self.sym(expr.operand, (Kind.BOOL,)))
+            return self._apply(Fn.NOT, expr.span, self.sym(expr.operand, (ScalarKind.BOOL,)))
         return self._apply(Fn.NEG, expr.span, self.sym(expr.operand, _NUMBERS))
 
     def _binary(self, expr: ast.Binary) -> Value:
         fn = _BINARY[expr.op]
         if fn in (Fn.AND, Fn.OR):
-            return self._apply(fn, expr.span, self.sym(expr.left, (Kind.BOOL,)), self.sym(expr.right, (Kind.BOOL,)))
+            return self._apply(
+                fn, expr.span, self.sym(expr.left, (ScalarKind.BOOL,)), self.sym(expr.right, (ScalarKind.BOOL,))
+            )
         left, right = self.value(expr.left), self.value(expr.right)
         if fn in (Fn.EQ, Fn.NE):
             return self._equality(fn, expr, left, right)
-        wanted = (Kind.INT,) if fn is Fn.MOD else _NUMBERS
+        wanted = (ScalarKind.INT,) if fn is Fn.MOD else _NUMBERS
         a, b = self.scalar(left, expr.left.span, wanted), self.scalar(right, expr.right.span, wanted)
         out = self._apply(fn, expr.span, a, b)
         return _as_label(fn, left, right, out)
@@ -333,7 +339,7 @@ class Evaluator:
         return self._apply(fn, expr.span, a, b)
 
     def _conditional(self, expr: ast.Conditional) -> Value:
-        test = self.sym(expr.test, (Kind.BOOL,))
+        test = self.sym(expr.test, (ScalarKind.BOOL,))
         if isinstance(test, Const):  # the branch not taken may divide by zero
             return self.value(expr.then if test.value else expr.otherwise)
         then, otherwise = self.sym(expr.then), self.sym(expr.otherwise)
@@ -356,7 +362,7 @@ class Evaluator:
 
     # ---- messages -----------------------------------------------------------------------------
 
-    def _kind_of_var(self, name: str) -> Kind:
+    def _kind_of_var(self, name: str) -> ScalarKind:
         return self.scope.kind_of(name)
 
     def _fail(
@@ -364,10 +370,14 @@ class Evaluator:
     ) -> NoReturn:
         self.ctx.report.fail(code, message, span, help, related)
 
-    def _wrong_kind(self, span: Span, kind: Kind, wanted: tuple[Kind, ...]) -> NoReturn:
-        helps = {Kind.BOOL: "write a comparison", Kind.STR: "write a string", Kind.INT: "write an integer"}
+    def _wrong_kind(self, span: Span, kind: ScalarKind, wanted: tuple[ScalarKind, ...]) -> NoReturn:
+        helps = {
+            ScalarKind.BOOL: "write a comparison",
+            ScalarKind.STR: "write a string",
+            ScalarKind.INT: "write an integer",
+        }
         help = helps.get(wanted[0], "write a number") if len(wanted) == 1 else "write a number"
-        if (kind, wanted) == (Kind.REAL, (Kind.INT,)):
+        if (kind, wanted) == (ScalarKind.REAL, (ScalarKind.INT,)):
             help = "write `floor(...)` or `ceil(...)`"
         self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is wanted", span, help)
 
@@ -429,7 +439,7 @@ def _bind(ev: Evaluator, bindings: tuple[ast.Binding, ...]) -> Iterator[Evaluato
 
 def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
     """The items of the branch that is taken. May give up (Skip)."""
-    test = ev.constant(item.test, "the test of an `if`", (Kind.BOOL,), structural=True)
+    test = ev.constant(item.test, "the test of an `if`", (ScalarKind.BOOL,), structural=True)
     return item.then if test else item.otherwise or ()
 
 
@@ -499,7 +509,7 @@ class _Counter:
 
     def _branch(self, item: ast.If) -> int:
         try:
-            taken = self.ev.constant(item.test, "", (Kind.BOOL,))
+            taken = self.ev.constant(item.test, "", (ScalarKind.BOOL,))
         except Skip:
             return min(self.items(item.then), self.items(item.otherwise or ()))
         return self.items(item.then if taken else item.otherwise or ())

@@ -16,7 +16,7 @@ from dagc.base.errors import DagcError
 from dagc.base.source import Source
 from dagc.lang import ast
 from dagc.lang.parse import parse
-from dagc.lang.tokens import RESERVED, Kind, Token, scan, unix_lines
+from dagc.lang.tokens import RESERVED, Token, TokenKind, scan, unix_lines
 
 # ---- Blanks between two tokens of one line, and what each bracket is: the small rules of the formatter ----
 
@@ -48,7 +48,7 @@ def brackets(tokens: list[Token], marks: Marks) -> tuple[dict[int, Bracket], dic
     partner: dict[int, int] = {}
     stack: list[int] = []
     for i, token in enumerate(tokens):
-        if token.kind is not Kind.PUNCT:
+        if token.kind is not TokenKind.PUNCT:
             continue
         if token.text in _OPENERS:
             kinds[i] = _bracket(tokens, i, marks)
@@ -60,7 +60,7 @@ def brackets(tokens: list[Token], marks: Marks) -> tuple[dict[int, Bracket], dic
 
 
 def _bracket(tokens: list[Token], i: int, marks: Marks) -> Bracket:
-    before = [t for t in tokens[max(0, i - 8) : i] if t.kind is not Kind.COMMENT]
+    before = [t for t in tokens[max(0, i - 8) : i] if t.kind is not TokenKind.COMMENT]
     words = [t.text for t in before[-3:]]
     if tokens[i].text == "[":
         return Bracket.INDEX
@@ -80,7 +80,7 @@ def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | 
     `previous` is a sign or a `!`, `wide` that a `..` here has blanks around it.
     """
     a, b = previous.text, token.text
-    if Kind.COMMENT in (previous.kind, token.kind):
+    if TokenKind.COMMENT in (previous.kind, token.kind):
         return 1
     if a == "{" or b == "}":
         return 1 if opened is Bracket.BLOCK else 0
@@ -97,7 +97,7 @@ def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | 
 
 def _separates(token: Token) -> bool:
     """Whether `(` after it opens an expression, not a call."""
-    if token.kind is Kind.WORD:
+    if token.kind is TokenKind.WORD:
         return token.text in RESERVED
     return token.text in _BINARY or token.text in (",", ";", "}", "..")
 
@@ -106,12 +106,12 @@ def is_unary(tokens: list[Token], i: int) -> bool:
     """Whether token `i` is a `-` or `!` with one operand (`tokens` without comments)."""
     if tokens[i].text == "!":
         return True
-    if tokens[i].text != "-" or tokens[i].kind is not Kind.PUNCT or i == 0:
+    if tokens[i].text != "-" or tokens[i].kind is not TokenKind.PUNCT or i == 0:
         return False
     before = tokens[i - 1]
-    if before.kind is Kind.WORD:
+    if before.kind is TokenKind.WORD:
         return before.text in RESERVED and before.text not in ("true", "false", "send", "recv")
-    return before.kind is Kind.PUNCT and before.text not in _CLOSERS
+    return before.kind is TokenKind.PUNCT and before.text not in _CLOSERS
 
 
 # ---- Cuts a text into the lines of the formatter, and writes them: structure first, then columns ----
@@ -140,7 +140,7 @@ class Layout:
         tokens = scan(text)
         self.tokens = [t for i, t in enumerate(tokens) if t.text != ";" or _needed(tokens, i, text, marks)]
         self.kinds, self.partner = brackets(self.tokens, marks)
-        plain = [i for i, t in enumerate(self.tokens) if t.kind is not Kind.COMMENT]
+        plain = [i for i, t in enumerate(self.tokens) if t.kind is not TokenKind.COMMENT]
         words = [self.tokens[i] for i in plain]
         self._unary = {i for k, i in enumerate(plain) if is_unary(words, k)}
         self._before = _previous(self.tokens)
@@ -188,7 +188,7 @@ class Layout:
     def _breaks(self, i: int, tall: Set[int], inside: list[int], row: list[int]) -> bool:
         token, previous = self.tokens[i], self.tokens[i - 1]
         wanted = self.newlines(i) > 0
-        if previous.text.startswith("//") or token.kind is Kind.COMMENT:
+        if previous.text.startswith("//") or token.kind is TokenKind.COMMENT:
             return wanted
         block = self.kinds.get(i) is Bracket.BLOCK
         if block and token.text == "{":
@@ -202,7 +202,7 @@ class Layout:
             return True
         if self.starts_item(i) and previous.text != ";":
             # `/* why */ item` may share a line, and so may the items of a block on one line.
-            alone = previous.kind is not Kind.COMMENT
+            alone = previous.kind is not TokenKind.COMMENT
             return wanted or (alone and (not inside or inside[-1] in tall))
         return wanted
 
@@ -210,7 +210,7 @@ class Layout:
         """Whether one empty line stays in front of a line: not at the edges of a block."""
         if last is None or self.newlines(row[0]) < 2 or self.partner.get(row[0]) in tall:
             return False
-        words = [i for i in last if self.tokens[i].kind is not Kind.COMMENT]
+        words = [i for i in last if self.tokens[i].kind is not TokenKind.COMMENT]
         return not words or words[-1] not in tall
 
     # ---- text -----------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Layout:
     def blanks(self, i: int, inner: Bracket | None) -> int:
         """The usual number of blanks between token `i` and the one before it on its line."""
         token, previous = self.tokens[i], self.tokens[i - 1]
-        if token.kind is Kind.COMMENT or previous.kind is Kind.COMMENT:
+        if token.kind is TokenKind.COMMENT or previous.kind is TokenKind.COMMENT:
             return 1
         opened = self.kinds.get(i - 1) if previous.text == "{" else self.kinds.get(i)
         if previous.text == "{" and token.text == "}":
@@ -284,7 +284,7 @@ class _Writer:
                 usual = self.layout.blanks(i, self.stack[-1].kind if self.stack else None)
                 more = self._more(i, row, usual, width)
                 text, width = text + " " * (usual + more), width + usual + more
-                if tokens[i].kind is not Kind.COMMENT:
+                if tokens[i].kind is not TokenKind.COMMENT:
                     columns[width] = more
                     if more:
                         extra[i] = width
@@ -319,13 +319,13 @@ class _Writer:
             return inner.indent if inner.align is None else inner.column
         if inner is not None and inner.kind is not Bracket.BLOCK:
             return inner.indent + _STEP if inner.align is None else inner.align
-        own = self.layout.starts_item(first) or token.kind is Kind.COMMENT or token.text in ("else", "recv", "{")
+        own = self.layout.starts_item(first) or token.kind is TokenKind.COMMENT or token.text in ("else", "recv", "{")
         return _STEP * depth if own else _STEP * (depth + 1)
 
     def _more(self, i: int, row: list[int], usual: int, width: int) -> int:
         """Blanks beyond the usual in front of token `i`, to align it."""
         tokens = self.layout.tokens
-        if tokens[i].kind is Kind.COMMENT:
+        if tokens[i].kind is TokenKind.COMMENT:
             if i != row[-1]:
                 return 0
             column = max(self.layout.column(i), width + 2)  # comments keep their column
@@ -339,7 +339,7 @@ class _Writer:
 
 
 def _trimmed(token: Token) -> str:
-    if token.kind is Kind.COMMENT:
+    if token.kind is TokenKind.COMMENT:
         return "\n".join(line.rstrip() for line in token.text.split("\n"))
     return token.text
 
@@ -350,7 +350,7 @@ def _previous(tokens: list[Token]) -> list[int | None]:
     last: int | None = None
     for i, token in enumerate(tokens):
         out.append(last)
-        if token.kind is not Kind.COMMENT:
+        if token.kind is not TokenKind.COMMENT:
             last = i
     return out
 
@@ -436,4 +436,4 @@ def _aligns(lines: list[Line], k: int, column: int) -> bool:
 
 
 def _comments(text: str) -> list[list[str]]:
-    return [[line.rstrip() for line in t.text.split("\n")] for t in scan(text) if t.kind is Kind.COMMENT]
+    return [[line.rstrip() for line in t.text.split("\n")] for t in scan(text) if t.kind is TokenKind.COMMENT]

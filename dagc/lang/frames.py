@@ -15,7 +15,7 @@ from dagc.lang.context import Context
 from dagc.lang.declarations import Declared, Declarer
 from dagc.lang.evaluate import Evaluator
 from dagc.lang.regions import storage
-from dagc.lang.scope import Key, Kind, Storage, TypeValue, did_you_mean, listing, refuse_reserved
+from dagc.lang.scope import Key, ScalarKind, Storage, TypeValue, did_you_mean, listing, refuse_reserved
 
 # ---- What a dag is lowered in: its scope of values, its scope of ops, and the prefixes of display names ----
 
@@ -179,7 +179,7 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     """May give up (Skip)."""
     report = ev.ctx.report
     target = storage(ev, item.target)
-    rtol = ev.constant(item.rtol, "a tolerance", (Kind.INT, Kind.REAL))
+    rtol = ev.constant(item.rtol, "a tolerance", (ScalarKind.INT, ScalarKind.REAL))
     assert not isinstance(rtol, str)
     if rtol < 0:
         report.fail("bad-verify", "a tolerance below 0", item.rtol.span, "give 0 or more")

@@ -13,7 +13,18 @@ from dagc.lang import ast
 from dagc.lang.context import PREDEFINED, TYPES, Context, element_type
 from dagc.lang.declarations import dimension, feature, select, tunable_values
 from dagc.lang.evaluate import Evaluator
-from dagc.lang.scope import Bound, Kind, Report, Scope, Skip, Storage, What, as_sym, kind_of_constant, kind_of_type
+from dagc.lang.scope import (
+    Bound,
+    Report,
+    ScalarKind,
+    Scope,
+    Skip,
+    Storage,
+    What,
+    as_sym,
+    kind_of_constant,
+    kind_of_type,
+)
 
 # A formal may reuse the names of what a kernel does not see, and of labels (x, y, z are too good to lose).
 FORMALS_HIDE = frozenset((What.ARRAY, What.SCALAR, What.PART, What.LABEL))
@@ -154,7 +165,7 @@ def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
     elif isinstance(item, ast.Tune):
         _tune(ev, parts, item)
     elif isinstance(item, ast.Require):
-        condition = ev.settled(item.condition, (Kind.BOOL,))
+        condition = ev.settled(item.condition, (ScalarKind.BOOL,))
         if isinstance(condition, Const) and not condition.value:
             ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
         parts.requires.append(condition)
@@ -254,12 +265,12 @@ def _launch(ev: Evaluator, item: ast.Launch, parts: _Parts) -> ir.Launch:
     for exprs, word in ((item.grid, "grid"), (item.block, "block")):
         if len(exprs) > 3:
             report.fail("bad-launch", f"`{word}` has {len(exprs)} dimensions", exprs[3].span, "give at most three")
-    grid = tuple(ev.settled(e, (Kind.INT,)) for e in item.grid)
-    block = tuple(ev.settled(e, (Kind.INT,)) for e in item.block)
+    grid = tuple(ev.settled(e, (ScalarKind.INT,)) for e in item.grid)
+    block = tuple(ev.settled(e, (ScalarKind.INT,)) for e in item.block)
     for expr, value in zip(item.block, block, strict=True):
         _check_block(ev, expr, value)
     _check_threads(report, item, block)
-    shared = ev.settled(item.shared, (Kind.INT,)) if item.shared else None
+    shared = ev.settled(item.shared, (ScalarKind.INT,)) if item.shared else None
     return ir.Launch(grid, block, shared, span=item.span)
 
 

@@ -13,7 +13,7 @@ from dagc.lang.evaluate import branch, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry
 from dagc.lang.kernels import wrong_place
 from dagc.lang.regions import overlap, same, storage
-from dagc.lang.scope import Kind, Scope, Storage, did_you_mean, listing
+from dagc.lang.scope import ScalarKind, Scope, Storage, did_you_mean, listing
 
 REDUCTIONS = ("sum", "prod", "min", "max")
 _FORMS = {
@@ -173,7 +173,7 @@ def _peers(
             if found and any(isinstance(b.value, Storage) for b in found[0].instances.values()):
                 help = f"add `counts ...`, or name a scalar instead of the array `{peer.name}`"
                 frame.ctx.report.fail("type-mismatch", "an array of ranks needs counts", peer.span, help)
-        return frame.ev.settled(peer, (Kind.INT,)), None
+        return frame.ev.settled(peer, (ScalarKind.INT,)), None
     if not isinstance(peer, ast.Ref):
         help = "name an array of ranks"
         frame.ctx.report.fail("type-mismatch", "with counts, the ranks are an array", peer.span, help)
@@ -298,7 +298,7 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
 
 def _bcast(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> _Built:
     buffer, span = _array(frame, args[0])
-    root = frame.ev.settled(args[1], (Kind.INT,))
+    root = frame.ev.settled(args[1], (ScalarKind.INT,))
     return (buffer.region, root), (out.use(frame, name, buffer, Mode.INOUT, span),), None
 
 

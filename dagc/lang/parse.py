@@ -18,7 +18,7 @@ from dagc.base.source import Source
 from dagc.lang import ast, table_cache
 from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
 from dagc.lang.syntax_errors import explain
-from dagc.lang.tokens import FORMS, RESERVED, Kind, Token, scan
+from dagc.lang.tokens import FORMS, RESERVED, Token, TokenKind, scan
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -117,7 +117,7 @@ def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnost
         return None
     for token in tokens[bisect_left(tokens, position, key=lambda t: t.start) :]:
         at_margin = token.start == 0 or text[token.start - 1] == "\n"
-        if at_margin and token.kind is Kind.WORD and token.text in _TOP_ITEMS:
+        if at_margin and token.kind is TokenKind.WORD and token.text in _TOP_ITEMS:
             return token.start
     return None
 

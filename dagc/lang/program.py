@@ -21,7 +21,7 @@ from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
 from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
 from dagc.lang.graph import lower_edges, lower_items
 from dagc.lang.kernels import code_text, lower_kernel, wrong_place
-from dagc.lang.scope import Kind, Report, did_you_mean, listing, refuse_reserved, spelled
+from dagc.lang.scope import Report, ScalarKind, did_you_mean, listing, refuse_reserved, spelled
 from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, condition
 
 # ---- Checks of the whole program: what is read before it is written, and what nothing uses ----
@@ -430,7 +430,7 @@ class Lowering:
         stop: str | None = None
         if main is not None and main.repeat is not None:
             with self.ctx.report.guard():
-                repeat = self.ev.settled(main.repeat, (Kind.INT,))
+                repeat = self.ev.settled(main.repeat, (ScalarKind.INT,))
         if main is not None and main.until is not None:
             with self.ctx.report.guard():
                 stop = until(self.ev, out, main.until)

@@ -10,7 +10,7 @@ from dagc.ir.linear import Facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator
-from dagc.lang.scope import Kind, Storage, What
+from dagc.lang.scope import ScalarKind, Storage, What
 
 COST_LIMIT = 3000
 
@@ -73,7 +73,7 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
             first.span,
             "write a slice `a .. b`, or declare indexed arrays `array name[i] : ...`",
         )
-    start, stop = (ev.settled(e, (Kind.INT,)) for e in (first.start, first.stop))
+    start, stop = (ev.settled(e, (ScalarKind.INT,)) for e in (first.start, first.stop))
     _check_bounds(ev, base, start, stop, first.span)
     length = sym.apply(Fn.SUB, stop, start)
     offset = base.region.start

@@ -98,7 +98,7 @@ def listing(words: Iterable[str], limit: int = 8) -> str:
 # ---- Values of expressions while lowering, and what kind of number a symbolic one is ----
 
 
-class Kind(Enum):
+class ScalarKind(Enum):
     """Kind of a scalar value; the word is the one of messages."""
 
     INT = "an integer"
@@ -145,38 +145,38 @@ NODE_LIMIT = 4000
 DEPTH_LIMIT = 150  # of a symbolic value; what works on it recurses
 
 
-def kind_of_type(type_: ElementType) -> Kind:
+def kind_of_type(type_: ElementType) -> ScalarKind:
     if type_ in INTEGERS:
-        return Kind.INT
-    return Kind.BOOL if type_ is ElementType.BOOL else Kind.REAL
+        return ScalarKind.INT
+    return ScalarKind.BOOL if type_ is ElementType.BOOL else ScalarKind.REAL
 
 
-def kind_of_constant(value: sym.Number) -> Kind:
+def kind_of_constant(value: sym.Number) -> ScalarKind:
     if isinstance(value, bool):
-        return Kind.BOOL
+        return ScalarKind.BOOL
     if isinstance(value, int):
-        return Kind.INT
-    return Kind.STR if isinstance(value, str) else Kind.REAL
+        return ScalarKind.INT
+    return ScalarKind.STR if isinstance(value, str) else ScalarKind.REAL
 
 
 _TRUTH = frozenset((Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.AND, Fn.OR, Fn.NOT))
 
 
-def kind_of(value: Sym, of_var: Callable[[str], Kind]) -> Kind:
+def kind_of(value: Sym, of_var: Callable[[str], ScalarKind]) -> ScalarKind:
     """Kind of a scalar expression whose operands already fit their operators."""
     if isinstance(value, Const):
         return kind_of_constant(value.value)
     if isinstance(value, Var):
         return of_var(value.name)
     if value.fn in _TRUTH:
-        return Kind.BOOL
+        return ScalarKind.BOOL
     if value.fn in (Fn.FLOOR, Fn.CEIL):
-        return Kind.INT
+        return ScalarKind.INT
     if value.fn in (Fn.DIV, Fn.LOG2, Fn.SQRT):
-        return Kind.REAL
+        return ScalarKind.REAL
     args = value.args[1:] if value.fn is Fn.COND else value.args
     kinds = [kind_of(a, of_var) for a in args]
-    return kinds[0] if all(k is kinds[0] for k in kinds) else Kind.REAL
+    return kinds[0] if all(k is kinds[0] for k in kinds) else ScalarKind.REAL
 
 
 def too_large(value: Sym) -> bool:
@@ -289,7 +289,7 @@ class Scope:
     parent: Scope | None = None
     kernel: bool = False  # sees only compile-time names of its parents
     families: dict[str, Family] = field(default_factory=dict)
-    kinds: dict[str, Kind] = field(default_factory=dict)
+    kinds: dict[str, ScalarKind] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[Family, bool] | None:
         """The family, and whether it is outside of a kernel that we are in."""
@@ -306,13 +306,13 @@ class Scope:
         own = set(self.families)
         return own | self.parent.names() if self.parent else own
 
-    def kind_of(self, var: str) -> Kind:
+    def kind_of(self, var: str) -> ScalarKind:
         scope: Scope | None = self
         while scope is not None:
             if var in scope.kinds:
                 return scope.kinds[var]
             scope = scope.parent
-        return Kind.INT  # rank, ranks, hw.*
+        return ScalarKind.INT  # rank, ranks, hw.*
 
     def declare(
         self, report: Report, what: What, name: str, key: Key, bound: Bound, hides: frozenset[What] = frozenset()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dagc.base.errors import Diagnostic
 from dagc.base.source import Source, Span
-from dagc.lang.tokens import FORMS, OPERATION, PLACES, RESERVED, Kind, Token
+from dagc.lang.tokens import FORMS, OPERATION, PLACES, RESERVED, Token, TokenKind
 
 # ---- What the parser could have taken, in a few words ----
 
@@ -109,7 +109,7 @@ class Stop:
     @property
     def new_line(self) -> bool:
         """Whether `found` starts a line of its own."""
-        if self.previous is None or self.found.kind is Kind.END:
+        if self.previous is None or self.found.kind is TokenKind.END:
             return True
         return self.source.line_column(self.previous.end)[0] < self.line(self.found)
 
@@ -124,12 +124,12 @@ def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set
 
     `tokens` are those of the text, comments too.
     """
-    tokens = [t for t in tokens if t.kind is not Kind.COMMENT]
+    tokens = [t for t in tokens if t.kind is not TokenKind.COMMENT]
     index = bisect_right([t.start for t in tokens], position) - 1
     if index >= 0 and tokens[index].end > position:
         found, before = tokens[index], tokens[:index]
     else:
-        found, before = Token(Kind.END, "", len(source.text), len(source.text)), tokens
+        found, before = Token(TokenKind.END, "", len(source.text), len(source.text)), tokens
     stop = Stop(source, (*before, found), found, before[-1] if before else None, accepts)
     for rule in _RULES:
         diagnostic = rule(stop)
@@ -143,15 +143,15 @@ def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set
 
 def _unterminated(stop: Stop) -> Diagnostic | None:
     found = stop.found
-    opened = {Kind.OPEN_TEXT: '"""', Kind.OPEN_STRING: '"', Kind.OPEN_COMMENT: "/*"}
+    opened = {TokenKind.OPEN_TEXT: '"""', TokenKind.OPEN_STRING: '"', TokenKind.OPEN_COMMENT: "/*"}
     if found.kind not in opened:
         return None
     quote = opened[found.kind]
     span = Span(found.start, found.start + len(quote), stop.source.path)
-    if found.kind is Kind.OPEN_STRING:
+    if found.kind is TokenKind.OPEN_STRING:
         span = stop.span(found)
         message, help = 'string without its closing `"`', 'write `"` before the end of the line'
-    elif found.kind is Kind.OPEN_TEXT:
+    elif found.kind is TokenKind.OPEN_TEXT:
         message, help = 'code text without its closing `"""`', 'write `"""` after the code'
     else:
         message, help = "comment without its closing `*/`", "write `*/` after the comment"
@@ -161,7 +161,7 @@ def _unterminated(stop: Stop) -> Diagnostic | None:
 def _swallowed(stop: Stop) -> Diagnostic | None:
     """A code text that lost its end runs on to the start of the next one."""
     previous = stop.previous
-    if previous is None or previous.kind is not Kind.TEXT:
+    if previous is None or previous.kind is not TokenKind.TEXT:
         return None
     words = previous.text[3:-3].split()
     if not words or words[-1] not in ("cuda", "cpp"):
@@ -175,7 +175,7 @@ def _swallowed(stop: Stop) -> Diagnostic | None:
 
 def _bad_character(stop: Stop) -> Diagnostic | None:
     found = stop.found
-    if found.kind is not Kind.BAD:
+    if found.kind is not TokenKind.BAD:
         return None
     c = found.text
     if c in "\u201c\u201d\u201e\u00ab\u00bb":
@@ -189,7 +189,7 @@ def _bad_character(stop: Stop) -> Diagnostic | None:
 
 
 def _bad_number(stop: Stop) -> Diagnostic | None:
-    if stop.found.kind is not Kind.BAD_NUMBER:
+    if stop.found.kind is not TokenKind.BAD_NUMBER:
         return None
     shown = stop.found.text if len(stop.found.text) <= 24 else stop.found.text[:20] + "..."
     message = f"`{shown}` is neither a number nor a name"
@@ -200,7 +200,7 @@ def _bad_number(stop: Stop) -> Diagnostic | None:
 def _wrong_closer(stop: Stop) -> Diagnostic | None:
     """A `)`, `]` or `}` that does not fit what is open."""
     found = stop.found
-    if found.text not in _CLOSERS.values() or found.kind is not Kind.PUNCT:
+    if found.text not in _CLOSERS.values() or found.kind is not TokenKind.PUNCT:
         return None
     opened = _open_brackets(stop.tokens[:-1])
     if not opened:
@@ -220,12 +220,12 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
     innermost, found = opened[-1], stop.found
     if innermost.text != "{":
         # What stands no deeper than the line of the bracket does not belong into it.
-        outer = found.kind is Kind.WORD and stop.indent(found) <= stop.indent(innermost)
-        starts_item = found.kind is Kind.END or found.text in FORMS or outer
+        outer = found.kind is TokenKind.WORD and stop.indent(found) <= stop.indent(innermost)
+        starts_item = found.kind is TokenKind.END or found.text in FORMS or outer
         return _unclosed(stop, innermost) if starts_item and _CLOSERS[innermost.text] in stop.accepts else None
     if not stop.between_items:
         return None
-    if found.kind is Kind.END or (found.text in FORMS and stop.indent(found) <= stop.indent(innermost)):
+    if found.kind is TokenKind.END or (found.text in FORMS and stop.indent(found) <= stop.indent(innermost)):
         return _unclosed(stop, _unclosed_brace(stop, opened))
     return None
 
@@ -233,7 +233,7 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
 def _misplaced(stop: Stop) -> Diagnostic | None:
     """An item where another one could stand."""
     word = stop.found.text
-    if stop.found.kind is not Kind.WORD or not stop.between_items:
+    if stop.found.kind is not TokenKind.WORD or not stop.between_items:
         return None
     if word in PLACES:
         message = f"`{word}` cannot stand here"
@@ -248,14 +248,14 @@ def _misplaced(stop: Stop) -> Diagnostic | None:
 def _misspelt(stop: Stop) -> Diagnostic | None:
     """`parm n : i64 = 4` reads like an operation named parm."""
     previous = stop.previous
-    if previous is None or previous.kind is not Kind.WORD or previous.text in RESERVED or ":" not in stop.accepts:
+    if previous is None or previous.kind is not TokenKind.WORD or previous.text in RESERVED or ":" not in stop.accepts:
         return None
     if stop.new_line or not _starts_item(stop, len(stop.tokens) - 2):
         return None
     if stop.found.text == "=":
         help = f"to name a value write `let {previous.text} = ...`"
         return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.found), help)
-    if stop.found.kind is not Kind.WORD or stop.found.text in ("gpu", "cpu", "any", "mpi", "dag"):
+    if stop.found.kind is not TokenKind.WORD or stop.found.text in ("gpu", "cpu", "any", "mpi", "dag"):
         return None
     close = difflib.get_close_matches(previous.text, FORMS, n=1, cutoff=0.7)
     if not close:
@@ -268,7 +268,7 @@ def _unfinished_line(stop: Stop) -> Diagnostic | None:
     """Line ends are free, so the parser sees an unfinished line only at the next one; the reader sees it here."""
     if stop.previous is None or not stop.new_line or stop.between_items:
         return None
-    end = "file" if stop.found.kind is Kind.END else "line"
+    end = "file" if stop.found.kind is TokenKind.END else "line"
     message = f"unfinished: expected {describe(stop.accepts)} before the end of the {end}"
     return Diagnostic("unfinished-line", message, stop.after(stop.previous), _form(stop))
 
@@ -291,14 +291,19 @@ def _chained(stop: Stop) -> Diagnostic | None:
 
 def _reserved(stop: Stop) -> Diagnostic | None:
     word = stop.found.text
-    if stop.found.kind is not Kind.WORD or word not in RESERVED or "NAME" not in stop.accepts or stop.between_items:
+    if (
+        stop.found.kind is not TokenKind.WORD
+        or word not in RESERVED
+        or "NAME" not in stop.accepts
+        or stop.between_items
+    ):
         return None
     message = f"`{word}` is a reserved word, and {describe(stop.accepts)} is needed here"
     return Diagnostic("reserved-word", message, stop.span(stop.found), f"choose another name, for example `{word}_`")
 
 
 def _missing_colon(stop: Stop) -> Diagnostic | None:
-    if ":" in stop.accepts and stop.found.kind is Kind.WORD and stop.previous is not None:
+    if ":" in stop.accepts and stop.found.kind is TokenKind.WORD and stop.previous is not None:
         message = f"`:` is missing before `{stop.found.text}`"
         return Diagnostic("syntax", message, stop.after(stop.previous), f"write `: {stop.found.text}`")
     return None
@@ -307,10 +312,10 @@ def _missing_colon(stop: Stop) -> Diagnostic | None:
 def _unexpected(stop: Stop) -> Diagnostic:
     """No special case: what could have come, what came, and the form of the item."""
     found = stop.found
-    if found.kind is Kind.END:
+    if found.kind is TokenKind.END:
         shown = "the end of the file"
-    elif found.kind in (Kind.TEXT, Kind.STRING):
-        shown = "code" if found.kind is Kind.TEXT else "a string"
+    elif found.kind in (TokenKind.TEXT, TokenKind.STRING):
+        shown = "code" if found.kind is TokenKind.TEXT else "a string"
     else:
         shown = f"`{found.text}`" if len(found.text) <= 40 else f"`{found.text[:36]}...`"
     message = f"expected {describe(stop.accepts)}, found {shown}"
@@ -340,9 +345,9 @@ def _open_brackets(tokens: tuple[Token, ...]) -> list[Token]:
     """The brackets that are still open after `tokens`, outermost first."""
     out: list[Token] = []
     for t in tokens:
-        if t.kind is Kind.PUNCT and t.text in _CLOSERS:
+        if t.kind is TokenKind.PUNCT and t.text in _CLOSERS:
             out.append(t)
-        elif t.kind is Kind.PUNCT and out and t.text == _CLOSERS[out[-1].text]:
+        elif t.kind is TokenKind.PUNCT and out and t.text == _CLOSERS[out[-1].text]:
             out.pop()
     return out
 
@@ -350,7 +355,7 @@ def _open_brackets(tokens: tuple[Token, ...]) -> list[Token]:
 def _unclosed(stop: Stop, opened: Token) -> Diagnostic:
     closer = _CLOSERS[opened.text]
     message = f"`{opened.text}` without its closing `{closer}`"
-    if stop.found.kind is Kind.END:
+    if stop.found.kind is TokenKind.END:
         related: tuple[tuple[Span, str], ...] = ()
     else:
         related = ((stop.span(stop.found), f"`{closer}` is missing before this"),)
@@ -391,6 +396,6 @@ def _form(stop: Stop) -> str:
             depth += 1
         elif t.text in ("(", "["):
             depth = max(0, depth - 1)
-        elif depth == 0 and t.kind is Kind.WORD and _starts_item(stop, index):
+        elif depth == 0 and t.kind is TokenKind.WORD and _starts_item(stop, index):
             return f"the form is `{FORMS.get(t.text, OPERATION)}`"
     return ""

@@ -9,7 +9,7 @@ from enum import Enum
 # ---- words of a text ----
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     WORD = "word"
     NUMBER = "number"
     STRING = "string"
@@ -28,7 +28,7 @@ class Kind(Enum):
 class Token:
     """`text` is text[start:end] of what was scanned."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -71,7 +71,7 @@ def scan(text: str) -> list[Token]:
     for match in _TOKEN.finditer(text):
         if match.lastgroup != "space":
             assert match.lastgroup is not None  # every alternative has a name
-            out.append(Token(Kind(match.lastgroup), match.group(), match.start(), match.end()))
+            out.append(Token(TokenKind(match.lastgroup), match.group(), match.start(), match.end()))
     return out
 
 

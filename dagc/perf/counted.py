@@ -22,7 +22,7 @@ from dagc.perf.evaluate import Evaluator
 from dagc.perf.fit import Fitted, HeldOut, fit_rational
 from dagc.perf.geometry import WARP, Geometry
 from dagc.perf.mwp_cwp import count, time_of
-from dagc.perf.program import Kind, RationalProgram
+from dagc.perf.program import ParameterKind, RationalProgram
 
 SOURCE = "Hong and Kim, ISCA 2009, over counts that were fitted to hardware counters"
 FEWEST = 16  # launches
@@ -45,7 +45,7 @@ COUNTS: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CountedLaunch:
     """One counted launch: per-rank scalars (the whole ones), block, counts by name (`dagc.measure.profile.METRICS`)."""
 
     scalars: Mapping[str, int]
@@ -63,7 +63,9 @@ def derived(counts: Mapping[str, float], active_warps: float) -> dict[str, float
     }
 
 
-def fit_counts(program: Program, op: KernelOp, launches: Sequence[Launch], *, seed: int = 0) -> dict[str, Fitted]:
+def fit_counts(
+    program: Program, op: KernelOp, launches: Sequence[CountedLaunch], *, seed: int = 0
+) -> dict[str, Fitted]:
     """A rational function for each of COUNTS.
 
     Raises UsageError where there are too few launches, or none varies.
@@ -78,13 +80,13 @@ def fit_counts(program: Program, op: KernelOp, launches: Sequence[Launch], *, se
     shape = RationalProgram(
         "shape", geometry.parameters(), tuple(geometry.b.body), "active_warps", "warps", "geometry of the launch"
     )
-    sizes = [p.name for p in shape.parameters if p.kind is Kind.DATA]
+    sizes = [p.name for p in shape.parameters if p.kind is ParameterKind.DATA]
     sizes += sorted(n for n in _scalars_of(op) - set(sizes) if all(n in at.scalars for at in launches))
     known: dict[str, Any] = {n: np.array([int(at.scalars[n]) for at in launches]) for n in sizes}
     for i, axis in enumerate("xyz"):
         known[f"blockDim_{axis}"] = np.array([at.block[i] for at in launches])
     known["lanes_x"] = np.minimum(known["blockDim_x"], WARP)
-    hardware = {p.name: 1 for p in shape.of_kind(Kind.HARDWARE)}
+    hardware = {p.name: 1 for p in shape.of_kind(ParameterKind.HARDWARE)}
     run = Evaluator(shape, {**known, **hardware, "registers": 32, "log2_threads": 1.0})
     active = np.broadcast_to(np.asarray(run({}), float), len(launches))
     columns = {n: known[n] for n in (*sizes, *BLOCK) if len(np.unique(known[n])) > 1}

@@ -25,7 +25,7 @@ import sympy as sp
 from dagc.base.errors import UsageError, counted
 from dagc.cuda.accesses import symbol
 from dagc.perf.evaluate import Evaluator
-from dagc.perf.program import Assign, Kind, Number, Parameter, RationalProgram
+from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
 
 RIDGES = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the largest singular value
 DROPPED = 1e-12  # singular values below this part of the largest are taken for 0
@@ -66,7 +66,13 @@ class Fitted:
     def program(self, name: str, *, program: Collection[str] = (), unit: str = "") -> RationalProgram:
         """As a rational program. Parameters are integers, of the data but for those that `program` names."""
         parameters = tuple(
-            Parameter(n, Kind.PROGRAM if n in program else Kind.DATA, Number.INTEGER, "", "of the fitted points")
+            Parameter(
+                n,
+                ParameterKind.PROGRAM if n in program else ParameterKind.DATA,
+                Number.INTEGER,
+                "",
+                "of the fitted points",
+            )
             for n in self.names
         )
         steps: list[Assign] = []

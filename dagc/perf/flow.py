@@ -25,18 +25,18 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _Branching:
     """A branch; each condition in lines of one comparison."""
 
     cases: tuple[tuple[tuple[str, ...], _Chart], ...]
     otherwise: _Chart
 
 
-_Chart = tuple["_Step | _Choice", ...]
+_Chart = tuple["_Step | _Branching", ...]
 
 
 def _chart(body: tuple[Statement, ...]) -> _Chart:
-    out: list[_Step | _Choice] = []
+    out: list[_Step | _Branching] = []
     run: list[str] = []
     for statement in body:
         if isinstance(statement, Assign):
@@ -51,9 +51,9 @@ def _chart(body: tuple[Statement, ...]) -> _Chart:
     return tuple(out)
 
 
-def _choice(branch: Branch) -> _Choice:
+def _choice(branch: Branch) -> _Branching:
     cases = tuple((_condition(condition), _chart(body)) for condition, body in branch.cases)
-    return _Choice(cases, _chart(branch.otherwise))
+    return _Branching(cases, _chart(branch.otherwise))
 
 
 def _condition(condition: sp.Basic) -> tuple[str, ...]:
@@ -181,12 +181,12 @@ def _extent(chart: _Chart) -> tuple[float, float, float]:
     return left, right, height
 
 
-def _column(choice: _Choice) -> float:
+def _column(choice: _Branching) -> float:
     """Half the width of the widest condition."""
     return max(_width(condition, True) for condition, _ in choice.cases) / 2
 
 
-def _rows(choice: _Choice) -> Iterator[float]:
+def _rows(choice: _Branching) -> Iterator[float]:
     """Heights of the conditions with what stands right of them."""
     for condition, body in choice.cases:
         half = _height(condition, True) / 2
@@ -247,7 +247,7 @@ def _draw(drawing: _Drawing, chart: _Chart, x: float, y: float) -> float:
     return y
 
 
-def _draw_choice(drawing: _Drawing, choice: _Choice, x: float, y: float) -> float:
+def _draw_choice(drawing: _Drawing, choice: _Branching, x: float, y: float) -> float:
     rest = _extent(choice.otherwise)
     bodies = [_extent(body) for _, body in choice.cases]
     edge = x + max(_column(choice), *rest[:2]) + _GAP  # left edge of the right column

@@ -16,7 +16,16 @@ from dagc.ir.enums import ElementType, Mode
 from dagc.ir.launching import AXES, kernel_of
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
-from dagc.perf.program import Assign, Kind, Number, Parameter, RationalProgram, Statement, assignments, expressions
+from dagc.perf.program import (
+    Assign,
+    Number,
+    Parameter,
+    ParameterKind,
+    RationalProgram,
+    Statement,
+    assignments,
+    expressions,
+)
 
 # ---- From an op of a program to what the models need: its address expressions, with sizes in by-value formals ----
 
@@ -279,12 +288,12 @@ class Geometry:
             if known is not None and name in known:
                 out.append(known[name])
             elif name in HARDWARE:
-                out.append(Parameter(name, Kind.HARDWARE, Number.INTEGER, *HARDWARE[name]))
+                out.append(Parameter(name, ParameterKind.HARDWARE, Number.INTEGER, *HARDWARE[name]))
             elif name in MEANINGS:
                 number = Number.REAL if name == "log2_threads" else Number.INTEGER
-                out.append(Parameter(name, Kind.PROGRAM, number, "", MEANINGS[name]))
+                out.append(Parameter(name, ParameterKind.PROGRAM, number, "", MEANINGS[name]))
             else:
-                out.append(Parameter(name, Kind.DATA, Number.INTEGER, "", "size"))
+                out.append(Parameter(name, ParameterKind.DATA, Number.INTEGER, "", "size"))
         return tuple(out)
 
 
@@ -319,7 +328,13 @@ def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
     good = sp.Piecewise((1, sp.And(*conditions)), (0, True)) if conditions else sp.Integer(1)
     names = sorted(s.name for s in good.free_symbols)
     parameters = tuple(
-        Parameter(n, Kind.PROGRAM if n in MEANINGS else Kind.DATA, Number.INTEGER, "", MEANINGS.get(n, "size"))
+        Parameter(
+            n,
+            ParameterKind.PROGRAM if n in MEANINGS else ParameterKind.DATA,
+            Number.INTEGER,
+            "",
+            MEANINGS.get(n, "size"),
+        )
         for n in names
     )
     return RationalProgram(

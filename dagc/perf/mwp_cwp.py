@@ -23,33 +23,37 @@ from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.hardware import Hardware
-from dagc.perf.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement
+from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram, Statement
 from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 
 SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
 
 _REAL, _INT = Number.REAL, Number.INTEGER
 COUNTS = (
-    Parameter("coal_mem_insts", Kind.DATA, _REAL, "instructions", "coalesced memory instructions of a warp"),
-    Parameter("uncoal_mem_insts", Kind.DATA, _REAL, "instructions", "uncoalesced memory instructions of a warp"),
-    Parameter("uncoal_per_mw", Kind.DATA, _REAL, "transactions", "of one uncoalesced memory instruction (S)"),
-    Parameter("load_bytes_per_warp", Kind.DATA, _REAL, "bytes", "that one memory instruction of a warp moves"),
-    Parameter("comp_insts", Kind.DATA, _REAL, "instructions", "arithmetic instructions of a warp"),
-    Parameter("synch_insts", Kind.DATA, _REAL, "instructions", "barriers of a warp"),
-    Parameter("grid_blocks", Kind.DATA, _INT, "blocks", "of the grid"),
+    Parameter("coal_mem_insts", ParameterKind.DATA, _REAL, "instructions", "coalesced memory instructions of a warp"),
+    Parameter(
+        "uncoal_mem_insts", ParameterKind.DATA, _REAL, "instructions", "uncoalesced memory instructions of a warp"
+    ),
+    Parameter("uncoal_per_mw", ParameterKind.DATA, _REAL, "transactions", "of one uncoalesced memory instruction (S)"),
+    Parameter("load_bytes_per_warp", ParameterKind.DATA, _REAL, "bytes", "that one memory instruction of a warp moves"),
+    Parameter("comp_insts", ParameterKind.DATA, _REAL, "instructions", "arithmetic instructions of a warp"),
+    Parameter("synch_insts", ParameterKind.DATA, _REAL, "instructions", "barriers of a warp"),
+    Parameter("grid_blocks", ParameterKind.DATA, _INT, "blocks", "of the grid"),
 )
 CONFIGURATION = (
-    Parameter("threads_per_block", Kind.PROGRAM, _INT, "threads", "of a block"),
-    Parameter("resident_blocks", Kind.PROGRAM, _INT, "blocks", "that a multiprocessor holds at a time"),
+    Parameter("threads_per_block", ParameterKind.PROGRAM, _INT, "threads", "of a block"),
+    Parameter("resident_blocks", ParameterKind.PROGRAM, _INT, "blocks", "that a multiprocessor holds at a time"),
 )
 MACHINE = (
-    Parameter("mem_latency", Kind.HARDWARE, _REAL, "cycles", "of a load from memory (Mem_LD)"),
-    Parameter("departure_del_coal", Kind.HARDWARE, _REAL, "cycles", "between two coalesced transactions"),
-    Parameter("departure_del_uncoal", Kind.HARDWARE, _REAL, "cycles", "between two uncoalesced transactions"),
-    Parameter("mem_bandwidth", Kind.HARDWARE, _REAL, "bytes/s", "of the GPU's memory"),
-    Parameter("issue_cycles", Kind.HARDWARE, _REAL, "cycles", "of a multiprocessor to issue an instruction of a warp"),
-    Parameter("clock", Kind.HARDWARE, _REAL, "Hz", "of a multiprocessor"),
-    Parameter("multiprocessors", Kind.HARDWARE, _INT, "", "of the GPU"),
+    Parameter("mem_latency", ParameterKind.HARDWARE, _REAL, "cycles", "of a load from memory (Mem_LD)"),
+    Parameter("departure_del_coal", ParameterKind.HARDWARE, _REAL, "cycles", "between two coalesced transactions"),
+    Parameter("departure_del_uncoal", ParameterKind.HARDWARE, _REAL, "cycles", "between two uncoalesced transactions"),
+    Parameter("mem_bandwidth", ParameterKind.HARDWARE, _REAL, "bytes/s", "of the GPU's memory"),
+    Parameter(
+        "issue_cycles", ParameterKind.HARDWARE, _REAL, "cycles", "of a multiprocessor to issue an instruction of a warp"
+    ),
+    Parameter("clock", ParameterKind.HARDWARE, _REAL, "Hz", "of a multiprocessor"),
+    Parameter("multiprocessors", ParameterKind.HARDWARE, _INT, "", "of the GPU"),
 )
 
 # An H200 (compute capability 9.0); docs/explanation/mwp-cwp.md names the source of each.

@@ -11,30 +11,40 @@ from __future__ import annotations
 import sympy as sp
 
 from dagc.cuda.accesses import symbol
-from dagc.perf.program import Assign, Branch, Kind, Number, Parameter, RationalProgram
+from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram
 
 PLAIN = "KLARAPTOR, figure of the occupancy's rational program"
 CUDA = "CUDA C++ Programming Guide, occupancy; compared with cudaOccupancyMaxActiveBlocksPerMultiprocessor"
 
 _PROGRAM = (
-    Parameter("T", Kind.PROGRAM, Number.INTEGER, "threads", "of a block"),
-    Parameter("R", Kind.PROGRAM, Number.INTEGER, "registers", "of a thread"),
-    Parameter("Z", Kind.PROGRAM, Number.INTEGER, "bytes", "of shared memory of a block"),
+    Parameter("T", ParameterKind.PROGRAM, Number.INTEGER, "threads", "of a block"),
+    Parameter("R", ParameterKind.PROGRAM, Number.INTEGER, "registers", "of a thread"),
+    Parameter("Z", ParameterKind.PROGRAM, Number.INTEGER, "bytes", "of shared memory of a block"),
 )
 _HARDWARE = (
-    Parameter("Rmax", Kind.HARDWARE, Number.INTEGER, "registers", "of a multiprocessor"),
-    Parameter("Zmax", Kind.HARDWARE, Number.INTEGER, "bytes", "of shared memory of a multiprocessor"),
-    Parameter("Tmax", Kind.HARDWARE, Number.INTEGER, "threads", "of a block, at most"),
-    Parameter("Bmax", Kind.HARDWARE, Number.INTEGER, "blocks", "of a multiprocessor"),
-    Parameter("Wmax", Kind.HARDWARE, Number.INTEGER, "warps", "of a multiprocessor"),
+    Parameter("Rmax", ParameterKind.HARDWARE, Number.INTEGER, "registers", "of a multiprocessor"),
+    Parameter("Zmax", ParameterKind.HARDWARE, Number.INTEGER, "bytes", "of shared memory of a multiprocessor"),
+    Parameter("Tmax", ParameterKind.HARDWARE, Number.INTEGER, "threads", "of a block, at most"),
+    Parameter("Bmax", ParameterKind.HARDWARE, Number.INTEGER, "blocks", "of a multiprocessor"),
+    Parameter("Wmax", ParameterKind.HARDWARE, Number.INTEGER, "warps", "of a multiprocessor"),
 )
 _UNITS = (
-    Parameter("Runit", Kind.HARDWARE, Number.INTEGER, "registers", "a warp's registers are a multiple of this"),
     Parameter(
-        "Wunit", Kind.HARDWARE, Number.INTEGER, "warps", "a multiprocessor's register limit counts so many warps"
+        "Runit", ParameterKind.HARDWARE, Number.INTEGER, "registers", "a warp's registers are a multiple of this"
     ),
-    Parameter("Zunit", Kind.HARDWARE, Number.INTEGER, "bytes", "a block's shared memory is a multiple of this"),
-    Parameter("Zreserved", Kind.HARDWARE, Number.INTEGER, "bytes", "of shared memory that each block costs besides"),
+    Parameter(
+        "Wunit",
+        ParameterKind.HARDWARE,
+        Number.INTEGER,
+        "warps",
+        "a multiprocessor's register limit counts so many warps",
+    ),
+    Parameter(
+        "Zunit", ParameterKind.HARDWARE, Number.INTEGER, "bytes", "a block's shared memory is a multiple of this"
+    ),
+    Parameter(
+        "Zreserved", ParameterKind.HARDWARE, Number.INTEGER, "bytes", "of shared memory that each block costs besides"
+    ),
 )
 
 # Compute capability 9.0 (H100, H200).

@@ -17,7 +17,7 @@ import sympy as sp
 from dagc.base.errors import DagcError
 
 
-class Kind(Enum):
+class ParameterKind(Enum):
     """When a parameter is known: data at run time, hardware on the machine, program when a configuration is tried."""
 
     DATA = "data"
@@ -35,7 +35,7 @@ class Number(Enum):
 @dataclass(frozen=True, slots=True)
 class Parameter:
     name: str
-    kind: Kind
+    kind: ParameterKind
     number: Number
     unit: str = ""
     meaning: str = ""
@@ -97,7 +97,7 @@ class RationalProgram:
                 return found
         raise KeyError(name)
 
-    def of_kind(self, kind: Kind) -> tuple[Parameter, ...]:
+    def of_kind(self, kind: ParameterKind) -> tuple[Parameter, ...]:
         return tuple(p for p in self.parameters if p.kind is kind)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sympy as sp
 
-from dagc.perf.program import Assign, Kind, RationalProgram, Statement
+from dagc.perf.program import Assign, ParameterKind, RationalProgram, Statement
 
-_KINDS = {Kind.DATA: "data", Kind.HARDWARE: "hardware", Kind.PROGRAM: "program"}
+_KINDS = {ParameterKind.DATA: "data", ParameterKind.HARDWARE: "hardware", ParameterKind.PROGRAM: "program"}
 
 
 def to_text(program: RationalProgram) -> str:

@@ -32,7 +32,7 @@ from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.perf.program import Assign, Kind, Number, Parameter, RationalProgram
+from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
 from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 
 # name -> (value, unit, meaning). Fitted to the oracle of an H200: benchmarks/tune/calibrate.py; all but two that
@@ -195,7 +195,7 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, taken: Resources) -> Rati
         "preference for blocks of middle size",
     )
     total = sum((sp.Symbol(f"t_{n}", real=True) for n in terms), sp.Float(0))
-    constants = {n: Parameter(n, Kind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
+    constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
     b.let("time", shape * (sp.Max(total, starts) + c["launch"] + turnover), "cycles", "of the launch")
     return RationalProgram(
         f"{g.kernel.name}_volume", g.parameters(constants), tuple(b.body), "time", "cycles",

@@ -32,7 +32,7 @@ from dagc.store.results import ImplementationId, Run, ranking
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.learn.explain import Asked, Explanation
-    from dagc.learn.rules import Learned
+    from dagc.learn.rules import LearnedRules
     from dagc.measure.link import Link
     from dagc.store.records import Records
     from dagc.store.results import Implementation, Results
@@ -96,7 +96,7 @@ class _Subject:
         measured = sorted({i.configuration for i in loaded.results.measured()})
         self.domain: Domain = domain_of((c, loaded.graph(c)) for c in measured)
         self.best = self.candidate(self.ranked[0])
-        self.learned: Learned = learn(loaded)
+        self.learned: LearnedRules = learn(loaded)
 
     @property
     def seconds(self) -> float:

@@ -33,7 +33,7 @@ from dagc.store.settings import fixed_of, fixed_text
 if TYPE_CHECKING:
     from dagc.ir.graph import Graph
     from dagc.lab.domain import Domain
-    from dagc.learn.rules import Estimates, Learned
+    from dagc.learn.rules import Estimates, LearnedRules
     from dagc.store.results import Configuration, Implementation, Results
 
 
@@ -134,7 +134,7 @@ def learn(
     full_tree: bool = False,
     only: Collection[Configuration] | None = None,
     samples: Sequence[Sample] | None = None,
-) -> Learned:
+) -> LearnedRules:
     """Rules from everything that a results file has measured (of the configurations in `only`).
 
     `full_tree`: not pruned by cross-validation. `samples`: from these instead, estimates for instance. Raises

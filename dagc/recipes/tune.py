@@ -18,7 +18,7 @@ from dagc.ir.plan import Target
 from dagc.measure.cells import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions
 from dagc.recipes.program import read
-from dagc.recipes.tune_choosers import Asked, AtSizes, Known, Learned, asked_of, final_choosers, first_choosers
+from dagc.recipes.tune_choosers import Asked, AtSizes, Known, LearnedSelector, asked_of, final_choosers, first_choosers
 from dagc.recipes.tune_found import GUESS, Found, Line, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.recipes.tune_gpu import (
     NOT_COUNTED,
@@ -28,7 +28,7 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
     named_arch,
 )
-from dagc.recipes.tune_measure import Checked, Lost, Wanted, measure
+from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
@@ -236,9 +236,9 @@ def _run(
         what = f"{result.op} {settings_text(result.settings)}"
         found.busy += result.took
         if result.failure:
-            where = "" if isinstance(result, Checked) else f" at {result.point.text or 'as given'}"
+            where = "" if isinstance(result, CheckedSettings) else f" at {result.point.text or 'as given'}"
             found.failures.append(f"{what}{where}: {result.failure}")
-        if isinstance(result, Checked):
+        if isinstance(result, CheckedSettings):
             what = f"{what} checked"
             found.checks[result.op, result.settings] = result.failure
             if records is not None:
@@ -276,7 +276,7 @@ def methods(asked: Mapping[str, Asked]) -> str:
 
 
 def line_of(
-    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: Learned
+    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector
 ) -> Line:
     """`chooser`: of the program at this size."""
     sizes = whole_scalars(ready.at[point])

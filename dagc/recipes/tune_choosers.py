@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedSelector:
     """`selector` answers with indices of the unit's settings; None where nothing could be learned. `left_out`: the
     regret at each training size of what was learned without it."""
 
@@ -97,7 +97,7 @@ def learn(
     cells: Mapping[Any, Cell],
     seed: int,
     model: Callable[[Point], int] | None,
-) -> Learned:
+) -> LearnedSelector:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them.
 
     Only sizes count where every setting was measured that can be launched there. `cells`: by (op, point, settings).
@@ -107,7 +107,7 @@ def learn(
     from dagc.choice.train import leave_one_out, merged, train  # loads msgspec
 
     if asked.method not in LEARNED:
-        return Learned(None, ())
+        return LearnedSelector(None, ())
     points = _measured(ready, unit, cells)
     names = asked.data or _features(ready, unit, list(points))
     index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
@@ -130,11 +130,13 @@ def learn(
     line = left_out.text if left_out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
     regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
     note = f"{selector.text}, by {', '.join(names)}; {line}"
-    return Learned(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
+    return LearnedSelector(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
 
 
-def _fallback(asked: Asked, why: str) -> Learned:
-    return Learned(None, (f"no {asked.method}: {why}; elsewhere the best of the nearest measured size is taken",))
+def _fallback(asked: Asked, why: str) -> LearnedSelector:
+    return LearnedSelector(
+        None, (f"no {asked.method}: {why}; elsewhere the best of the nearest measured size is taken",)
+    )
 
 
 def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Point, list[Cell]]:
@@ -232,7 +234,7 @@ def first_choosers(known: Known) -> dict[str, AtSizes]:
 
 def final_choosers(
     known: Known, fit: Mapping[str, tuple[Settings, ...]], found: Found, seed: int
-) -> tuple[dict[str, AtSizes], dict[str, Learned]]:
+) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
     """Each unit's chooser, with what was measured and learned, and what that was, by op. `fit`: the settings that may
     be chosen."""
     from dagc.choice.methods import LEARNED  # loads msgspec
@@ -243,7 +245,7 @@ def final_choosers(
     )  # fmt: skip
     right = {key: cell for key, cell in found.cells.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
-    made: dict[str, Learned] = {}
+    made: dict[str, LearnedSelector] = {}
     for unit in ready.task.units:
         asked = known.asked[unit.op]
         model = _model(known, good, unit) if asked.method in LEARNED else None

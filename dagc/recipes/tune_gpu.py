@@ -109,12 +109,12 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
 
 def launch_of(ready: Prepared, sample: Sample) -> Any:
     """A counted launch as `dagc.perf.counted` takes it."""
-    from dagc.perf.counted import Launch  # loads numpy, sympy
+    from dagc.perf.counted import CountedLaunch  # loads numpy, sympy
 
     unit = next(u for u in ready.task.units if u.op == sample.op)
     block = block_of(ready.task.program, op_of(ready.task.graph, unit), sample.settings)
     scalars = {n: int(v) for n, v in sample.scalars.items() if isinstance(v, int)}
-    return Launch(scalars, block, sample.counts)
+    return CountedLaunch(scalars, block, sample.counts)
 
 
 def _as_kept(sample: Sample) -> dict[str, Any]:

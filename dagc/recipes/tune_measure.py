@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSettings:
     """Whether the whole program is right under settings of one unit; `failure` is "" or what is wrong. `took`: as of
     cells."""
 
@@ -70,7 +70,7 @@ def measure(
     later: Mapping[str, Sequence[Settings]] | None = None,
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Cell | Checked | Lost]:
+) -> Iterator[Cell | CheckedSettings | Lost]:
     """Check, then time; each result as it comes. Within an op and a size the order is random, by the task's seed.
 
     `check` names settings by op that are compared with the reference first; those that fail are not timed. `later`
@@ -92,13 +92,13 @@ def _measured(
     base: dict[str, Settings],
     check: Mapping[str, Sequence[Settings]],
     later: Mapping[str, Sequence[Settings]],
-) -> Iterator[Cell | Checked | Lost]:
+) -> Iterator[Cell | CheckedSettings | Lost]:
     """One process does all as long as every setting is right: it takes a second to start. With the first that is wrong
     it is ended, the rest is checked, and another one times what was right."""
-    tried: list[Checked] = []
+    tried: list[CheckedSettings] = []
     with closing(_time(ready, wanted, set(), timing, base, later, check)) as all_:
         for result in all_:
-            if isinstance(result, Checked) and result.settings in check.get(result.op, ()):
+            if isinstance(result, CheckedSettings) and result.settings in check.get(result.op, ()):
                 tried.append(result)
                 if result.failure:
                     break
@@ -142,8 +142,8 @@ def _check(
     check: Mapping[str, Sequence[Settings]],
     timing: Timing,
     base: dict[str, Settings],
-    tried: Sequence[Checked],
-) -> Iterator[Checked]:
+    tried: Sequence[CheckedSettings],
+) -> Iterator[CheckedSettings]:
     """Settings of one op at a time, the others at `base`, but for those that were `tried` so; of these, what failed is
     told here. Where `base` is wrong itself, a setting that is right takes its place, and ops of which no setting was
     right beside it are checked again."""
@@ -170,14 +170,14 @@ def _check(
 
 def _checked(
     ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: Mapping[str, Settings]
-) -> Iterator[Checked]:
+) -> Iterator[CheckedSettings]:
     keys: list[Key] = []
     point = _check_point(ready, check, keys)
     if point is None:
         return
     for done in run_planned([point], _all(ready.task, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
         op, _, settings = keys[done.number]
-        yield Checked(op, settings, done.failure, done.took)
+        yield CheckedSettings(op, settings, done.failure, done.took)
 
 
 def _ranks(ready: Prepared) -> Ranks:
@@ -210,7 +210,7 @@ def _time(
     base: Mapping[str, Settings],
     later: Mapping[str, Sequence[Settings]],
     before: Mapping[str, Sequence[Settings]] | None = None,
-) -> Generator[Cell | Checked | Lost]:
+) -> Generator[Cell | CheckedSettings | Lost]:
     """Cells that are not `wrong`, sizes and settings in random order; settings that are checked `before` and `later`,
     in the same process."""
     keys: list[Key] = []
@@ -254,7 +254,7 @@ def _sizes(
 
 def _results(
     ready: Prepared, points: list[PlannedPoint], keys: Sequence[Key], timing: Timing, base: Mapping[str, Settings]
-) -> Generator[Cell | Checked | Lost]:
+) -> Generator[Cell | CheckedSettings | Lost]:
     """What comes of the points, in their order. Goes on behind a size at which the program does not run."""
     known: set[int] = set()
     every, ranks = _all(ready.task, base), _ranks(ready)
@@ -264,7 +264,7 @@ def _results(
                 known.add(done.number)
                 op, size, settings = keys[done.number]
                 if size is None:
-                    yield Checked(op, settings, done.failure, done.took)
+                    yield CheckedSettings(op, settings, done.failure, done.took)
                 else:
                     yield Cell(op, size, settings, done.times, done.failure, done.took)
             return

@@ -146,7 +146,7 @@ Data = Mapping["Point", tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedPlans:
     """`selector` answers with indices of `settings`, all of which it may answer; None: too little was measured.
     `left_out`: the regret at each training size of what was learned without it, NaN where that is not known."""
 
@@ -158,7 +158,7 @@ class Learned:
     left_out: Mapping[Point, float] = field(default_factory=dict)
 
 
-def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> Learned:
+def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPlans:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them."""
     from dagc.choice.methods import fit  # loads msgspec
     from dagc.choice.train import leave_one_out, merged  # loads msgspec
@@ -170,25 +170,25 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> Learned:
     fewest = 1 if method == "exhaustive" else FEWEST
     if len(sizes) < fewest:
         notes.append(f"no chooser yet: measured in full: {counted(len(sizes), 'size')} of {fewest}; use --resume")
-        return Learned(method, None, (), "", tuple(notes))
+        return LearnedPlans(method, None, (), "", tuple(notes))
     exhaustive = method == "exhaustive"
     labels = observed_labels(times) if exhaustive else corrected_labels(sizes, times, training.tolerance)
     answers = sorted(set(labels))
     numbers = [answers.index(label) for label in labels]
     settings = tuple(found.settings[i] for i in answers)
     if exhaustive:
-        return Learned(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
+        return LearnedPlans(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
     try:
         selector = fit(method, names, sizes, numbers, task.seed)
     except UsageError as error:
-        return Learned(method, None, (), "", (*notes, f"no chooser: {error.message}"))
+        return LearnedPlans(method, None, (), "", (*notes, f"no chooser: {error.message}"))
     default = [found.settings.index(task.default)] * len(sizes) if task.default in found.settings else None
     out = leave_one_out(method, names, training, task.seed, {"default": default} if default else {})
     line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
     notes.append(f"{selector.text}, by {', '.join(names)}; {line}")
     regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
     left_out = {p: regrets.get(row, math.nan) for p, row in zip(found.points, found.data, strict=True)}
-    return Learned(method, selector, settings, selector.text, tuple(notes), left_out)
+    return LearnedPlans(method, selector, settings, selector.text, tuple(notes), left_out)
 
 
 def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Sequence[int]) -> Selector:
@@ -197,7 +197,7 @@ def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Seq
     return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(labels[i] for i in order), 1, "uniform")
 
 
-def kept(task: ProgramTask, learned: Learned) -> dict[str, Any]:
+def kept(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
     """A selector as the tuned file keeps it."""
     assert learned.selector is not None
     return {
@@ -207,7 +207,12 @@ def kept(task: ProgramTask, learned: Learned) -> dict[str, Any]:
 
 
 def tuning(
-    task: ProgramTask, learned: Learned, cells: Cells, data: Data, failures: Sequence[str], output: str | Path | None
+    task: ProgramTask,
+    learned: LearnedPlans,
+    cells: Cells,
+    data: Data,
+    failures: Sequence[str],
+    output: str | Path | None,
 ) -> Tuning:
     """The table: a line for each size of this run that has anything measured."""
     host = task.chosen.target is Target.HOST
@@ -225,7 +230,7 @@ def tuning(
     )
 
 
-def _line(task: ProgramTask, learned: Learned, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
+def _line(task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
     chosen = task.default
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]

@@ -23,7 +23,7 @@ from dagc.store.results import Configuration, Results, noise_advice_of, ties, wa
 if TYPE_CHECKING:
     import jinja2
 
-    from dagc.learn.rules import Learned
+    from dagc.learn.rules import LearnedRules
 
 MOST_ROWS = 20  # of the table of the fastest, and of the failures
 
@@ -31,7 +31,7 @@ MOST_ROWS = 20  # of the table of the fastest, and of the failures
 def as_html(
     results: Results,
     graphs: Mapping[Configuration, Graph],
-    learned: Learned | None,
+    learned: LearnedRules | None,
     *,
     file: str,
     version: str = "",
@@ -97,7 +97,7 @@ def _unconfirmed(best: Point | None, repeats: int) -> str:
     return f"{len(best.times)} of {counted(repeats, 'measurement')}"
 
 
-def _tree(learned: Learned | None) -> Mapping[str, object] | None:
+def _tree(learned: LearnedRules | None) -> Mapping[str, object] | None:
     """The tree as far as it is read at a glance, and whole where that is more."""
     if learned is None:
         return None
@@ -112,7 +112,7 @@ def _tree(learned: Learned | None) -> Mapping[str, object] | None:
     }
 
 
-def _errors(learned: Learned) -> str:
+def _errors(learned: LearnedRules) -> str:
     """The error on samples held out beside that in training, never the latter alone."""
     held = learned.held_out
     if held is None:

@@ -19,7 +19,7 @@ from dagc.report.measured import Group, Point
 from dagc.store.results import Configuration, Results, shown
 
 if TYPE_CHECKING:
-    from dagc.learn.rules import Learned, RuleSet
+    from dagc.learn.rules import LearnedRules, RuleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ClassView:
     text: str
 
 
-def class_views(learned: Learned) -> list[ClassView]:
+def class_views(learned: LearnedRules) -> list[ClassView]:
     """The classes, fastest first, each with the rule sets that lead to it."""
     sets = {number: list(found) for number, found in groupby(learned.rule_sets, key=lambda r: r.number)}
     classes = learned.classes.classes

@@ -14,7 +14,7 @@ from dagc.ir.graph import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.learn.explain import Question, ask, edits, questions
-from dagc.learn.rules import Feature, Kind, Rule, Samples
+from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
 from dagc.store.results import Configuration
@@ -102,7 +102,7 @@ def test_the_search_around_the_best_finds_what_looking_at_all_finds() -> None:
 
 
 def before(a: str, b: str) -> Rule:
-    return Rule(Feature(Kind.BEFORE, a, b), True)
+    return Rule(Feature(FeatureKind.BEFORE, a, b), True)
 
 
 def test_a_rule_that_others_follow_from_breaks_with_them() -> None:
@@ -126,7 +126,7 @@ def test_a_large_space_is_searched_around_the_best() -> None:
     best = Candidate(0, domain.spaces[0].space.walk(random))
     alone = Samples([(domain.spaces[0].graph, NONE, best.traversal)])
     names = [("pack0", "pack1"), ("send2", "recv3"), ("CER-after-pack2", "pack3"), ("unpack0", "unpack3")]
-    features = [*(Feature(Kind.BEFORE, a, b) for a, b in names), Feature(Kind.SAME, "pack0", "unpack2")]
+    features = [*(Feature(FeatureKind.BEFORE, a, b) for a, b in names), Feature(FeatureKind.SAME, "pack0", "unpack2")]
     rules = [Rule(f, bool(alone.ask(f)[0])) for f in features]
     for question in questions(domain, best, rules):
         assert not question.exact
@@ -141,7 +141,10 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
     ]
     domain = Domain(spaces)
     best = Candidate(0, space.first())
-    rules = [Rule(Feature(Kind.CHOICE, "capture", "true"), True), Rule(Feature(Kind.AT_MOST, "block", "64"), True)]
+    rules = [
+        Rule(Feature(FeatureKind.CHOICE, "capture", "true"), True),
+        Rule(Feature(FeatureKind.AT_MOST, "block", "64"), True),
+    ]
     rules.append(before("pack", "yl"))
     assert not broken(domain, best, rules)
     found = questions(domain, best, rules, known=[Candidate(3, space.at(5)), Candidate(2, space.at(9))])
@@ -158,8 +161,8 @@ def test_a_rule_about_ops_of_another_configuration() -> None:
     domain = Domain([ConfiguredSpace(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
     best = Candidate(0, small.first())
     rules = [
-        Rule(Feature(Kind.BEFORE, "CER-after-yl", "post_send", False), False),
-        Rule(Feature(Kind.SAME, "yl", "yr", False), False),
+        Rule(Feature(FeatureKind.BEFORE, "CER-after-yl", "post_send", False), False),
+        Rule(Feature(FeatureKind.SAME, "yl", "yr", False), False),
         before("pack0", "recv0"),
     ]
     assert not broken(domain, best, rules)

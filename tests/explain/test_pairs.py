@@ -10,7 +10,7 @@ import pytest
 
 from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.learn.explain import Answer, Finding, Options, Question, Timing, Verdict, time_pairs
-from dagc.learn.rules import Feature, Kind, Rule
+from dagc.learn.rules import Feature, FeatureKind, Rule
 from dagc.space import Space
 from dagc.store.results import Configuration, ImplementationId, Outcome
 from tests.graphs import spmv
@@ -162,7 +162,7 @@ def timing(low: float, ratio: float, high: float) -> Timing:
 
 COSTS, LEVEL, FASTER = timing(1.02, 1.04, 1.06), timing(0.99, 1.0, 1.01), timing(0.9, 0.92, 0.95)
 UNDECIDED, FAILED = timing(0.9, 1.02, 1.1), Timing(failure="hang")
-RULE = Rule(Feature(Kind.BEFORE, "yl", "pack"), True)
+RULE = Rule(Feature(FeatureKind.BEFORE, "yl", "pack"), True)
 
 
 @pytest.mark.parametrize(

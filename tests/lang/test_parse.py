@@ -21,7 +21,7 @@ from dagc.lang import ast, table_cache
 from dagc.lang import parse as parser
 from dagc.lang.ast import Binary, BinaryOp, Call, DeclName, Every, Index, Literal, Member, Named, Range, Ref
 from dagc.lang.parse import parse
-from dagc.lang.tokens import FREE, RESERVED, Kind, scan
+from dagc.lang.tokens import FREE, RESERVED, TokenKind, scan
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "samples").glob("*/*.dag"))
@@ -193,7 +193,7 @@ def test_samples_have_places(path: Path) -> None:
 def test_parser_and_scanner_cut_alike(path: Path) -> None:
     """The scanner behind messages and formatter sees the words that the parser sees."""
     text = path.read_text(encoding="utf-8")
-    tokens = {(t.start, t.end) for t in scan(text) if t.kind is not Kind.COMMENT}
+    tokens = {(t.start, t.end) for t in scan(text) if t.kind is not TokenKind.COMMENT}
     assert {(t.start_pos, t.end_pos) for t in parser._parser().lex(text)} == tokens
 
 

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from dagc.cuda.accesses import symbol
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.lower import instructions
-from dagc.perf.program import Assign, Branch, Kind, Number, Parameter, RationalProgram, Statement
+from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram, Statement
 
 Values = dict[str, Any]
 MODULUS = 97  # keeps what is assigned small, so that products fit in 64 bits
 
 PARAMETERS = (
-    Parameter("n", Kind.DATA, Number.INTEGER),
-    Parameter("m", Kind.HARDWARE, Number.INTEGER),
-    Parameter("k", Kind.PROGRAM, Number.INTEGER),
-    Parameter("u", Kind.HARDWARE, Number.REAL),
-    Parameter("w", Kind.DATA, Number.REAL),
+    Parameter("n", ParameterKind.DATA, Number.INTEGER),
+    Parameter("m", ParameterKind.HARDWARE, Number.INTEGER),
+    Parameter("k", ParameterKind.PROGRAM, Number.INTEGER),
+    Parameter("u", ParameterKind.HARDWARE, Number.REAL),
+    Parameter("w", ParameterKind.DATA, Number.REAL),
 )
 INTEGERS = tuple(p for p in PARAMETERS if p.number is Number.INTEGER)
 

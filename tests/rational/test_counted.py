@@ -11,7 +11,7 @@ from benchmarks.tune.counters_csv import read_counters
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import op_of, units
-from dagc.perf.counted import COUNTS, Launch, counted_program, fit_counts
+from dagc.perf.counted import COUNTS, CountedLaunch, counted_program, fit_counts
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.fit import Fitted
 from dagc.perf.hardware import load_hardware
@@ -96,6 +96,6 @@ def test_launches_that_are_all_alike():
     counts = dict.fromkeys(
         ("instructions", "warps", "load_requests", "store_requests", "load_sectors", "store_sectors"), 1e6
     )
-    same = [Launch({"ni": 512, "nj": 512, "nk": 512}, (32, 8, 1), counts)] * 20
+    same = [CountedLaunch({"ni": 512, "nj": 512, "nk": 512}, (32, 8, 1), counts)] * 20
     with pytest.raises(UsageError, match="all counted launches are alike"):
         fit_counts(program, op, same)

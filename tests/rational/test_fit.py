@@ -12,7 +12,7 @@ from dagc.base.errors import UsageError
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import evaluate
 from dagc.perf.fit import fit_rational, points_needed, sample_points
-from dagc.perf.program import Kind
+from dagc.perf.program import ParameterKind
 from tests.examples import examples
 
 NAMES = ("n", "b")
@@ -125,7 +125,7 @@ def test_the_split_hangs_on_the_seed_alone(points):
 def test_c_and_numpy_give_the_same_bits(points, tmp_path):
     found = fit_rational(points, np.sqrt(points[:, 0] * points[:, 1]), NAMES, 3)
     program = found.program("metric", program=("b",), unit="transactions")
-    assert [p.kind for p in program.parameters] == [Kind.DATA, Kind.PROGRAM]
+    assert [p.kind for p in program.parameters] == [ParameterKind.DATA, ParameterKind.PROGRAM]
     source = tmp_path / "fit.c"
     call = "double at(int64_t n, int64_t b) { return metric(n, b); }\n"
     source.write_text(HELPERS + to_c(program, "metric") + call)

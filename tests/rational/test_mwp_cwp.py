@@ -15,7 +15,7 @@ from dagc.perf.cprint import C_TYPES, HELPERS, to_c
 from dagc.perf.evaluate import evaluate, evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.mwp_cwp import COUNTS, MACHINE, machine_values, mwp_cwp_program, op_program
-from dagc.perf.program import Kind, Number
+from dagc.perf.program import Number, ParameterKind
 
 POLYBENCH = Path(__file__).parents[2] / "samples" / "polybench"
 BLOCKS = [(x, y) for x in (1, 2, 4, 8, 16, 32, 64, 256) for y in (1, 4, 8, 32) if 32 <= x * y <= 1024]
@@ -105,7 +105,7 @@ def program_of(name, op):
 
 
 def values_of(program, bx, by, size=1024):
-    sizes = {p.name: size for p in program.of_kind(Kind.DATA)}
+    sizes = {p.name: size for p in program.of_kind(ParameterKind.DATA)}
     return machine_values(load_hardware("h200")) | sizes | {"blockDim_x": bx, "blockDim_y": by, "registers": 32}
 
 

@@ -21,10 +21,10 @@ from dagc.perf.occupancy import occupancy_program
 from dagc.perf.program import (
     Assign,
     Branch,
-    Kind,
     NotRational,
     Number,
     Parameter,
+    ParameterKind,
     RationalProgram,
     Statement,
     specialise,
@@ -37,9 +37,9 @@ GOLDEN = Path(__file__).parents[1] / "golden/rational"
 DOCS = Path(__file__).parents[2] / "docs"
 N, M, X = symbol("n"), symbol("m"), sp.Symbol("x", real=True)
 PARAMETERS = (
-    Parameter("n", Kind.DATA, Number.INTEGER),
-    Parameter("m", Kind.HARDWARE, Number.INTEGER),
-    Parameter("x", Kind.PROGRAM, Number.REAL),
+    Parameter("n", ParameterKind.DATA, Number.INTEGER),
+    Parameter("m", ParameterKind.HARDWARE, Number.INTEGER),
+    Parameter("x", ParameterKind.PROGRAM, Number.REAL),
 )
 WHICH = pytest.mark.parametrize("plain", [True, False])
 

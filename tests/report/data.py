@@ -10,7 +10,7 @@ from dagc import api
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
-from dagc.learn.rules import Learned, Sample, learn
+from dagc.learn.rules import LearnedRules, Sample, learn
 from dagc.space import Space
 from dagc.store.results import (
     Configuration,
@@ -63,7 +63,7 @@ def h200_traced() -> Results:
     return with_traces(h200_results(), h200_graph())
 
 
-def learned_of(results: Results, graphs: dict[Configuration, Graph]) -> Learned:
+def learned_of(results: Results, graphs: dict[Configuration, Graph]) -> LearnedRules:
     """Rules, as `dagc report` learns them."""
     samples = [
         Sample(
@@ -79,7 +79,7 @@ def learned_of(results: Results, graphs: dict[Configuration, Graph]) -> Learned:
 
 
 @cache
-def h200_learned() -> Learned:
+def h200_learned() -> LearnedRules:
     return learned_of(h200_results(), {configuration_of(h200_graph()): h200_graph()})
 
 

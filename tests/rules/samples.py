@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Traversal, parse_traversal
-from dagc.learn.rules import Learned, Outliers, Sample, learn
+from dagc.learn.rules import LearnedRules, Outliers, Sample, learn
 from dagc.space import Space
 from dagc.store.results import Configuration
 from tests.data.h200 import PASSES, h200_graph, h200_results
@@ -34,7 +34,7 @@ def h200_samples() -> tuple[Sample, ...]:
 
 
 @cache
-def h200_learned() -> Learned:
+def h200_learned() -> LearnedRules:
     """Learned from all 2036."""
     return learn(h200_samples(), h200_results().noise, outliers=h200_outliers())
 

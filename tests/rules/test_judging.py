@@ -10,7 +10,19 @@ import pytest
 
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Issue, Traversal
-from dagc.learn.rules import Feature, Kind, Learned, Rule, RuleSet, Sample, Samples, Verdict, accuracy, check, learn
+from dagc.learn.rules import (
+    Feature,
+    FeatureKind,
+    LearnedRules,
+    Rule,
+    RuleSet,
+    Sample,
+    Samples,
+    Verdict,
+    accuracy,
+    check,
+    learn,
+)
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_learned, h200_samples, samples_of
@@ -30,14 +42,14 @@ def _slow_if_early(graph: Graph) -> Callable[[Traversal], float]:
 
 
 @cache
-def _learned() -> Learned:
+def _learned() -> LearnedRules:
     graph = spmv()
     return learn(samples_of(graph, _slow_if_early(graph)), noise=0.02)
 
 
-EARLY = Feature(Kind.BEFORE, "post_send", "yl")
+EARLY = Feature(FeatureKind.BEFORE, "post_send", "yl")
 EARLIER = Rule(EARLY, False)
-TOGETHER = Feature(Kind.SAME, "pack", "yl")
+TOGETHER = Feature(FeatureKind.SAME, "pack", "yl")
 
 
 def test_what_is_checked_has_three_classes() -> None:
@@ -76,7 +88,7 @@ def test_verdicts(
 ) -> None:  # fmt: skip
     full = _learned()
     judged = RuleSet(number, tuple(rules), 0, 1, (1, 0, 0), (1.0, 0.0, 0.0), 0)
-    part = Learned(full.samples, full.classes, full.labels, full.features, full.tree, (judged,), full.noise)
+    part = LearnedRules(full.samples, full.classes, full.labels, full.features, full.tree, (judged,), full.noise)
     (found,) = check(part, full)
     assert found.verdict is verdict
     assert found.extraneous == tuple(rules[i] for i in extraneous)

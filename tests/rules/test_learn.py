@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Issue
-from dagc.learn.rules import Feature, Kind, Rule, Sample, Samples, learn, paths
+from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples, learn, paths
 from dagc.learn.rules.imply import Implications
 from dagc.space import Space
 from dagc.store.results import Configuration
@@ -153,11 +153,11 @@ def test_paths_of_the_tree() -> None:
 
 
 def _before(a: str, b: str, truth: bool = True, total: bool = True) -> Rule:
-    return Rule(Feature(Kind.BEFORE, a, b, total), truth)
+    return Rule(Feature(FeatureKind.BEFORE, a, b, total), truth)
 
 
 def _same(a: str, b: str, truth: bool = True) -> Rule:
-    return Rule(Feature(Kind.SAME, a, b), truth)
+    return Rule(Feature(FeatureKind.SAME, a, b), truth)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_merging_choices() -> None:
     ]
     samples = Samples([(graph, c, Space(graph).first()) for c in made])
 
-    def choice(name: str, value: str, truth: bool = True, kind: Kind = Kind.CHOICE) -> Rule:
+    def choice(name: str, value: str, truth: bool = True, kind: FeatureKind = FeatureKind.CHOICE) -> Rule:
         return Rule(Feature(kind, name, value, False), truth)
 
     merge = Implications(samples).merge
@@ -209,8 +209,10 @@ def test_merging_choices() -> None:
     assert merge(rest) == (_before("yl", "pack"), choice("transport", "mpi_host"))
     assert merge([choice("transport", "nccl", False)]) == (choice("transport", "nccl", False),)
     assert merge([several, choice("transport", "nccl")]) == (choice("transport", "nccl"),)
-    at_most = choice("block", "64", True, Kind.AT_MOST)
-    assert merge([at_most, choice("block", "32", True, Kind.AT_MOST)]) == (choice("block", "32", True, Kind.AT_MOST),)
+    at_most = choice("block", "64", True, FeatureKind.AT_MOST)
+    assert merge([at_most, choice("block", "32", True, FeatureKind.AT_MOST)]) == (
+        choice("block", "32", True, FeatureKind.AT_MOST),
+    )
     assert merge([at_most, _before("yl", "pack")]) == (at_most, _before("yl", "pack"))
 
 
@@ -221,9 +223,9 @@ def test_what_the_choices_make_certain_is_said() -> None:
     made = {name: Configuration((("transport", name),)) for name in ("nccl", "peer")}
     samples = Samples([(g, made[n], t) for g, n in ((one, "nccl"), (other, "peer")) for t in Space(g)])
     merge = Implications(samples).merge
-    nccl = Rule(Feature(Kind.CHOICE, "transport", "nccl", False), True)
-    together, apart = Feature(Kind.SAME, "a", "x", False), Feature(Kind.DIFFERENT, "a", "x", False)
-    first = Rule(Feature(Kind.BEFORE, "a", "x", False), False)
+    nccl = Rule(Feature(FeatureKind.CHOICE, "transport", "nccl", False), True)
+    together, apart = Feature(FeatureKind.SAME, "a", "x", False), Feature(FeatureKind.DIFFERENT, "a", "x", False)
+    first = Rule(Feature(FeatureKind.BEFORE, "a", "x", False), False)
     assert [r.text for r in merge([Rule(together, False)])] == ["a, x not in the same stream"]
     assert [r.text for r in merge([nccl, Rule(together, False), first])] == [
         "transport = nccl", "a, x in different streams", "x before a",

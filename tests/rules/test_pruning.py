@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.learn.rules import Learned, Sample, Samples, accuracy, held_out, learn
+from dagc.learn.rules import LearnedRules, Sample, Samples, accuracy, held_out, learn
 from dagc.learn.rules.tree import grow, others
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples
@@ -82,7 +82,7 @@ def _part() -> tuple[list[Sample], float]:
     return [replace(s, seconds=i.measurements[0].seconds, measurements=1) for s, i in chosen], h200_results().noise
 
 
-def _on_the_rest(learned: Learned) -> float:
+def _on_the_rest(learned: LearnedRules) -> float:
     rest = [s for k, s in enumerate(h200_samples()) if k % 4]
     return accuracy(learned, Samples.of(rest), [s.seconds for s in rest]).tolerant
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from dagc.base.errors import UsageError
-from dagc.learn.rules import FORMATS, Findings, Learned, Samples, accuracy, check, learn, render
+from dagc.learn.rules import FORMATS, Findings, LearnedRules, Samples, accuracy, check, learn, render
 from dagc.learn.rules.text import duration
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples, samples_of
@@ -44,7 +44,7 @@ def test_the_training_error_never_stands_alone(form: str, all_classes: bool) -> 
         assert ("in training" in text) == ("on samples held out" in text) == (found.held_out is not None)
 
 
-def _of(times: list[float], noise: float = 0.01) -> Learned:
+def _of(times: list[float], noise: float = 0.01) -> LearnedRules:
     samples = [replace(s, seconds=t, measurements=5) for s, t in zip(h200_samples(), times, strict=False)]
     return learn(samples, noise)
 

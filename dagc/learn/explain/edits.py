@@ -21,7 +21,7 @@ from dagc.lab.domain import Candidate, Domain
 from dagc.learn.explain.near import Near, translated, wish_of
 from dagc.learn.explain.types import Edit, Question
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.types import Kind, Rule
+from dagc.learn.rules.types import FeatureKind, Rule
 from dagc.space import TooManyStates
 from dagc.space.proof import Prover
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ENUMERATED = 25_000  # implementations; a larger space is searched around the best only
 _STARTS = 3  # candidates whose neighbours are looked at, per rule that is not broken alone yet
 _FAR = 2  # times the distance of the nearest edit: what is further is not tried for the sake of variety
-_CHOICES = (Kind.CHOICE, Kind.AT_MOST)
+_CHOICES = (FeatureKind.CHOICE, FeatureKind.AT_MOST)
 
 _Key: TypeAlias = tuple[int, int, int, int]  # others broken, decisions changed, distance, row
 

@@ -14,7 +14,7 @@ from dagc.learn.explain.pairs import Options, time_pairs
 from dagc.learn.explain.types import Answer, Edit, EditView, Explanation, Question
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.imply import Implications
-from dagc.learn.rules.learn import Learned
+from dagc.learn.rules.learn import LearnedRules
 from dagc.learn.rules.text import why_no_rules
 from dagc.learn.rules.types import Rule, RuleSet, Sample
 
@@ -63,7 +63,7 @@ class Answers:
 
 
 def ask(
-    learned: Learned,
+    learned: LearnedRules,
     domain: Domain,
     best: Candidate,
     *,
@@ -95,7 +95,7 @@ def ask(
     return Asked(best, own, found, tuple(notes))
 
 
-def _further(learned: Learned, domain: Domain, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
+def _further(learned: LearnedRules, domain: Domain, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
     configured = domain.spaces[best.space]
     alone = Samples([(configured.graph, configured.configuration, best.traversal)])
     others = [s for s in learned.of_class(own.number) if s != own][:sets]
@@ -129,7 +129,7 @@ def answer(
 
 
 def explanation(
-    learned: Learned, domain: Domain, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
+    learned: LearnedRules, domain: Domain, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
 ) -> Explanation:
     """All that is printed. `seconds`: the best's time in the results file."""
     configured = domain.spaces[asked.best.space]

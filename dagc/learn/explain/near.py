@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
-from dagc.learn.rules.types import Kind, Rule
+from dagc.learn.rules.types import FeatureKind, Rule
 from dagc.space import Space
 from dagc.space.moves import State
 
@@ -155,11 +155,11 @@ class Near:
         ops = [op for op in self.graph.ops if op.name in (_op_name(feature.a), _op_name(feature.b))]
         if len(ops) < len({_op_name(feature.a), _op_name(feature.b)}):
             return
-        if feature.kind is Kind.BEFORE:
+        if feature.kind is FeatureKind.BEFORE:
             first, second = (feature.b, feature.a) if rule.truth else (feature.a, feature.b)
             yield from self._put_before(first, second, wish)
-        elif feature.kind in (Kind.SAME, Kind.DIFFERENT) and all(op.gpu for op in ops):
-            together = (feature.kind is Kind.SAME) != rule.truth
+        elif feature.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT) and all(op.gpu for op in ops):
+            together = (feature.kind is FeatureKind.SAME) != rule.truth
             yield from self._rebind(feature.a, feature.b, together, wish)
 
     def _put_before(self, first: str, second: str, wish: Wish) -> Iterator[Wish]:

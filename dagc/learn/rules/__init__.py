@@ -1,18 +1,18 @@
 """Design rules: what the fast implementations of a program have in common (seed section IV)."""
 
 from dagc.learn.rules.accuracy import Accuracy, ClassAccuracy, accuracy
-from dagc.learn.rules.consistency import Checked, Verdict, check
+from dagc.learn.rules.consistency import CheckedRuleSet, Verdict, check
 from dagc.learn.rules.estimates import FEWEST, Estimates, estimate, in_order
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.labels import Outliers, Repeats, classify_times, noise_of
-from dagc.learn.rules.learn import Learned, learn, paths
+from dagc.learn.rules.learn import LearnedRules, learn, paths
 from dagc.learn.rules.text import FORMATS, Findings, render, why_no_rules
 from dagc.learn.rules.tree import HeldOut, held_out
 from dagc.learn.rules.types import (
     Boundary,
     Classes,
     Feature,
-    Kind,
+    FeatureKind,
     Node,
     PerformanceClass,
     Rule,
@@ -22,8 +22,38 @@ from dagc.learn.rules.types import (
 )
 
 __all__ = [
-    "FEWEST", "FORMATS", "Accuracy", "Boundary", "Checked", "ClassAccuracy", "Classes", "Estimates", "Feature",
-    "Findings", "HeldOut", "Kind", "Learned", "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet",
-    "Sample", "Samples", "Tree", "Verdict", "accuracy", "check", "classify_times", "estimate", "held_out", "in_order",
-    "learn", "noise_of", "paths", "render", "why_no_rules",
+    "FEWEST",
+    "FORMATS",
+    "Accuracy",
+    "Boundary",
+    "CheckedRuleSet",
+    "ClassAccuracy",
+    "Classes",
+    "Estimates",
+    "Feature",
+    "FeatureKind",
+    "Findings",
+    "HeldOut",
+    "LearnedRules",
+    "Node",
+    "Outliers",
+    "PerformanceClass",
+    "Repeats",
+    "Rule",
+    "RuleSet",
+    "Sample",
+    "Samples",
+    "Tree",
+    "Verdict",
+    "accuracy",
+    "check",
+    "classify_times",
+    "estimate",
+    "held_out",
+    "in_order",
+    "learn",
+    "noise_of",
+    "paths",
+    "render",
+    "why_no_rules",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.learn import Learned
+from dagc.learn.rules.learn import LearnedRules
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools
@@ -57,7 +57,7 @@ class Accuracy:
     classes: tuple[ClassAccuracy, ...]
 
 
-def accuracy(learned: Learned, whole: Samples, seconds: Sequence[float]) -> Accuracy:
+def accuracy(learned: LearnedRules, whole: Samples, seconds: Sequence[float]) -> Accuracy:
     """`whole` are all implementations, `seconds` their times. ValueError without any."""
     import numpy as np
 

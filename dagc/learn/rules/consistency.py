@@ -20,7 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.learn import Learned
+from dagc.learn.rules.learn import LearnedRules
 from dagc.learn.rules.types import Classes, Rule, RuleSet
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedRuleSet:
     """A rule set, judged. `share` of its `followers` lie in the meant classes of the full exploration."""
 
     rule_set: RuleSet
@@ -49,14 +49,16 @@ class Checked:
     missing: tuple[Rule, ...]
 
 
-def check(learned: Learned, full: Learned) -> tuple[Checked, ...]:
+def check(learned: LearnedRules, full: LearnedRules) -> tuple[CheckedRuleSet, ...]:
     """Every rule set of `learned` against a full exploration, in the same order."""
     whole = Samples.of(full.samples)
     times = [s.seconds for s in full.samples]
     return tuple(_check(found, learned, full, whole, times) for found in learned.rule_sets)
 
 
-def _check(found: RuleSet, learned: Learned, full: Learned, whole: Samples, times: Sequence[float]) -> Checked:
+def _check(
+    found: RuleSet, learned: LearnedRules, full: LearnedRules, whole: Samples, times: Sequence[float]
+) -> CheckedRuleSet:
     import numpy as np
 
     meant = meant_classes(found.number, learned.classes, full.classes)
@@ -72,7 +74,7 @@ def _check(found: RuleSet, learned: Learned, full: Learned, whole: Samples, time
 
     here = followers(found.rules)
     if not here.any():
-        return Checked(found, Verdict.EMPTY, meant, 0, 0.0, (), ())
+        return CheckedRuleSet(found, Verdict.EMPTY, meant, 0, 0.0, (), ())
     share = float(inside[here].mean())
     extraneous: list[Rule] = []
     missing: tuple[Rule, ...] = ()
@@ -86,7 +88,7 @@ def _check(found: RuleSet, learned: Learned, full: Learned, whole: Samples, time
                 kept = rest
                 extraneous.insert(0, rule)
         verdict = Verdict.OVERCONSTRAINED if extraneous else Verdict.CONSISTENT
-    return Checked(found, verdict, meant, int(here.sum()), share, tuple(extraneous), missing)
+    return CheckedRuleSet(found, verdict, meant, int(here.sum()), share, tuple(extraneous), missing)
 
 
 def meant_classes(number: int, classes: Classes, full: Classes) -> tuple[int, ...]:
@@ -95,7 +97,7 @@ def meant_classes(number: int, classes: Classes, full: Classes) -> tuple[int, ..
     return found or (full.of(classes.classes[number].median),)
 
 
-def _missing(here: Bools, meant: Sequence[int], full: Learned, whole: Samples) -> tuple[Rule, ...]:
+def _missing(here: Bools, meant: Sequence[int], full: LearnedRules, whole: Samples) -> tuple[Rule, ...]:
     candidates = [r for r in full.rule_sets if r.number in meant and r.rules]
     if not candidates:
         return ()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dagc.ir.graph import Graph
 from dagc.ir.program import OpId, Value
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
-from dagc.learn.rules.types import Feature, Kind, Rule, Sample
+from dagc.learn.rules.types import Feature, FeatureKind, Rule, Sample
 from dagc.store.results import Configuration, shown
 
 if TYPE_CHECKING:
@@ -212,14 +212,14 @@ class Samples:
         import numpy as np
 
         a, b = feature.a, feature.b
-        if feature.kind in (Kind.CHOICE, Kind.AT_MOST):
+        if feature.kind in (FeatureKind.CHOICE, FeatureKind.AT_MOST):
             return np.array([chosen(feature, c) for c in self.configurations], dtype=bool)
-        if feature.kind is Kind.BEFORE:
+        if feature.kind is FeatureKind.BEFORE:
             first, second = self._at(self.positions, self._column, a), self._at(self.positions, self._column, b)
             before: Bools = (first >= 0) & (first < second)
             return before
         one, other = self._at(self.streams, self._lane, a), self._at(self.streams, self._lane, b)
-        out: Bools = (one >= 0) & (other >= 0) & ((one == other) == (feature.kind is Kind.SAME))
+        out: Bools = (one >= 0) & (other >= 0) & ((one == other) == (feature.kind is FeatureKind.SAME))
         return out
 
     def _at(self, table: Ints, columns: dict[str, int], name: str) -> Ints:
@@ -261,7 +261,7 @@ class Samples:
             yield feature, self.ask(feature)
         for a, b in combinations(vocabulary.ops, 2):
             total = a in vocabulary.always and b in vocabulary.always
-            for kind in (Kind.SAME,) if total else (Kind.SAME, Kind.DIFFERENT):
+            for kind in (FeatureKind.SAME,) if total else (FeatureKind.SAME, FeatureKind.DIFFERENT):
                 feature = Feature(kind, a, b, total)
                 yield feature, self.ask(feature)
         # Pairs of ops first, then pairs with sync ops: so a rule names a sync op only where an op would not do.
@@ -272,9 +272,9 @@ class Samples:
                 continue
             total = are_two(a, b) and a in vocabulary.always and b in vocabulary.always
             first, second = self.positions[:, i], self.positions[:, j]
-            yield Feature(Kind.BEFORE, a, b, total), (first >= 0) & (first < second)
+            yield Feature(FeatureKind.BEFORE, a, b, total), (first >= 0) & (first < second)
             if not total:
-                yield Feature(Kind.BEFORE, b, a, total), (second >= 0) & (second < first)
+                yield Feature(FeatureKind.BEFORE, b, a, total), (second >= 0) & (second < first)
 
 
 _SYNC = ("CER-after-", "CES-b4-", "CSWE-after-")
@@ -337,14 +337,14 @@ def _choices(configurations: Sequence[Configuration]) -> Iterable[Feature]:
     for name in sorted(decisions, key=order):
         values, total = set(decisions[name]), len(decisions[name]) == len(distinct)
         numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
-        yield from (Feature(Kind.AT_MOST, name, shown(v), total) for v in numbers[:-1])
+        yield from (Feature(FeatureKind.AT_MOST, name, shown(v), total) for v in numbers[:-1])
         if values == {True, False}:
-            yield Feature(Kind.CHOICE, name, "true", total)
+            yield Feature(FeatureKind.CHOICE, name, "true", total)
             continue
         words = [shown(v) for v in numbers] or sorted(shown(v) for v in values)
-        yield from (Feature(Kind.CHOICE, name, word, False) for word in words)
+        yield from (Feature(FeatureKind.CHOICE, name, word, False) for word in words)
         if not numbers and len(words) <= MOST_VALUES_PAIRED:
-            yield from (Feature(Kind.CHOICE, name, f"{v} or {w}", False) for v, w in combinations(words, 2))
+            yield from (Feature(FeatureKind.CHOICE, name, f"{v} or {w}", False) for v, w in combinations(words, 2))
 
 
 def chosen(feature: Feature, configuration: Configuration) -> bool:
@@ -352,6 +352,6 @@ def chosen(feature: Feature, configuration: Configuration) -> bool:
     value = configuration.get(feature.a)
     if value is None:
         return False
-    if feature.kind is Kind.CHOICE:
+    if feature.kind is FeatureKind.CHOICE:
         return shown(value) in feature.b.split(" or ")
     return isinstance(value, int | float) and value <= float(feature.b)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dagc.learn.rules.features import Samples, Vocabulary, are_two, chosen
-from dagc.learn.rules.types import Feature, Kind, Rule
+from dagc.learn.rules.types import Feature, FeatureKind, Rule
 from dagc.store.results import Configuration, shown
 
 
@@ -44,17 +44,17 @@ class Implications:
         return frozenset.intersection(*left) if left else frozenset()
 
     def _left(self, rules: Iterable[Rule]) -> list[Configuration]:
-        choices = [r for r in rules if r.feature.kind in (Kind.CHOICE, Kind.AT_MOST)]
+        choices = [r for r in rules if r.feature.kind in (FeatureKind.CHOICE, FeatureKind.AT_MOST)]
         return [c for c in self.configurations if all(chosen(r.feature, c) == r.truth for r in choices)]
 
     def _join(self, rules: list[Rule]) -> tuple[Rule, ...]:
         """Several rules about the values of one decision as one, in the place of the last."""
-        for name in dict.fromkeys(r.feature.a for r in rules if r.feature.kind is Kind.CHOICE):
-            about = [r for r in rules if r.feature.kind is Kind.CHOICE and r.feature.a == name]
+        for name in dict.fromkeys(r.feature.a for r in rules if r.feature.kind is FeatureKind.CHOICE):
+            about = [r for r in rules if r.feature.kind is FeatureKind.CHOICE and r.feature.a == name]
             values = {c.get(name) for c in self._left(about)}
             if len(about) > 1 and values and None not in values:
                 words = " or ".join(sorted(shown(v) for v in values if v is not None))
-                one = Rule(Feature(Kind.CHOICE, name, words, total=False), True)
+                one = Rule(Feature(FeatureKind.CHOICE, name, words, total=False), True)
                 rules = [one if r == about[-1] else r for r in rules if r not in about[:-1]]
         return tuple(rules)
 
@@ -62,9 +62,9 @@ class Implications:
         """Does `wanted` hold wherever all `rules` hold?"""
         rules = list(rules)
         match wanted.feature.kind:
-            case Kind.BEFORE:
+            case FeatureKind.BEFORE:
                 return self._order(rules, wanted)
-            case Kind.SAME | Kind.DIFFERENT:
+            case FeatureKind.SAME | FeatureKind.DIFFERENT:
                 return self._stream(rules, wanted)
             case _:
                 return self._choice(rules, wanted)
@@ -78,7 +78,7 @@ class Implications:
             pair = wanted.feature.b, wanted.feature.a
         after: dict[str, set[str]] = {}
         known = set(self._present(rules))
-        for found in (_pair(rule) for rule in rules if rule.feature.kind is Kind.BEFORE):
+        for found in (_pair(rule) for rule in rules if rule.feature.kind is FeatureKind.BEFORE):
             if found is not None:
                 after.setdefault(found[0], set()).add(found[1])
                 known |= set(found)
@@ -99,7 +99,7 @@ class Implications:
             return False
         links: list[tuple[str, str, int]] = []
         for rule in rules:
-            differs = _differs(rule) if rule.feature.kind in (Kind.SAME, Kind.DIFFERENT) else None
+            differs = _differs(rule) if rule.feature.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT) else None
             if differs is not None:
                 links += [(rule.feature.a, rule.feature.b, differs), (rule.feature.b, rule.feature.a, differs)]
         seen, todo = {(wanted.feature.a, 0)}, [(wanted.feature.a, 0)]
@@ -124,9 +124,9 @@ def _certain(rule: Rule, present: frozenset[str]) -> Rule:
     feature = rule.feature
     if feature.total or not present.issuperset((feature.a, feature.b)):
         return rule
-    if feature.kind is Kind.BEFORE:
+    if feature.kind is FeatureKind.BEFORE:
         return Rule(replace(feature, total=True), rule.truth) if are_two(feature.a, feature.b) else rule
-    return Rule(Feature(Kind.SAME, feature.a, feature.b), rule.truth == (feature.kind is Kind.SAME))
+    return Rule(Feature(FeatureKind.SAME, feature.a, feature.b), rule.truth == (feature.kind is FeatureKind.SAME))
 
 
 def _pair(rule: Rule) -> tuple[str, str] | None:
@@ -141,7 +141,7 @@ def _differs(rule: Rule) -> int | None:
     """1 where a rule says that two ops are on different streams, 0 on the same, None where one may be absent."""
     if not rule.truth and not rule.feature.total:
         return None
-    return int((rule.feature.kind is Kind.DIFFERENT) == rule.truth)
+    return int((rule.feature.kind is FeatureKind.DIFFERENT) == rule.truth)
 
 
 def _reaches(after: dict[str, set[str]], a: str, b: str) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedRules:
     """What was learned from some samples.
 
     samples     those, fastest first (ties by their texts)
@@ -76,7 +76,7 @@ def learn(
     cost: float | None = None,
     outliers: Outliers | None = None,
     judge: bool = True,
-) -> Learned:
+) -> LearnedRules:
     """Rules that tell fast from slow samples.
 
     `noise` is the relative standard deviation of a single measurement; medians of several have less. Class boundaries
@@ -125,7 +125,7 @@ def learn(
         growth.prune(wrong, least)
     tree = growth.tree(wrong, features, tried)
     rule_sets = _rule_sets(tree, Implications(table))
-    return Learned(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, out, leaves)
+    return LearnedRules(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, out, leaves)
 
 
 def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Classes) -> tuple[Classes, Ints]:

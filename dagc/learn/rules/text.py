@@ -11,10 +11,10 @@ from typing import Any
 from dagc.base.errors import UsageError, counted
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.accuracy import Accuracy
-from dagc.learn.rules.consistency import Checked, Verdict
+from dagc.learn.rules.consistency import CheckedRuleSet, Verdict
 from dagc.learn.rules.estimates import Estimates
 from dagc.learn.rules.labels import FEWEST_TO_CUT
-from dagc.learn.rules.learn import Learned
+from dagc.learn.rules.learn import LearnedRules
 from dagc.learn.rules.tree import HeldOut
 from dagc.learn.rules.types import Boundary, Classes, Rule, RuleSet, Sample
 
@@ -29,15 +29,15 @@ class Findings:
     `best`: the implementation that `dagc best` takes. `advice`: what to do about a machine that is noisy.
     """
 
-    learned: Learned
-    checked: tuple[Checked, ...] = ()
+    learned: LearnedRules
+    checked: tuple[CheckedRuleSet, ...] = ()
     accuracy: Accuracy | None = None
     sets: int = 3
     estimates: Estimates | None = None
     best: Sample | None = None
     advice: tuple[str, ...] = ()
 
-    def verdict(self, rule_set: RuleSet) -> Checked | None:
+    def verdict(self, rule_set: RuleSet) -> CheckedRuleSet | None:
         return next((c for c in self.checked if c.rule_set == rule_set), None)
 
 
@@ -107,7 +107,7 @@ def _best_line(findings: Findings) -> Iterable[str]:
     yield f"What `dagc best` takes: {measured}; it follows rule set {place} of class {followed.number + 1}."
 
 
-def why_no_rules(learned: Learned) -> str:
+def why_no_rules(learned: LearnedRules) -> str:
     """The reason where nothing tells fast from slow; "" where there are rules."""
     classes = learned.classes
     if len(classes.classes) > 1:
@@ -128,7 +128,7 @@ def why_no_rules(learned: Learned) -> str:
     return f"{few}{apart}, and the sorted times have no step that stands out."
 
 
-def _tree_line(learned: Learned) -> str:
+def _tree_line(learned: LearnedRules) -> str:
     tree, held = learned.tree, learned.held_out
     leaves = counted(tree.leaves, "leaf", "leaves")
     pruned = f" (of {learned.full_leaves} before pruning)" if learned.full_leaves > tree.leaves else ""
@@ -175,7 +175,7 @@ def _rest(left_out: Sequence[RuleSet]) -> str:
     return f"{len(left_out)} more, followed by {_implementations(sum(r.samples for r in left_out))}"
 
 
-def _verdict_text(found: Checked) -> str:
+def _verdict_text(found: CheckedRuleSet) -> str:
     match found.verdict:
         case Verdict.EMPTY:
             return "no implementation of the full exploration follows it"
@@ -187,7 +187,7 @@ def _verdict_text(found: Checked) -> str:
             return f"consistent: {percent(found.share)} of {found.followers} that follow it are in its class"
 
 
-def _rule_lines(rule_set: RuleSet, checked: Checked | None) -> list[tuple[str, str]]:
+def _rule_lines(rule_set: RuleSet, checked: CheckedRuleSet | None) -> list[tuple[str, str]]:
     """(mark, rule): mark is "", "extra" or "missing"."""
     extra = set(checked.extraneous) if checked else set()
     out = [("extra" if rule in extra else "", rule.text) for rule in rule_set.rules]
@@ -222,7 +222,7 @@ def _text(findings: Findings) -> str:
     return "\n".join(out) + "\n"
 
 
-def _text_of_set(number: int, rule_set: RuleSet, checked: Checked | None) -> list[str]:
+def _text_of_set(number: int, rule_set: RuleSet, checked: CheckedRuleSet | None) -> list[str]:
     out = [f"  {number}. {_implementations(rule_set.samples)}"]
     marks = {"": "    ", "extra": "  ~ ", "missing": "  + "}
     words = {"": "", "extra": "  (extraneous)", "missing": "  (missing)"}
@@ -256,7 +256,7 @@ def _markdown(findings: Findings) -> str:
     return "\n".join(out) + "\n"
 
 
-def _markdown_row(rule_set: RuleSet, checked: Checked | None) -> str:
+def _markdown_row(rule_set: RuleSet, checked: CheckedRuleSet | None) -> str:
     forms = {"": "{}", "extra": "~~{}~~ (extraneous)", "missing": "**{}** (missing)"}
     rules = "<br>".join(forms[mark].format(_cell(text)) for mark, text in _rule_lines(rule_set, checked))
     remarks = [_insufficient(rule_set), _verdict_text(checked) if checked else ""]
@@ -346,7 +346,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {"text": rule.text, "kind": f.kind.value, "a": f.a, "b": f.b, "holds": rule.truth}
 
 
-def _rule_set(found: RuleSet, checked: Checked | None) -> dict[str, Any]:
+def _rule_set(found: RuleSet, checked: CheckedRuleSet | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "class": found.number + 1, "samples": found.samples, "sufficient": found.sufficient, "wrong": found.wrong,
         "counts": list(found.counts), "shares": list(found.shares), "rules": [_rule(r) for r in found.rules],

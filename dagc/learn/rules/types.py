@@ -114,7 +114,7 @@ class Classes:
 # ---- rules ----------------------------------------------------------------------------------
 
 
-class Kind(Enum):
+class FeatureKind(Enum):
     """What a feature asks. Its a and b are names of entries (`pack`, `CER-after-pack`), or a decision and a value."""
 
     CHOICE = "choice"  # decision a has one of the values in b (separated by " or ")
@@ -132,7 +132,7 @@ class Feature:
     also mean that a name is absent, both are of one entry, or the decision does not arise or has more than two values.
     """
 
-    kind: Kind
+    kind: FeatureKind
     a: str
     b: str
     total: bool = True
@@ -140,20 +140,20 @@ class Feature:
     def text(self, truth: bool = True) -> str:
         """As in Fig. 6 of the seed: `yl before CES-b4-post_send`, `yl, pack in different streams`."""
         match self.kind:
-            case Kind.CHOICE if truth:
+            case FeatureKind.CHOICE if truth:
                 return f"{self.a} = {self.b}"
-            case Kind.CHOICE:
+            case FeatureKind.CHOICE:
                 return f"{self.a} = false" if self.total else f"{self.a} is not {self.b}"
-            case Kind.AT_MOST if truth:
+            case FeatureKind.AT_MOST if truth:
                 return f"{self.a} <= {self.b}"
-            case Kind.AT_MOST:
+            case FeatureKind.AT_MOST:
                 return f"{self.a} > {self.b}" if self.total else f"{self.a} not <= {self.b}"
-            case Kind.BEFORE if self.total:
+            case FeatureKind.BEFORE if self.total:
                 return f"{self.a} before {self.b}" if truth else f"{self.b} before {self.a}"
-            case Kind.BEFORE:
+            case FeatureKind.BEFORE:
                 return f"{self.a} before {self.b}" if truth else f"{self.a} not before {self.b}"
             case _:
-                same = (self.kind is Kind.SAME) == truth
+                same = (self.kind is FeatureKind.SAME) == truth
                 if not truth and not self.total:
                     return f"{self.a}, {self.b} not in {'the same stream' if not same else 'different streams'}"
                 return f"{self.a}, {self.b} in {'the same stream' if same else 'different streams'}"
