@@ -109,9 +109,9 @@ def _system() -> list[Fact]:
     return [Fact("dagc", True, f"{__version__}, {python}")]
 
 
-def _compiler(name: str, found: Compiler | None, cost: str, help: str, needed: bool = False) -> Fact:
-    detail = "" if found is None else f"{found.version} ({found.path})"
-    return Fact(name, found is not None, detail, cost, help, needed)
+def _compiler(name: str, compiler: Compiler | None, cost: str, help: str, needed: bool = False) -> Fact:
+    detail = "" if compiler is None else f"{compiler.version} ({compiler.path})"
+    return Fact(name, compiler is not None, detail, cost, help, needed)
 
 
 def _compilers() -> list[Fact]:

@@ -35,7 +35,7 @@ ARCH = "sm_90"
 def of_warps(graph: Graph, op: str, taken: Resources, launches: Sequence[CountedLaunch]) -> np.ndarray:
     """The model's instructions of a warp over the measured ones, for each launch; empty for blocks of one thread."""
     (unit,) = units(graph, [op])
-    program, gpu = volume_program(graph.program, op_of(graph, unit), taken=taken), load_hardware("h200")
+    program, gpu = volume_program(graph.program, op_of(graph, unit), resources=taken), load_hardware("h200")
     values = {**gpu.parameters(), **calibration_of(gpu), "registers": taken.registers, "log2_threads": 8.0}
     for number, axis in enumerate("xyz"):
         values[f"blockDim_{axis}"] = np.array([at.block[number] for at in launches])

@@ -96,7 +96,7 @@ def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Ke
         taken = known.get((program, op), ASSUMED)
 
         def remade(anchors, graph=graph, unit=unit, settings=settings, taken=taken):  # type: ignore[no-untyped-def]
-            return unit_chooser(graph, unit, settings, hardware, taken=taken, anchors=anchors, method=method)
+            return unit_chooser(graph, unit, settings, hardware, resources=taken, anchors=anchors, method=method)
 
         out.append(Kernel(program, op, times, remade([]), remade))
     return out

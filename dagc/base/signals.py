@@ -31,7 +31,7 @@ def name_of(called: str) -> str:
     return _CALLED.get(called.strip().replace("-", " ").lower(), "")
 
 
-def told(lines: Iterable[str]) -> int | None:
+def reported_signal(lines: Iterable[str]) -> int | None:
     """The number of the signal that a starter says one of its ranks was ended by: `... (signal 9)`, `on signal 11`."""
     found = (_SAID.search(line) for line in lines)
     return next((int(match[1]) for match in found if match), None)

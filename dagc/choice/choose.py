@@ -327,12 +327,12 @@ class UnitChooser:
             return self.selector.text
         if self.model is None:
             return "measured"
-        values = {n: v[chosen] for n, v in self._known(self.model).items()}
+        values = {n: v[chosen] for n, v in self._model_columns(self.model).items()}
         return why(
             {n: float(v) for n, v in evaluate_all(self.model, {**values, **self._sizes(self.model, sizes)}).items()}
         )
 
-    def _known(self, program: RationalProgram) -> dict[str, Any]:
+    def _model_columns(self, program: RationalProgram) -> dict[str, Any]:
         import numpy as np
 
         names = {p.name for p in program.parameters}
@@ -392,7 +392,7 @@ def unit_chooser(
     settings: Sequence[Settings],
     hardware: Hardware,
     *,
-    taken: Resources = ASSUMED,
+    resources: Resources = ASSUMED,
     anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
     calibration: Mapping[str, float] | None = None,
     method: str = "volume",
@@ -418,7 +418,7 @@ def unit_chooser(
     try:
         launchable = launchable_program(program, op)
         if method in MODELS:
-            model = ranking_model(graph, unit, method, hardware, taken, calibration, fits)
+            model = ranking_model(graph, unit, method, hardware, resources, calibration, fits)
             tie = "the model sees the block only: settings that share a block tie"
             notes = [tie] if any(t.axis == "" for t in unit.tunables) else []
             note = "; ".join((*notes, *(() if fits else doubts(graph, unit))))

@@ -65,20 +65,20 @@ def covering_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
     score = (len(best), _loss(losses, best))
     steps = 0
 
-    def extend(taken: tuple[Label, ...], left: frozenset[int]) -> None:
+    def extend(labels: tuple[Label, ...], left: frozenset[int]) -> None:
         nonlocal best, score, steps
         steps += 1
         if not left:
-            found = (len(taken), _loss(losses, taken))
-            if found < score:
-                best, score = taken, found
+            candidate = (len(labels), _loss(losses, labels))
+            if candidate < score:
+                best, score = labels, candidate
             return
         most = max(len(covers[label] & left) for label in order)
-        if steps > STEPS or len(taken) - (-len(left) // most) > score[0]:
+        if steps > STEPS or len(labels) - (-len(left) // most) > score[0]:
             return
         hardest = min(left, key=lambda i: (len(losses[i]), i))
         for label in losses[hardest]:
-            extend((*taken, label), left - covers[label])
+            extend((*labels, label), left - covers[label])
 
     extend((), frozenset(range(len(times))))
     return tuple(min((label for label in best if label in at), key=lambda label: at[label]) for at in losses)
@@ -106,10 +106,10 @@ def _loss(losses: Sequence[Mapping[Label, float]], labels: Sequence[Label]) -> f
 
 def _greedy(losses: Sequence[Mapping[Label, float]], covers: Mapping[Label, frozenset[int]]) -> tuple[Label, ...]:
     """Again and again the label that serves most of the sizes that are left; of equal ones the one that loses less."""
-    left, taken = frozenset(range(len(losses))), []
+    left, chosen = frozenset(range(len(losses))), []
     while left:
         gains = {label: (-len(at & left), sum(losses[i][label] for i in at & left)) for label, at in covers.items()}
         label = min(gains, key=lambda one: gains[one])
-        taken.append(label)
+        chosen.append(label)
         left -= covers[label]
-    return tuple(taken)
+    return tuple(chosen)

@@ -32,10 +32,10 @@ def fit(
     raise UsageError(f"there is no learned method {method}", f"one of: {', '.join(LEARNED)}")
 
 
-def from_json(kept: object) -> Selector:
+def from_json(record: object) -> Selector:
     """The selector that `Selector.to_json` gave. Raises ValueError, naming the place, for anything else."""
     try:
-        row = msgspec.convert(kept, _Knn | _Tree | _Forest)
+        row = msgspec.convert(record, _Knn | _Tree | _Forest)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(f"a selector: {error}") from None
     if not row.data or len(set(row.data)) != len(row.data):

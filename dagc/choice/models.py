@@ -29,7 +29,7 @@ def whole_model(
     unit: Unit,
     method: str,
     fits: Mapping[str, Fitted] | None = None,
-    taken: Resources = ASSUMED,
+    resources: Resources = ASSUMED,
 ) -> RationalProgram:
     """A launch's time in cycles, in sizes, block, registers and the GPU. `fits`: counts for `rational`; `taken`: what
     the compiled kernel takes, of which registers stay open.
@@ -38,12 +38,12 @@ def whole_model(
     """
     op = op_of(graph, unit)
     if method == "volume":
-        return volume_program(graph.program, op, taken=taken)
+        return volume_program(graph.program, op, resources=resources)
     if fits:
         from dagc.perf.counted import counted_program  # loads numpy, sympy
 
-        return counted_program(graph.program, op, fits, _barriers(graph, unit), shared=taken.shared)
-    return op_program(graph.program, op, taken=taken)
+        return counted_program(graph.program, op, fits, _barriers(graph, unit), shared=resources.shared)
+    return op_program(graph.program, op, resources=resources)
 
 
 def _barriers(graph: Graph, unit: Unit) -> int:
@@ -67,13 +67,13 @@ def ranking_model(
     unit: Unit,
     method: str,
     hardware: Hardware,
-    taken: Resources,
+    resources: Resources,
     calibration: Mapping[str, float] | None = None,
     fits: Mapping[str, Fitted] | None = None,
 ) -> RationalProgram:
     """`whole_model` with the GPU put in: what is left is sizes and the block. `calibration` overrules constants."""
-    whole = whole_model(graph, unit, method, fits, taken)
-    values: dict[str, int | float] = {"registers": taken.registers}
+    whole = whole_model(graph, unit, method, fits, resources)
+    values: dict[str, int | float] = {"registers": resources.registers}
     values |= machine_values(hardware) if method == "rational" else hardware.parameters() | calibration_of(hardware)
     values |= dict(calibration or {})
     wanted = {p.name for p in whole.parameters}

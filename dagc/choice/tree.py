@@ -89,15 +89,15 @@ def from_scikit(tree: Any, labels: Sequence[int]) -> Node:
     Splits whose sides say the same are dropped.
     """
 
-    def made(i: int) -> Node:
+    def node(i: int) -> Node:
         if tree.children_left[i] < 0:
             return int(labels[int(tree.value[i][0].argmax())])
-        low, high = made(int(tree.children_left[i])), made(int(tree.children_right[i]))
+        low, high = node(int(tree.children_left[i])), node(int(tree.children_right[i]))
         if low == high:
             return low
         return Split(int(tree.feature[i]), largest_below(float(tree.threshold[i])), low, high)
 
-    return made(0)
+    return node(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
 
 
-def given(args: argparse.Namespace) -> dict[str, str]:
+def defines_of(args: argparse.Namespace) -> dict[str, str]:
     out: dict[str, str] = {}
     for text in args.defines:
         name, equals, value = text.partition("=")

@@ -16,9 +16,9 @@ from dagc.base.errors import DagcError, counted, notes_to
 from dagc.base.version import __version__
 from dagc.cli.arguments import (
     defines,
+    defines_of,
     duration,
     file,
-    given,
     included,
     natural,
     positive,
@@ -49,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 def _check(args: argparse.Namespace) -> int:
     from dagc.recipes import program as api
 
-    found = api.check(args.file, given(args))
+    found = api.check(args.file, defines_of(args))
     if found.diagnostics:
         print(found.render(), file=sys.stderr)
     if found.errors:
@@ -64,7 +64,7 @@ def _count(args: argparse.Namespace) -> int:
     from dagc.report import counting
     from dagc.report.display import Display
 
-    report = api.count(args.file, given(args), Display(quiet=args.quiet), args.time)
+    report = api.count(args.file, defines_of(args), Display(quiet=args.quiet), args.time)
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
     return 0
 
@@ -72,7 +72,7 @@ def _count(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from dagc.recipes import program as api
 
-    lines = api.traversals(args.file, given(args), args.limit, args.prune_syncs)
+    lines = api.traversals(args.file, defines_of(args), args.limit, args.prune_syncs)
     if args.json:
         import json
 
@@ -87,7 +87,7 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from dagc.recipes import program as api
 
-    text = api.show(args.file, given(args), args.format)
+    text = api.show(args.file, defines_of(args), args.format)
     if args.output is None:
         print(text, end="")
     else:
@@ -120,7 +120,7 @@ def _setup(args: argparse.Namespace) -> int:
     from dagc.report.display import Display
 
     ranks = ranks_or_default(args.ranks)
-    api.run_setup(args.file, ranks, args.output, args.seed, given(args), Display(quiet=args.quiet))
+    api.run_setup(args.file, ranks, args.output, args.seed, defines_of(args), Display(quiet=args.quiet))
     print(f"arrays of {counted(ranks, 'rank')} in {args.output}")
     return 0
 
@@ -134,7 +134,7 @@ def _compile(args: argparse.Namespace) -> int:
         args.output,
         target=args.target,
         arch=args.arch,
-        defines=given(args),
+        defines=defines_of(args),
         traversal=args.traversal,
         prune_syncs=args.prune_syncs,
         build=not args.no_build,

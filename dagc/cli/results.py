@@ -7,7 +7,19 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from dagc.cli.arguments import defines, duration, file, given, include, natural, positive, prune, quiet, ranks, seconds
+from dagc.cli.arguments import (
+    defines,
+    defines_of,
+    duration,
+    file,
+    include,
+    natural,
+    positive,
+    prune,
+    quiet,
+    ranks,
+    seconds,
+)
 
 
 class Add(Protocol):
@@ -120,7 +132,7 @@ def _explore(args: argparse.Namespace) -> int:
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
             quiet=args.quiet, launch=args.launch,
         ),
-        given(args),
+        defines_of(args),
     )  # fmt: skip
     if done is not None:  # of several ranks, the first speaks
         print(done.render(), end="")

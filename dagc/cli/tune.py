@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from dagc.cli.arguments import defines, duration, file, given, natural, positive, quiet, seconds
+from dagc.cli.arguments import defines, defines_of, duration, file, natural, positive, quiet, seconds
 from dagc.report import si
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run_tune(args: argparse.Namespace) -> int:
     if args.show:
         print(
             tuned_recipe.show(
-                args.file, args.show, args.format, args.gpu or "h200", given(args), args.output, args.method
+                args.file, args.show, args.format, args.gpu or "h200", defines_of(args), args.output, args.method
             ),
             end="",
         )
@@ -98,8 +98,8 @@ def run_tune(args: argparse.Namespace) -> int:
     _alone()
     options = TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,
-        budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch, defines=given(args),
-        seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume, other_machine=args.other_machine,
+        budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch,
+        defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume, other_machine=args.other_machine,
         ranks=args.ranks or 1,
     )  # fmt: skip
     from pathlib import Path

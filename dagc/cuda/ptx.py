@@ -31,9 +31,9 @@ class Instructions:
         return {"once": self.once, "loops": list(self.loops)}
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> Instructions:
+    def from_json(data: Mapping[str, Any]) -> Instructions:
         """Raises KeyError, TypeError or ValueError for anything but what `to_json` gives."""
-        return Instructions(float(found["once"]), tuple(float(n) for n in found["loops"]))
+        return Instructions(float(data["once"]), tuple(float(n) for n in data["loops"]))
 
 
 @dataclass(frozen=True, slots=True)

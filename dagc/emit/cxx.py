@@ -104,11 +104,11 @@ class Names:
 
     def __init__(self, taken: Iterable[str] = (), *, library: bool = False) -> None:
         self._taken = set(taken) | KEYWORDS
-        self._kept = is_global if library else is_kept_from_members
+        self._is_reserved = is_global if library else hides_declaration
 
     def new(self, display: str) -> str:
         name = mangle(display)
-        if self._kept(name):
+        if self._is_reserved(name):
             name += "_"
         while name in self._taken:
             name += "_"
@@ -116,7 +116,7 @@ class Names:
         return name
 
 
-def is_kept_from_members(name: str) -> bool:
+def hides_declaration(name: str) -> bool:
     """What no member of a struct may be named: a macro, or what CUDA and MPI declare, which it would hide."""
     return is_macro(name) or name.startswith(("cuda", "MPI_"))
 

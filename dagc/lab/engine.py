@@ -42,7 +42,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PriorResult:
     """What an earlier run found out about a candidate. `seconds` have drift divided out already."""
 
     candidate: Candidate
@@ -154,7 +154,7 @@ def explore(
     store: Store,
     options: Options,
     *,
-    known: Iterable[Known] = (),
+    known: Iterable[PriorResult] = (),
     base: float = math.nan,
     same: Callable[[Candidate], str] | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -205,7 +205,7 @@ class _Loop:
 
     # ---- phases -------------------------------------------------------------------------
 
-    def learn(self, earlier: Known) -> None:
+    def learn(self, earlier: PriorResult) -> None:
         tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure)
         self.tallies[earlier.candidate] = tally
         if self.same is not None:

@@ -126,13 +126,13 @@ class Context:
 
 
 def parse_choice(
-    name: str, given: str | int | float | bool, values: tuple[ir.Value, ...], open_ended: bool = False
+    name: str, defined: str | int | float | bool, values: tuple[ir.Value, ...], open_ended: bool = False
 ) -> ir.Value:
-    """The value of `-D name=given`. Raises UsageError that names the choices.
+    """The value of `-D name=defined`. Raises UsageError that names the choices.
 
     `open_ended`: any number of streams is fine where the text leaves no choice.
     """
-    text = given if isinstance(given, str) else spelled(given)
+    text = defined if isinstance(defined, str) else spelled(defined)
     for value in values:
         if spelled(value) == text.strip():
             return value
@@ -154,15 +154,15 @@ def _integer(text: str) -> int | None:
         return None
 
 
-def parse_param(name: str, given: str | int | float | bool, declared: str) -> ir.Value | ElementType:
-    """The value of `-D name=given` for a param of type `declared`. Raises UsageError."""
-    text = (given if isinstance(given, str) else spelled(given)).strip()
+def parse_param(name: str, value: str | int | float | bool, declared: str) -> ir.Value | ElementType:
+    """The value of `-D name=value` for a param of type `declared`. Raises UsageError."""
+    text = (value if isinstance(value, str) else spelled(value)).strip()
     if declared == "type":
         if text not in TYPES:
             raise UsageError(f"-D {name}={text}: not a type", f"choose from {', '.join(TYPES)}")
         return TYPES[text]
     if declared == "str":
-        return str(given)
+        return str(value)
     if declared == "bool":
         if text not in ("true", "false"):
             raise UsageError(f"-D {name}={text}: not a truth value", "choose from true, false")

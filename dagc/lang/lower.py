@@ -53,7 +53,9 @@ def _resolved(path: Path) -> Path:
         return path
 
 
-def _found(item: ast.Include, source: Source, report: Report, texts: Mapping[str, str] | None, program: Path) -> Path:
+def _included_path(
+    item: ast.Include, source: Source, report: Report, texts: Mapping[str, str] | None, program: Path
+) -> Path:
     """The path of what is included. `program`: the folder of the program."""
     beside = Path(source.path).parent
     if texts is not None:
@@ -90,7 +92,7 @@ def _read(
     texts: Mapping[str, str] | None,
     stack: tuple[Path, ...],
 ) -> tuple[ast.Item, ...]:
-    path = _found(item, source, report, texts, stack[0].parent)
+    path = _included_path(item, source, report, texts, stack[0].parent)
     if _resolved(path) in stack:
         report.fail("include-cycle", f"`{item.file}` includes itself", item.span, "drop one of the includes")
     if str(path) in sources:

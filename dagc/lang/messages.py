@@ -60,21 +60,21 @@ def _items(
     frame: Frame,
     items: tuple[ast.Item, ...],
     entry: OpEntry,
-    found: list[tuple[ir.Message, ast.Message]],
+    messages: list[tuple[ir.Message, ast.Message]],
 ) -> None:
     report = frame.ctx.report
     for item in items:
         with report.guard():
             if isinstance(item, ast.For):
                 for ev in turns(frame.ev, item):
-                    _items(out, frame.turn(ev), item.items, entry, found)
+                    _items(out, frame.turn(ev), item.items, entry, messages)
             elif isinstance(item, ast.If):
-                _items(out, frame, branch(frame.ev, item), entry, found)
+                _items(out, frame, branch(frame.ev, item), entry, messages)
             elif isinstance(item, ast.Let):
                 frame.declarer.declare(item)
             elif isinstance(item, ast.Message):
                 frame.ctx.expand_op(item.span)
-                found.append((_message(out, frame, item, entry), item))
+                messages.append((_message(out, frame, item, entry), item))
             else:
                 wrong_place(report, item, "in an exchange")
 
@@ -217,10 +217,10 @@ def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
     return found
 
 
-def _check_disjoint(frame: Frame, found: list[tuple[ir.Message, ast.Message]]) -> None:
+def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]) -> None:
     """What is received may not overlap anything else of the exchange: all its messages are on the way at once."""
     buffers: dict[str, list[tuple[ir.Region, bool, Span]]] = {}
-    for message, node in found:
+    for message, node in messages:
         for region, received, span in ((message.send, False, node.send.span), (message.recv, True, node.recv.span)):
             for other, other_received, other_span in buffers.get(region.array, ()):
                 if (received or other_received) and overlap(region, other, frame.ctx.facts):

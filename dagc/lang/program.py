@@ -218,9 +218,9 @@ def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple
     open_names = [n for n in names if not ctx.choices[n].fixed]
     cut = False
     if open_names and ctx.may_pick:
-        found = ctx.trials.first(candidates, [condition(c, _may_hold) for c, _ in requires])
-        if found is not None:
-            raise OtherChoices({n: found[n] for n in open_names})
+        values = ctx.trials.first(candidates, [condition(c, _may_hold) for c, _ in requires])
+        if values is not None:
+            raise OtherChoices({n: values[n] for n in open_names})
         cut = ctx.trials.cut
     for wrong, span in broken:
         mine = {n: values for n, values in candidates.items() if n in sym.free(wrong)}
@@ -280,7 +280,7 @@ class Lowering:
         self.module = module
         self.source = source
         self.declared = Declared()
-        self.found = _Collected()
+        self.collected = _Collected()
         self.ev = Evaluator(ctx, ctx.program)
 
     def run(self, items: tuple[ast.Item, ...]) -> ir.Program | None:
@@ -289,8 +289,8 @@ class Lowering:
         self._values(self.ev, items)
         requires = satisfy(self.ctx, self.declared.requires)
         self.ctx.facts = ir.facts(self.declared.scalars, requires)
-        kernels = {n: lower_kernel(self.ctx, k) for n, k in self.found.kernels.items()}
-        out = GraphOut(kernels, self.found.dags)
+        kernels = {n: lower_kernel(self.ctx, k) for n, k in self.collected.kernels.items()}
+        out = GraphOut(kernels, self.collected.dags)
         main = self._main(out)
         edges = lower_edges(out)
         repeat, stop = self._repeat(out, main)
@@ -312,8 +312,8 @@ class Lowering:
             arrays=tuple(d.arrays),
             parts=tuple(d.parts),
             kernels=tuple(kernels.values()),
-            code=tuple(self.found.codes),
-            features=tuple(self.found.features),
+            code=tuple(self.collected.codes),
+            features=tuple(self.collected.features),
             selects=(*selects, *out.selects),
             requires=requires,
             decisions=decisions,
@@ -342,52 +342,52 @@ class Lowering:
                     self._collect(ev, item)
 
     def _collect(self, ev: Evaluator, item: ast.Item) -> None:
-        found = self.found
+        collected = self.collected
         if isinstance(item, (ast.Kernel, ast.SubDag)):
             self._callable(item)
         elif isinstance(item, ast.MainDag):
-            if found.mains:
-                at = ((_head(found.mains[0].span, 3), "the first is here"),)
+            if collected.mains:
+                at = ((_head(collected.mains[0].span, 3), "the first is here"),)
                 help = "give one of them a name: `dag name(...)`"
                 self.ctx.report.fail("two-main-dags", "a second main dag", _head(item.span, 3), help, at)
-            found.mains.append(item)
+            collected.mains.append(item)
         elif isinstance(item, ast.Setup):
-            if found.setups:
-                at = ((found.setups[0][0].span, "the first is here"),)
+            if collected.setups:
+                at = ((collected.setups[0][0].span, "the first is here"),)
                 self.ctx.report.fail("duplicate-item", "a second set-up", item.span, "drop one", at)
-            found.setups.append((item, ev))
+            collected.setups.append((item, ev))
         elif isinstance(item, ast.Verify):
-            found.verifies.append((item, ev))
+            collected.verifies.append((item, ev))
         elif isinstance(item, ast.Select):
-            found.selects.append((item, ev))
+            collected.selects.append((item, ev))
         elif isinstance(item, ast.Feature):
-            found.features.append(feature(ev, item))
+            collected.features.append(feature(ev, item))
         elif isinstance(item, ast.Code):
             if item.file is not None:
                 help = "name it in an implementation"
                 self.ctx.report.fail(
                     "wrong-place-of-item", "a function of a file cannot stand in the program", item.span, help
                 )
-            found.codes.append(code_text(self.ctx, item))
+            collected.codes.append(code_text(self.ctx, item))
         else:
             wrong_place(self.ctx.report, item, "at program level")
 
     def _callable(self, item: ast.Kernel | ast.SubDag) -> None:
         """Kernels and named dags share one namespace."""
-        report, found = self.ctx.report, self.found
+        report, collected = self.ctx.report, self.collected
         if item.name == "copy":
             help = "choose another name"
             report.fail("reserved-name", "`copy` is the device copy", item.name_span, help)
         refuse_reserved(report, item.name, item.name_span)
-        known: dict[str, ast.Kernel | ast.SubDag] = {**found.kernels, **found.dags}
+        known: dict[str, ast.Kernel | ast.SubDag] = {**collected.kernels, **collected.dags}
         if item.name in known:
             at = ((known[item.name].name_span, "first declared here"),)
             message = f"there is already a kernel or dag `{item.name}`"
             report.fail("duplicate-name", message, item.name_span, "choose another name", at)
         if isinstance(item, ast.Kernel):
-            found.kernels[item.name] = item
+            collected.kernels[item.name] = item
         else:
-            found.dags[item.name] = item
+            collected.dags[item.name] = item
 
     # ---- graph ----------------------------------------------------------------------------------
 
@@ -398,12 +398,12 @@ class Lowering:
             report.error(
                 "no-program-name", "the file does not begin with a program's name", span, "write `program name`"
             )
-        if not self.found.mains:
+        if not self.collected.mains:
             span = _head(self.module.span, len(f"program {self.module.program or ''}"))
             report.error("no-main-dag", "the program has no main dag", span, "add `dag { ... }`")
             return None
-        main = self.found.mains[0]
-        refuse_too_many(self.ev, self.found.dags, main)
+        main = self.collected.mains[0]
+        refuse_too_many(self.ev, self.collected.dags, main)
         frame = Frame(self.ev, self.declared, OpScope())
         lower_items(out, frame, main.items, main=True)
         if not out.ops and not report.failed:
@@ -440,21 +440,21 @@ class Lowering:
     # ---- the world outside ------------------------------------------------------------------------
 
     def _setup(self) -> ir.Setup | None:
-        for item, ev in self.found.setups:
+        for item, ev in self.collected.setups:
             with self.ctx.report.guard():
                 return setup(ev, item)
         return None
 
     def _verifies(self, out: GraphOut, has_setup: bool) -> tuple[ir.Verify, ...]:
-        found: list[ir.Verify] = []
-        for item, ev in self.found.verifies:
+        verifies: list[ir.Verify] = []
+        for item, ev in self.collected.verifies:
             with self.ctx.report.guard():
-                found.append(verify(ev, out, item, has_setup or bool(self.found.setups)))
-        return tuple(found)
+                verifies.append(verify(ev, out, item, has_setup or bool(self.collected.setups)))
+        return tuple(verifies)
 
     def _selects(self) -> tuple[ir.Select, ...]:
         names = {n.split("[")[0] for n in self.ctx.choices if "." not in n}
-        made = (select(ev, item, "", names) for item, ev in self.found.selects)
+        made = (select(ev, item, "", names) for item, ev in self.collected.selects)
         return tuple(s for s in made if s is not None)
 
     # ---- checks and decisions -----------------------------------------------------------------------
@@ -464,9 +464,9 @@ class Lowering:
         check_reads(report, out.uses, out.explicit is not None, out.doubtful)
         if report.failed:
             return  # what an op in error would have used is unknown
-        check_unused(self.ctx, self.found.kernels, self.declared, out)
-        codes = [*self.found.codes, *(i.code for k in out.kernels.values() for i in k.impls if i.code)]
-        features = [f for k in out.kernels.values() for f in k.features] + self.found.features
+        check_unused(self.ctx, self.collected.kernels, self.declared, out)
+        codes = [*self.collected.codes, *(i.code for k in out.kernels.values() for i in k.impls if i.code)]
+        features = [f for k in out.kernels.values() for f in k.features] + self.collected.features
         codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
         check_unused_values(self.ctx, self.declared, codes)
         live = {v.region.array for v in verifies} | ({stop} if stop else set())

@@ -49,7 +49,7 @@ class Finished:
 
     def why(self) -> str:
         """How it failed: `was ended by SIGSEGV (Segmentation fault)`, or with which exit code."""
-        number = signals.told((*self.stderr.splitlines(), *self.stdout.splitlines()))
+        number = signals.reported_signal((*self.stderr.splitlines(), *self.stdout.splitlines()))
         if number is None:
             number = signals.of_code(self.returncode)
         return f"was ended by {signals.named(number)}" if number else f"failed with exit code {self.returncode}"

@@ -28,7 +28,7 @@ from dagc.base.resources import IMPORTED_FROM
 from dagc.build.mpi import rank_among
 from dagc.build.toolchain import require_mpi
 from dagc.measure.launch import Started, start
-from dagc.measure.watchdog import FAULT, died, ended, told
+from dagc.measure.watchdog import FAULT, died, ended, hang_summary
 
 if TYPE_CHECKING:
     from dagc.measure.executor import Executor
@@ -196,7 +196,7 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault
     `code`: the starter's; `fault`: which rank died of what, where that is known.
     """
     stderr, stdout = list(stderr), list(stdout)
-    hang = told(stderr)
+    hang = hang_summary(stderr)
     if hang:
         return f"hang: {hang}"
     signalled = ended(stderr)
@@ -208,7 +208,7 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault
         return f"{kind}: {own[0]}"
     if fault:
         return f"run failed: {fault}"
-    number = signals.told((*stderr, *stdout)) or (None if code is None else signals.of_code(code))
+    number = signals.reported_signal((*stderr, *stdout)) or (None if code is None else signals.of_code(code))
     if number is not None:
         return f"run failed: a rank was ended by {signals.named(number)}"
     words = [line.strip() for line in stderr if line.strip(" =-")]

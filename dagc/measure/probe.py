@@ -22,7 +22,7 @@ SOURCE = "templates/probe/gpu.cu"
 PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
 
 
-def kept(gpu: GPU) -> Path:
+def descriptor_path(gpu: GPU) -> Path:
     """Where the descriptor of a GPU is kept. Another version of the benchmarks has another file."""
     chosen = os.environ.get("DAGC_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
@@ -38,7 +38,7 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
     Takes about 5 s the first time: compiles and runs the benchmarks. `folder`: where the file goes (default: `kept`).
     Raises MissingTool without nvcc, RunFailed where the benchmarks do not compile or run.
     """
-    path = kept(gpu) if folder is None else folder / kept(gpu).name
+    path = descriptor_path(gpu) if folder is None else folder / descriptor_path(gpu).name
     if path.exists():
         return path
     nvcc = find_nvcc()

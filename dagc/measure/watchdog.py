@@ -137,7 +137,7 @@ _LINE = re.compile(r"dagc: hang: rank (\d+) in (.*)")
 _ENTRY = re.compile(r"\(entry (\d+) of \d+\)$")
 
 
-def told(stderr: Iterable[str]) -> str:
+def hang_summary(stderr: Iterable[str]) -> str:
     """What the lines of all ranks say together, "" where none hangs.
 
     Ranks in the same place are named together, those that are furthest behind first: the others wait for them.

@@ -151,12 +151,12 @@ def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], 
             findings.append(_finding(first, second, a, b, u.span, v.span, program.explicit))
 
 
-def undecided(lowered: Lowered, found: Hazards, findings: list[Diagnostic]) -> None:
+def undecided(lowered: Lowered, hazards: Hazards, findings: list[Diagnostic]) -> None:
     """Adds a note for each pair of lines whose ops are ordered for slices that may as well lie apart."""
     told = set()
-    for i, j in found.inferred:
+    for i, j in hazards.inferred:
         a, b = lowered.touches[i], lowered.touches[j]
-        comparisons = found.regions.undecided(a.region, b.region)
+        comparisons = hazards.regions.undecided(a.region, b.region)
         u, v = lowered.ops[a.begin], lowered.ops[b.begin]
         lines = frozenset(((u.span.file, u.span.start), (v.span.file, v.span.start)))
         if not comparisons or lines in told:
@@ -166,7 +166,7 @@ def undecided(lowered: Lowered, found: Hazards, findings: list[Diagnostic]) -> N
         question = " or ".join(f"`{show(c)}`" for c in comparisons)
         message = f"cannot tell whether {first} and {second} overlap, so one waits for the other: is {question}?"
         help = f"where it is, write `require {show(comparisons[0])}`; it is checked when the program starts"
-        if found.regions.given_up:
+        if hazards.regions.given_up:
             help += "; there are too many slices and `require`s to compare all of them"
         related = ((u.span, "the first is here"),)
         findings.append(Diagnostic("undecided-overlap", message, v.span, help, Severity.NOTE, related))

@@ -115,8 +115,8 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
         except UsageError:
             return None
 
-    def error(found: Fitted, names: Sequence[str], at: np.ndarray) -> np.ndarray:
-        got = found(np.stack([columns[n][at] for n in names], axis=1))
+    def error(fitted: Fitted, names: Sequence[str], at: np.ndarray) -> np.ndarray:
+        got = fitted(np.stack([columns[n][at] for n in names], axis=1))
         return np.asarray(np.abs(got - values[at]) / np.maximum(np.abs(values[at]), 1e-9))
 
     def score(names: Sequence[str], degree: int) -> float:

@@ -101,13 +101,13 @@ class Fitted:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Fitted:
+    def from_json(cls, data: Mapping[str, Any]) -> Fitted:
         """Raises KeyError and TypeError where something is missing."""
         return cls(
-            tuple(found["names"]), tuple(found["middle"]), tuple(found["half"]),
-            tuple(tuple(p) for p in found["above"]), tuple(tuple(p) for p in found["below"]),
-            tuple(found["above_coefficients"]), tuple(found["below_coefficients"]), tuple(found["degrees"]),
-            found["ridge"], HeldOut(**found["held_out"]),
+            tuple(data["names"]), tuple(data["middle"]), tuple(data["half"]),
+            tuple(tuple(p) for p in data["above"]), tuple(tuple(p) for p in data["below"]),
+            tuple(data["above_coefficients"]), tuple(data["below_coefficients"]), tuple(data["degrees"]),
+            data["ridge"], HeldOut(**data["held_out"]),
         )  # fmt: skip
 
     def inside(self, points: Any) -> np.ndarray:
@@ -300,21 +300,25 @@ def _let(name: str, value: sp.Expr, meaning: str) -> Assign:
 
 
 def _monomial(
-    name: str, powers: tuple[int, ...], scaled: list[sp.Expr], made: dict[tuple[int, ...], sp.Expr], steps: list[Assign]
+    name: str,
+    powers: tuple[int, ...],
+    scaled: list[sp.Expr],
+    products: dict[tuple[int, ...], sp.Expr],
+    steps: list[Assign],
 ) -> None:
     """A step for a product, by the one of a degree less, which is there already."""
-    if powers in made:
+    if powers in products:
         return
     first = next(i for i, p in enumerate(powers) if p)
     less = tuple(p - (i == first) for i, p in enumerate(powers))
-    value = scaled[first] * made[less]
+    value = scaled[first] * products[less]
     if sum(powers) == 1:
-        made[powers] = value
+        products[powers] = value
         return
-    made[powers] = _real(f"{name}_m{'_'.join(map(str, powers))}")
-    steps.append(_let(str(made[powers]), value, "product of powers"))
+    products[powers] = _real(f"{name}_m{'_'.join(map(str, powers))}")
+    steps.append(_let(str(products[powers]), value, "product of powers"))
 
 
-def _sum(exponents: Exponents, coefficients: Sequence[float], made: Mapping[tuple[int, ...], sp.Expr]) -> sp.Expr:
-    terms = (sp.Float(c) * made[p] for p, c in zip(exponents, coefficients, strict=True) if c)
+def _sum(exponents: Exponents, coefficients: Sequence[float], products: Mapping[tuple[int, ...], sp.Expr]) -> sp.Expr:
+    terms = (sp.Float(c) * products[p] for p, c in zip(exponents, coefficients, strict=True) if c)
     return sum(terms, sp.Float(0))

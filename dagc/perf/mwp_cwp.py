@@ -130,7 +130,7 @@ def mwp_cwp_program() -> RationalProgram:
 
 
 def op_program(
-    program: Program, op: KernelOp, accesses: Accesses | None = None, *, taken: Resources = ASSUMED
+    program: Program, op: KernelOp, accesses: Accesses | None = None, *, resources: Resources = ASSUMED
 ) -> RationalProgram:
     """The model for a launch of `op`, its counts read from the kernel's text: no GPU is needed.
 
@@ -138,9 +138,9 @@ def op_program(
     of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
     """
     found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread, shared=taken.shared)
+    geometry = Geometry(program, op, one_thread=found.one_thread, shared=resources.shared)
     geometry.place()
-    _counts(geometry, Traffic(geometry, found), found, taken)
+    _counts(geometry, Traffic(geometry, found), found, resources)
     return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)
 
 
@@ -174,7 +174,7 @@ def why(values: Mapping[str, float]) -> str:
     return "arithmetic"
 
 
-def _counts(g: Geometry, t: Traffic, accesses: Accesses, taken: Resources) -> None:
+def _counts(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> None:
     """Assign COUNTS and CONFIGURATION from the kernel's text, and the instructions that nvcc compiled it to."""
     zero = sp.Float(0)
     lines = [_pieces(t, p, LINE) for p in t.placed]
@@ -189,8 +189,8 @@ def _counts(g: Geometry, t: Traffic, accesses: Accesses, taken: Resources) -> No
     bytes_ = g.b.let("warp_bytes", moved, "bytes", "that a warp moves")
     count(g, "uncoal_per_mw", transactions / _s("uncoal_mem_insts"))
     count(g, "load_bytes_per_warp", bytes_ / (_s("coal_mem_insts") + _s("uncoal_mem_insts")))
-    arithmetic = t.instructions(taken.instructions) - sum((p.times for p in t.placed), zero)
-    count(g, "comp_insts", arithmetic if taken.instructions is None else sp.Max(zero, arithmetic))
+    arithmetic = t.instructions(resources.instructions) - sum((p.times for p in t.placed), zero)
+    count(g, "comp_insts", arithmetic if resources.instructions is None else sp.Max(zero, arithmetic))
     count(g, "synch_insts", sp.Float(accesses.barriers))
 
 

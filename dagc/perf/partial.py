@@ -298,9 +298,9 @@ class _Split:
         def put(operand: Operand) -> Operand:
             return names[operand] if isinstance(operand, str) else operand
 
-        def code(given: list[Instruction]) -> tuple[Instruction, ...]:
-            kept = (i for i in given if i.name in needed)
-            return tuple(Instruction(names[i.name], i.operation, tuple(map(put, i.args)), i.number) for i in kept)
+        def code(instructions: list[Instruction]) -> tuple[Instruction, ...]:
+            used = (i for i in instructions if i.name in needed)
+            return tuple(Instruction(names[i.name], i.operation, tuple(map(put, i.args)), i.number) for i in used)
 
         n = len(next(iter(self.columns.values())))
         import numpy as np

@@ -22,24 +22,24 @@ _INFIX = {
 
 
 def compiled(
-    code: Sequence[Instruction], known: Mapping[str, Any], given: Mapping[str, bool], divisions: Mapping[str, Any]
+    code: Sequence[Instruction], known: Mapping[str, Any], parameters: Mapping[str, bool], divisions: Mapping[str, Any]
 ) -> Callable[..., Any]:
     """A function of the `given` names, in their order, that gives the last instruction's value.
 
     `known`: values of further names, Python's numbers or arrays. `given`: whether the name is an array.
     `divisions`: how "floordiv", "ceildiv" and "div" are done where the divisor may be zero.
     """
-    writer = _Writer(known, given, divisions)
+    writer = _Writer(known, parameters, divisions)
     for instruction in code:
         writer.instruction(instruction)
     return writer.function(code[-1].name)
 
 
 class _Writer:
-    def __init__(self, known: Mapping[str, Any], given: Mapping[str, bool], divisions: Mapping[str, Any]) -> None:
-        self.names: dict[str, Operand] = {name: f"g{k}" for k, name in enumerate(given)}
-        self.arguments = [str(a) for a in self.names.values()]
-        self.arrays = {f"g{k}" for k, array in enumerate(given.values()) if array}
+    def __init__(self, known: Mapping[str, Any], parameters: Mapping[str, bool], divisions: Mapping[str, Any]) -> None:
+        self.names: dict[str, Operand] = {name: f"g{k}" for k, name in enumerate(parameters)}
+        self.parameters = [str(a) for a in self.names.values()]
+        self.arrays = {f"g{k}" for k, array in enumerate(parameters.values()) if array}
         self.globals: dict[str, Any] = {"np_array": np.array, "where": np.where, "f64": np.float64, "i64": np.int64}
         self.globals |= {"minimum": np.minimum, "maximum": np.maximum} | {f"any_{n}": f for n, f in divisions.items()}
         self.known = known
@@ -49,7 +49,7 @@ class _Writer:
 
     def function(self, result: str) -> Callable[..., Any]:
         value = self._text(self._put(result))
-        text = f"def run({', '.join(self.arguments)}):\n" + "".join(f"    {x}\n" for x in self.lines)
+        text = f"def run({', '.join(self.parameters)}):\n" + "".join(f"    {x}\n" for x in self.lines)
         exec(text + f"    return {value}\n", self.globals)  # the text is made of names and numbers above alone
         made: Callable[..., Any] = self.globals["run"]
         return made

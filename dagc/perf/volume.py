@@ -87,7 +87,7 @@ def calibration_of(hardware: Hardware) -> dict[str, float]:
 
 
 def volume_program(
-    program: Program, op: KernelOp, accesses: Accesses | None = None, *, taken: Resources = ASSUMED
+    program: Program, op: KernelOp, accesses: Accesses | None = None, *, resources: Resources = ASSUMED
 ) -> RationalProgram:
     """The time of a launch of `op` in cycles of an SM, as a rational program in the program's scalars (data), the
     limits of the GPU and the calibration (hardware), and the block and the registers of a thread (program parameters).
@@ -97,19 +97,19 @@ def volume_program(
     Raises NotUnderstood where the kernel's text cannot be read.
     """
     found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread, shared=taken.shared)
+    geometry = Geometry(program, op, one_thread=found.one_thread, shared=resources.shared)
     geometry.place()
-    return _time(geometry, Traffic(geometry, found), found, taken)
+    return _time(geometry, Traffic(geometry, found), found, resources)
 
 
-def _time(g: Geometry, t: Traffic, accesses: Accesses, taken: Resources) -> RationalProgram:
+def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> RationalProgram:
     b, one = g.b, accesses.one_thread
     warps, blocks, active = g.warps, g.blocks, g.active
     resident, busiest, together, on_sm = g.resident, g.busiest, g.together, g.on_sm
     c = {name: sp.Symbol(name, real=True) for name in CALIBRATION}
     placed = t.placed
     requests = b.let("requests", sum((p.times for p in placed), sp.Float(0)), "", "loads and stores of a warp")
-    issued = sp.sympify(t.instructions(taken.instructions))
+    issued = sp.sympify(t.instructions(resources.instructions))
     b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
     loads = b.let(
         "load_cycles",

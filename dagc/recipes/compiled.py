@@ -19,7 +19,7 @@ class Launcher:
 
     plans: tuple[str, ...]
     chooses_by: str
-    taken: str = ""
+    chosen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,6 @@ class Compiled:
             number = "without an ID" if self.number is None else f"{self.number}"
             choices = " ".join(f"{name}={shown(value)}" for name, value in plan.decisions if "." not in name)
             return [f"{program}, {choices}", f"traversal  {number}, proved"]
-        taken = [f"taken      {launcher.taken}"] if launcher.taken else []
+        chosen = [f"taken      {launcher.chosen}"] if launcher.chosen else []
         plans = f"plans      {', '.join(launcher.plans)}; chosen by {launcher.chooses_by}"
-        return [program, plans, *taken]
+        return [program, plans, *chosen]

@@ -24,7 +24,7 @@ from dagc.learn.explain import FORMATS, Answer, Answers, Options, answer, ask, e
 from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
 from dagc.recipes.results import Loaded, learn
-from dagc.recipes.runs import build_runners, clear_half_made, require_device_pointers, revision
+from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.store.results import ImplementationId, Run, ranking
@@ -115,10 +115,12 @@ class _Subject:
         alike = sum(interval(i.times(results.reference))[0] <= high for i in self.ranked)
         return noise_of(recorded.noise, len(best.measurements)) * math.sqrt(2 * math.log(alike))
 
-    def candidate(self, found: Implementation) -> Candidate:
-        index = self.domain.number(found.configuration)
+    def candidate(self, implementation: Implementation) -> Candidate:
+        index = self.domain.number(implementation.configuration)
         assert index is not None, "every configuration of the file is in the domain"
-        return Candidate(index, parse_traversal(found.traversal, self.domain.spaces[index].graph, self.loaded.path))
+        return Candidate(
+            index, parse_traversal(implementation.traversal, self.domain.spaces[index].graph, self.loaded.path)
+        )
 
     def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
         known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
@@ -279,7 +281,7 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path)
             f"{program.path}, whose set-up makes the arrays, is not there",
             "run this where `dagc explore` was run, or give the arrays with --data DIR",
         )
-    clear_half_made(data)
+    clear_incomplete(data)
     run_setup(program, Path(program.path).parent, earlier.ranks, earlier.seed, data)
     return data
 

@@ -15,7 +15,7 @@ from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.domain import Candidate
-from dagc.lab.engine import Known, Options
+from dagc.lab.engine import Options, PriorResult
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
 from dagc.lab.replay import ReplayMachine
@@ -227,7 +227,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         options = _with_strategy(options, domain_of(found, options))
     made = launched(text, source, found, choosers, data, options, display)
     fixed = _fixed(program, found, made.settings, text.defines)
-    found, domain = list(made.found), domain_of(made.found, options)
+    found, domain = list(made.configurations), domain_of(made.configurations, options)
     notes += made.notes
     domain, loadables, excluded = loadables_of(domain, found, chosen, folder, data, link, options, display)
     with ExitStack() as stack:
@@ -272,10 +272,10 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
 
 
 def _fixed(
-    program: Program, found: Sequence[Configured], settings: Sequence[Fixed], defines: Mapping[str, Any]
+    program: Program, configurations: Sequence[Configured], settings: Sequence[Fixed], defines: Mapping[str, Any]
 ) -> tuple[Fixed, ...]:
     """The choices that the search leaves alone, of all its configurations. `settings`: those that tuning has set."""
-    searched = {name for configured in found for name in configured.defines}
+    searched = {name for configured in configurations for name in configured.defines}
     return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 
@@ -313,7 +313,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     if options.launch not in (None, "fixed"):
         raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
     source = LaunchSource(options.launch, choose_target("host", None), recorded)
-    found = list(launched(text, source, found, {}, Path(), options, display).found)
+    found = list(launched(text, source, found, {}, Path(), options, display).configurations)
     found = [c for c in found if c.configuration in known]
     if not found:
         some = ", ".join(sorted(c.text for c in known)[:3])
@@ -377,7 +377,7 @@ def _search(
             machine,
             store,
             chosen,
-            known=_known(earlier, domain) if earlier is not None else (),
+            known=_prior_results(earlier, domain) if earlier is not None else (),
             base=earlier.reference if earlier is not None else math.nan,
             same=_same_work(domain) if options.prune_syncs else None,
             progress=progress,
@@ -402,14 +402,14 @@ def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
     )  # fmt: skip
 
 
-def _known(earlier: Results, domain: Domain) -> list[Known]:
+def _prior_results(earlier: Results, domain: Domain) -> list[PriorResult]:
     """What a results file knows of the candidates of a domain."""
     out = []
     for found in earlier.implementations:
         index = domain.number(found.configuration)
         if index is not None and (found.measurements or found.failure):
             traversal = parse_traversal(found.traversal, domain.spaces[index].graph, "the results file")
-            out.append(Known(Candidate(index, traversal), found.times(earlier.reference), found.failure))
+            out.append(PriorResult(Candidate(index, traversal), found.times(earlier.reference), found.failure))
     return out
 
 

@@ -68,7 +68,7 @@ class LaunchSource:
 class Launched:
     """Configurations with their launch settings, those that tuning has set, and notes."""
 
-    found: tuple[Configured, ...]
+    configurations: tuple[Configured, ...]
     settings: tuple[Fixed, ...]
     notes: tuple[str, ...]
 
@@ -76,7 +76,9 @@ class Launched:
 Build: TypeAlias = "Callable[[Mapping[str, Any]], Graph]"  # the graph of a program under decisions, on top of -D
 
 
-def choosers_for(source: LaunchSource, found: Sequence[Configured], build: Build) -> dict[Kernels, tuple[Any, ...]]:
+def choosers_for(
+    source: LaunchSource, configurations: Sequence[Configured], build: Build
+) -> dict[Kernels, tuple[Any, ...]]:
     """The choosers of the tuned file for the kernels of each configuration; nothing where the source is no file.
 
     `build` takes no launch settings of -D: where these fix a part of what was tuned, the rest is still chosen. Raises
@@ -87,7 +89,7 @@ def choosers_for(source: LaunchSource, found: Sequence[Configured], build: Build
     arch = source.chosen.gpu_arch
     out: dict[Kernels, tuple[Any, ...]] = {}
     errors = []
-    for configured in found:
+    for configured in configurations:
         kernels = kernels_of(configured.configuration)
         if kernels not in out:
             try:
@@ -103,7 +105,7 @@ def choosers_for(source: LaunchSource, found: Sequence[Configured], build: Build
 def launched(
     text: ProgramText,
     source: LaunchSource,
-    found: Sequence[Configured],
+    configurations: Sequence[Configured],
     choosers: Mapping[Kernels, tuple[Any, ...]],
     data: Path,
     options: ExploreOptions,
@@ -114,7 +116,7 @@ def launched(
     `data`: the arrays of the ranks. Configurations that run the same kernels get the same settings.
     """
     groups: dict[Kernels, list[Configured]] = {}
-    for configured in found:
+    for configured in configurations:
         groups.setdefault(kernels_of(configured.configuration), []).append(configured)
     out: list[Configured] = []
     settings: list[Fixed] = []

@@ -58,7 +58,7 @@ class Chosen:
         taken = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
         with display.phase("checking the results, timing"):
             result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers)
-        return replace(done, result=result, launcher=replace(done.launcher, taken=taken))
+        return replace(done, result=result, launcher=replace(done.launcher, chosen=taken))
 
 
 def has_plans(launch: str | Path) -> bool:
@@ -138,10 +138,10 @@ def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChoo
     return kept
 
 
-def _extent(tuned: Tuned, kept: ProgramChooser, launch: str) -> Extent:
+def _extent(tuned: Tuned, stored: ProgramChooser, launch: str) -> Extent:
     """The sizes that were measured."""
     try:
-        return measured_data(tuned, kept.data)
+        return measured_data(tuned, stored.data)
     except ValueError as error:
         raise UsageError(f"{launch}: the sizes are damaged ({error})", "tune again into another file") from None
 
@@ -154,11 +154,11 @@ def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, 
         raise UsageError(f"--traversal {traversal}: every plan of {launch} has orders of its own", "drop --traversal")
 
 
-def _check_fixed(tuned: Tuned, launch: str, program: Any, kept: ProgramChooser) -> None:
+def _check_fixed(tuned: Tuned, launch: str, program: Any, stored: ProgramChooser) -> None:
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
     if tuned.facts.program is None:
         raise UsageError(f"{launch}: what was fixed is missing", "tune again into another file")
-    check_fixed(launch, tuned.facts.program, fixed_choices(program, kept.names, sizes))
+    check_fixed(launch, tuned.facts.program, fixed_choices(program, stored.names, sizes))
 
 
 def _plan(graph: Graph, launch: str, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool) -> Plan:

@@ -116,12 +116,12 @@ class Loaded:
         """What was measured, for rules: fastest first."""
         return tuple(self.sample(found) for found in self.results.measured())
 
-    def sample(self, found: Implementation) -> Sample:
+    def sample(self, implementation: Implementation) -> Sample:
         """An implementation of the file, which must have been measured."""
-        graph = self.graph(found.configuration)
-        traversal = parse_traversal(found.traversal, graph, self.path)
-        seconds = found.seconds(self.results.reference)
-        return Sample(graph, found.configuration, traversal, seconds, len(found.measurements))
+        graph = self.graph(implementation.configuration)
+        traversal = parse_traversal(implementation.traversal, graph, self.path)
+        seconds = implementation.seconds(self.results.reference)
+        return Sample(graph, implementation.configuration, traversal, seconds, len(implementation.measurements))
 
 
 # ---- rules ----------------------------------------------------------------------------------

@@ -87,10 +87,10 @@ def _shown(choices: Mapping[str, Value]) -> str:
     return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
 
 
-def domain_of(found: Sequence[Configured], options: ExploreOptions) -> Domain:
+def domain_of(configurations: Sequence[Configured], options: ExploreOptions) -> Domain:
     """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
     whole = options.strategy == "exhaustive"
-    searched = domain(((c.configuration, c.graph) for c in found), (10 if whole else 1) * COUNTING_WORK)
+    searched = domain(((c.configuration, c.graph) for c in configurations), (10 if whole else 1) * COUNTING_WORK)
     size = searched.size() if whole else None
     if whole and (size is None or size > options.most):
         known = f"more than {si.exact(searched.more_than())}" if size is None else si.exact(size)
@@ -123,7 +123,7 @@ def require_machine(chosen: TargetChoice) -> None:
 
 
 def build_runners(
-    found: Sequence[Configured],
+    configurations: Sequence[Configured],
     chosen: TargetChoice,
     folder: Path,
     *,
@@ -141,7 +141,7 @@ def build_runners(
         return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))
 
     distinct: dict[Configuration, Configured] = {}
-    for configured in found:
+    for configured in configurations:
         distinct.setdefault(key(configured.configuration), configured)
 
     def make(item: tuple[int, Configured]) -> Path | BuildFailed:
@@ -158,7 +158,7 @@ def build_runners(
         done = dict(zip(distinct, _side_by_side(make, list(enumerate(distinct.values())), phase, first), strict=True))
     built: dict[Configuration, Path] = {}
     failed: dict[Configuration, BuildFailed] = {}
-    for configured in found:
+    for configured in configurations:
         made = done[key(configured.configuration)]
         if isinstance(made, BuildFailed):
             failed[configured.configuration] = made
@@ -231,23 +231,23 @@ def run_record(
 
 
 def that_can_run(
-    found: Sequence[Configured], chosen: TargetChoice, options: ExploreOptions, notes: list[str]
+    configurations: Sequence[Configured], chosen: TargetChoice, options: ExploreOptions, notes: list[str]
 ) -> list[Configured]:
     """Without the transports that this machine lacks. Raises MissingTool where none is left."""
-    out = [c for c in found if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]
+    out = [c for c in configurations if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]
     if not out:
-        require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
-    if len(out) < len(found):
+        require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
+    if len(out) < len(configurations):
         notes.append("without transport=mpi_cuda: this MPI does not say that it takes device pointers")
     return out
 
 
-def require_device_pointers(found: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> None:
+def require_device_pointers(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> None:
     """Raises MissingTool where one of them gives device pointers to an MPI that does not say that it takes them.
 
     `vouched`: the user says so, on this command line.
     """
-    if any(_lacks_device_pointers(c, chosen, vouched) for c in found):
+    if any(_lacks_device_pointers(c, chosen, vouched) for c in configurations):
         raise MissingTool(
             "this MPI does not say that it takes device pointers, which transport mpi_cuda needs",
             "choose another --transport, or give --mpi-takes-device-pointers if you know that it does",
@@ -283,7 +283,7 @@ def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: 
         check_arrays(program, data, options.ranks)
         return data
     data = folder / f"data-{options.ranks}"
-    clear_half_made(data)
+    clear_incomplete(data)
     with display.phase("setting up the arrays, running the references", options.ranks, "rank") as phase:
         base = Path(program.path).parent
         run_setup(program, base, options.ranks, options.seed, data, done=phase.advance)
@@ -292,7 +292,7 @@ def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: 
 
 def loadables_of(
     domain: Domain,
-    found: Sequence[Configured],
+    configurations: Sequence[Configured],
     chosen: TargetChoice,
     folder: Path,
     data: Path,
@@ -317,12 +317,12 @@ def loadables_of(
             alone, [loadable(alone.spaces[0], library)], link, seconds=options.seconds, watchdog=options.watchdog
         )
         failure = machine.probe(0)
-        if failure and len(found) > 1:
-            rest = counted(len(found) - 1, "other configuration follows", "other configurations follow")
+        if failure and len(configurations) > 1:
+            rest = counted(len(configurations) - 1, "other configuration follows", "other configurations follow")
             display.say(f"{alone.spaces[0].configuration.text}: {failure}\n  {rest}; Ctrl-C ends it")
         domain.size()  # counted while compilers run
 
-    built, failed = build_runners(found, chosen, folder, display=display, first=check_first)
+    built, failed = build_runners(configurations, chosen, folder, display=display, first=check_first)
     if not built:
         raise next(iter(failed.values()))
     excluded = [
@@ -338,7 +338,7 @@ def loadables_of(
 _ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
 
 
-def clear_half_made(data: Path) -> None:
+def clear_incomplete(data: Path) -> None:
     """Remove arrays that a run was exchanging when it was killed; a folder with anything else in it stays."""
     half = data.is_dir() and not is_output(data)
     if half and all(_ARRAYS.fullmatch(entry.name) for entry in data.iterdir()):

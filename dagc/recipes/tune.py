@@ -18,8 +18,16 @@ from dagc.ir.plan import Target
 from dagc.measure.cells import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions
 from dagc.recipes.program import read
-from dagc.recipes.tune_choosers import Asked, AtSizes, Known, LearnedSelector, asked_of, final_choosers, first_choosers
-from dagc.recipes.tune_found import GUESS, Found, Line, Tuning, best_cell, choosable, doubtful, unchecked
+from dagc.recipes.tune_choosers import (
+    Asked,
+    AtSizes,
+    ChooserInputs,
+    LearnedSelector,
+    asked_of,
+    final_choosers,
+    first_choosers,
+)
+from dagc.recipes.tune_found import GUESS, Line, Measurements, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.recipes.tune_gpu import (
     NOT_COUNTED,
     NOTHING_RAN,
@@ -119,7 +127,7 @@ def tune_task(
             counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
         ready.notes += [*notes, *_fixed(task), *counted.notes]
         say(0, 0, "ranking the settings by the model")
-        known = Known(ready, asked, counted, hardware, resources)
+        known = ChooserInputs(ready, asked, counted, hardware, resources)
         choosers = first_choosers(known) if top else {}
         wanted = _wanted(ready, choosers, asked, options, top)
         return _measured(known, wanted, options, output, progress)
@@ -162,7 +170,7 @@ def _wanted(
 
 
 def _measured(
-    known: Known,
+    known: ChooserInputs,
     wanted: Sequence[Wanted],
     options: TuneOptions,
     output: str | Path | None,
@@ -173,7 +181,7 @@ def _measured(
 
     ready, made = known.ready, known.ready.task
     flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
-    found = Found({}, {}, list(ready.failures))
+    found = Measurements({}, {}, list(ready.failures))
     with open_records(made, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None:
             if options.resume:
@@ -198,12 +206,12 @@ def _measured(
     )  # fmt: skip
 
 
-def _failures_before(found: Found, task: TuningTask) -> list[str]:
+def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
     """What failed at one size in an earlier run and is not measured again. (What failed the check is checked again.)"""
     ops = {u.op for u in task.units}
     return [
         f"{op} {settings_text(settings)} at {point.text or 'as given'}: {cell.failure} (in an earlier run)"
-        for (op, point, settings), cell in found.cells.items()
+        for (op, point, settings), cell in measured.cells.items()
         if cell.failure and op in ops
     ]
 
@@ -211,7 +219,7 @@ def _failures_before(found: Found, task: TuningTask) -> list[str]:
 def _run(
     ready: Prepared,
     wanted: Sequence[Wanted],
-    found: Found,
+    measured: Measurements,
     timing: Timing,
     seconds: float | None,
     records: TuneRecords | None,
@@ -220,37 +228,37 @@ def _run(
     """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
     task = ready.task
     todo = [
-        Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in found.cells)) for w in wanted
+        Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in measured.cells)) for w in wanted
     ]
     check: dict[str, list[Settings]] = {}
     for w in todo:
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
-    later = unchecked(task, check, found.checks) if wanted and records is not None else {}
+    later = unchecked(task, check, measured.checks) if wanted and records is not None else {}
     total, done, began = sum(len(w.settings) for w in todo), 0, time.monotonic()
     if not (total or later):
         return
     for result in measure(ready, todo, timing, check=check, later=later, seconds=seconds):
         if isinstance(result, Lost):
-            found.failures.append(f"{result.point.text}: left out: {result.failure}")
+            measured.failures.append(f"{result.point.text}: left out: {result.failure}")
             continue
         what = f"{result.op} {settings_text(result.settings)}"
-        found.busy += result.took
+        measured.busy += result.took
         if result.failure:
             where = "" if isinstance(result, CheckedSettings) else f" at {result.point.text or 'as given'}"
-            found.failures.append(f"{what}{where}: {result.failure}")
+            measured.failures.append(f"{what}{where}: {result.failure}")
         if isinstance(result, CheckedSettings):
             what = f"{what} checked"
-            found.checks[result.op, result.settings] = result.failure
+            measured.checks[result.op, result.settings] = result.failure
             if records is not None:
                 records.add_check(result.op, result.settings, task.check_at, result.failure)
         else:
             done += 1
-            found.cells[result.op, result.point, result.settings] = result
+            measured.cells[result.op, result.point, result.settings] = result
             if records is not None:
                 records.add(result, timing.flush)
         if progress is not None:
             progress(done, total, what)
-    found.seconds = time.monotonic() - began
+    measured.seconds = time.monotonic() - began
 
 
 def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:

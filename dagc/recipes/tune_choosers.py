@@ -16,7 +16,7 @@ from dagc.ir import sym
 from dagc.ir.enums import ElementType
 from dagc.ir.launching import kernel_of
 from dagc.ir.program import Region
-from dagc.recipes.tune_found import Found, best_cell
+from dagc.recipes.tune_found import Measurements, best_cell
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only, whole_scalars
 
 if TYPE_CHECKING:
@@ -112,21 +112,21 @@ def learn(
     names = asked.data or _features(ready, unit, list(points))
     index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
     rows = {p: tuple(int({**ready.at[p].scalars, **ready.at[p].constants}[n]) for n in names) for p in points}
-    known = merged(
+    training = merged(
         list(rows.values()),
         [{index[c.settings]: c.seconds for c in found} for found in points.values()],
         [[(c.interval[0], c.seconds, c.interval[1]) for c in found] for found in points.values()],
     )
-    if not names or len(known.sizes) < FEWEST:
-        return _fallback(asked, f"{len(known.sizes)} different sizes measured in full, {FEWEST} are needed")
+    if not names or len(training.sizes) < FEWEST:
+        return _fallback(asked, f"{len(training.sizes)} different sizes measured in full, {FEWEST} are needed")
     try:
-        selector = train(asked.method, names, known, seed)
+        selector = train(asked.method, names, training, seed)
     except UsageError as error:
         return _fallback(asked, error.message)
-    untrained = {"default": [0] * len(known.sizes)}
-    if model is not None and len(rows) == len(known.sizes):
+    untrained = {"default": [0] * len(training.sizes)}
+    if model is not None and len(rows) == len(training.sizes):
         untrained["model"] = [model(p) for p in rows]
-    left_out = leave_one_out(asked.method, names, known, seed, untrained)
+    left_out = leave_one_out(asked.method, names, training, seed, untrained)
     line = left_out.text if left_out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
     regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
     note = f"{selector.text}, by {', '.join(names)}; {line}"
@@ -145,11 +145,11 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
     for (op, point, settings), cell in cells.items():
         if op == unit.op and cell.times and not cell.failure:
             timed.setdefault(point, {})[settings] = cell
-    known = {settings for at in timed.values() for settings in at}
+    ever_timed = {settings for at in timed.values() for settings in at}
     return {
         point: list(timed[point].values())
         for point in ready.task.points
-        if point in timed and all(s in timed[point] for s in ready.at[point].fits[unit.op] if s in known)
+        if point in timed and all(s in timed[point] for s in ready.at[point].fits[unit.op] if s in ever_timed)
     }
 
 
@@ -175,7 +175,7 @@ def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ChooserInputs:
     """What choosers are made from, but for measurements. `resources`: of the kernels that nvcc has compiled."""
 
     ready: Prepared
@@ -184,12 +184,12 @@ class Known:
     hardware: Any
     resources: Mapping[str, Resources]
 
-    def taken(self, op: str) -> Resources:
+    def resources_of(self, op: str) -> Resources:
         return self.resources.get(op, ASSUMED)
 
 
 def chooser_with(
-    known: Known,
+    inputs: ChooserInputs,
     ready: Prepared,
     unit: Unit,
     anchors: Sequence[tuple[Mapping[str, int], Settings]],
@@ -201,8 +201,9 @@ def chooser_with(
 
     graph = ready.task.graph if point is None else ready.task.graph_at(point)
     return chooser_of(
-        graph, unit_in(graph, unit), ready.task.settings[unit.op], known.hardware, taken=known.taken(unit.op),
-        anchors=anchors, method=known.asked[unit.op].method, fits=known.counted.fits.get(unit.op), selector=selector,
+        graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware,
+        resources=inputs.resources_of(unit.op),
+        anchors=anchors, method=inputs.asked[unit.op].method, fits=inputs.counted.fits.get(unit.op), selector=selector,
     )  # fmt: skip
 
 
@@ -226,47 +227,49 @@ class AtSizes:
         return self.others.get(point, self.chooser)
 
 
-def first_choosers(known: Known) -> dict[str, AtSizes]:
+def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
     """Each unit's chooser while nothing is measured."""
-    ready = known.ready
-    return {u.op: AtSizes.of(ready.task, partial(chooser_with, known, ready, u, (), None)) for u in ready.task.units}
+    ready = inputs.ready
+    return {u.op: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, u, (), None)) for u in ready.task.units}
 
 
 def final_choosers(
-    known: Known, fit: Mapping[str, tuple[Settings, ...]], found: Found, seed: int
+    inputs: ChooserInputs, fit: Mapping[str, tuple[Settings, ...]], measured: Measurements, seed: int
 ) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
     """Each unit's chooser, with what was measured and learned, and what that was, by op. `fit`: the settings that may
     be chosen."""
     from dagc.choice.methods import LEARNED  # loads msgspec
 
-    ready = known.ready
+    ready = inputs.ready
     good = replace(
         ready, task=replace(ready.task, settings=fit), at={p: only(at, fit) for p, at in ready.at.items()}
     )  # fmt: skip
-    right = {key: cell for key, cell in found.cells.items() if key[2] in fit.get(key[0], ())}
+    right = {key: cell for key, cell in measured.cells.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
     made: dict[str, LearnedSelector] = {}
     for unit in ready.task.units:
-        asked = known.asked[unit.op]
-        model = _model(known, good, unit) if asked.method in LEARNED else None
+        asked = inputs.asked[unit.op]
+        model = _model(inputs, good, unit) if asked.method in LEARNED else None
         learned = learn(good, unit, asked, right, seed, model)
         bests = ((point, best_cell(right, unit.op, point)) for point in ready.task.points)
         anchors = [(whole_scalars(ready.at[point]), cell.settings) for point, cell in bests if cell is not None]
-        out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, known, good, unit, anchors, learned.selector))
+        out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector))
         made[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)
         )
     return out, made
 
 
-def _model(known: Known, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
+def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
     """What the volume model chooses at each point, with nothing measured; None where it cannot."""
     from dagc.choice.choose import chooser_of  # loads numpy, sympy
 
     def make(point: Point | None) -> UnitChooser:
         graph = ready.task.graph if point is None else ready.task.graph_at(point)
         settings = ready.task.settings[unit.op]
-        return chooser_of(graph, unit_in(graph, unit), settings, known.hardware, taken=known.taken(unit.op))
+        return chooser_of(
+            graph, unit_in(graph, unit), settings, inputs.hardware, resources=inputs.resources_of(unit.op)
+        )
 
     task = AtSizes.of(ready.task, make)
     if task.chooser.model is None:

@@ -133,7 +133,7 @@ class Tuning:
 
 
 @dataclass(slots=True)
-class Found:
+class Measurements:
     """Measurements. `seconds` and `busy` as in `Tuning`."""
 
     cells: dict[tuple[str, Point, Settings], Cell]

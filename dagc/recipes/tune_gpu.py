@@ -103,8 +103,8 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
             fits[unit.op] = fit_counts(ready.task.program, op, launches, seed=seed)
         except UsageError as error:
             notes.append(f"{error.message}; counts are read from the kernel's text")
-    kept = {op: [_as_kept(s) for s in samples if s.op == op] for op in ops}
-    return Counted(fits, kept, _words(len(samples), fits), tuple(notes))
+    records = {op: [_sample_record(s) for s in samples if s.op == op] for op in ops}
+    return Counted(fits, records, _words(len(samples), fits), tuple(notes))
 
 
 def launch_of(ready: Prepared, sample: Sample) -> Any:
@@ -117,7 +117,7 @@ def launch_of(ready: Prepared, sample: Sample) -> Any:
     return CountedLaunch(scalars, block, sample.counts)
 
 
-def _as_kept(sample: Sample) -> dict[str, Any]:
+def _sample_record(sample: Sample) -> dict[str, Any]:
     return {
         "point": dict(sample.point.params), "settings": dict(sample.settings), "counts": sample.counts,
         "failure": sample.failure,

@@ -335,9 +335,9 @@ def task_as_given(
 _LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
 
 
-def _legal(graph: Graph, found: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
+def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
     """The legal settings by op. Raises UsageError for an op that has none."""
-    settings = {u.op: legal_settings(graph, u, _LIMITS) for u in found}
+    settings = {u.op: legal_settings(graph, u, _LIMITS) for u in units}
     for op, legal in settings.items():
         if not legal:
             raise UsageError(f"op `{op}`: no value of its tunables is legal", "look at its `require`s")
@@ -372,7 +372,7 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
     every = list(dict.fromkeys((task.check_at, *task.points)))
     with ThreadPoolExecutor(max_workers=jobs or as_many_as_cores()) as pool:
         written = [pool.submit(_tried, task, p, folder) for p in every]
-        at, notes = _taken(task, [w.result() for w in written], (task.check_at,))
+        at, notes = _usable_points(task, [w.result() for w in written], (task.check_at,))
         here = replace(task, points=tuple(p for p in task.points if any(p == a.point for a in at)))
         libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
@@ -399,7 +399,7 @@ def _compiled_apart(task: TuningTask) -> list[str]:
 
 def unbuilt(task: TuningTask, folder: Path) -> Prepared:
     """The data of each size alone, where nothing is measured. Runs the program's Python code."""
-    at, notes = _taken(task, [_tried(task, p, folder) for p in task.points], ())
+    at, notes = _usable_points(task, [_tried(task, p, folder) for p in task.points], ())
     points = tuple(p for p in task.points if any(p == a.point for a in at))
     return Prepared(replace(task, points=points), Path(), {a.point: a for a in at}, notes)
 
@@ -411,7 +411,7 @@ def _tried(task: TuningTask, point: Point, folder: Path) -> AtPoint | tuple[Poin
         return point, error
 
 
-def _taken(
+def _usable_points(
     task: TuningTask, tried: Sequence[AtPoint | tuple[Point, DagcError]], needed: Sequence[Point]
 ) -> tuple[list[AtPoint], list[str]]:
     """Sizes that the set-up takes, and notes of the others. Raises its error for one that is `needed`, and where none

@@ -197,7 +197,7 @@ def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Seq
     return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(labels[i] for i in order), 1, "uniform")
 
 
-def kept(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
+def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
     """A selector as the tuned file keeps it."""
     assert learned.selector is not None
     return {
@@ -290,7 +290,7 @@ def tune_program(
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
         learned = learn(task, method, cells, data)
         if records is not None and learned.selector is not None:
-            records.set_chooser(PROGRAM, kept(task, learned))
+            records.set_chooser(PROGRAM, chooser_record(task, learned))
     return tuning(task, learned, cells, data, failures, output)
 
 

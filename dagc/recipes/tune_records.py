@@ -10,7 +10,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.version import __version__
 from dagc.measure.machine import machine_facts
 from dagc.recipes.runs import program_record, revision
-from dagc.recipes.tune_choosers import Known
+from dagc.recipes.tune_choosers import ChooserInputs
 from dagc.recipes.tune_gpu import gpu_name
 from dagc.store.fixed import check_resumed
 from dagc.store.results import Run
@@ -61,23 +61,23 @@ def resumed(
     return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
 
 
-def keep(records: TuneRecords, known: Known, choosers: Mapping[str, Any], measured: bool) -> None:
-    task = known.ready.task
+def keep(records: TuneRecords, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool) -> None:
+    task = inputs.ready.task
     records.set_fact("arch", task.chosen.arch)
-    records.set_fact("gpu", gpu_name(task, known.hardware, measured))
+    records.set_fact("gpu", gpu_name(task, inputs.hardware, measured))
     records.set_fact("target", task.chosen.target.value)
-    for op, samples in known.counted.samples.items():
+    for op, samples in inputs.counted.samples.items():
         records.set_fact(f"counts {op}", samples)
     for op, chooser in choosers.items():
-        records.set_chooser(op, _kept(chooser, known))
+        records.set_chooser(op, _chooser_record(chooser, inputs))
 
 
-def _kept(chooser: Any, known: Known) -> dict[str, Any]:
+def _chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:
     """A chooser as the file keeps it: what it takes to make it again from the program's text."""
-    taken, fits = known.taken(chooser.op), known.counted.fits.get(chooser.op, {})
+    uses, fits = inputs.resources_of(chooser.op), inputs.counted.fits.get(chooser.op, {})
     return {
-        "method": known.asked[chooser.op].method, "hardware": known.hardware.table(), "registers": taken.registers,
-        "shared": taken.shared, "instructions": taken.instructions.to_json() if taken.instructions else None,
+        "method": inputs.asked[chooser.op].method, "hardware": inputs.hardware.table(), "registers": uses.registers,
+        "shared": uses.shared, "instructions": uses.instructions.to_json() if uses.instructions else None,
         "fits": {name: fitted.to_json() for name, fitted in fits.items()},
         "settings": [dict(s) for s in chooser.settings], "data": list(chooser.data),
         "anchors": [{"data": list(a.data), "chosen": a.chosen} for a in chooser.anchors],

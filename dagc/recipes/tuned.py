@@ -59,42 +59,43 @@ def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
             )
 
 
-def _chooser_of(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> Any:
+def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> Any:
     """Raises UsageError where what was kept is of a newer dagc, or no longer of the program's choices and sizes."""
     from dagc.choice.choose import chooser_of  # loads numpy, sympy
 
-    if kept.method not in METHODS:
-        raise UsageError(f"{path}: made by a newer dagc (method {kept.method})", "update dagc, or tune again")
-    _check_names(graph, unit, kept, path)
+    if stored.method not in METHODS:
+        raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
+    _check_names(graph, unit, stored, path)
     values = {t.name: t.values for t in unit.tunables}
-    for setting in kept.settings:
+    for setting in stored.settings:
         if [n for n, _ in setting] != list(values) or any(v not in values[n] for n, v in setting):
             raise UsageError(
                 f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
             )
-    anchors = [(dict(zip(kept.data, a.data, strict=True)), kept.settings[a.chosen]) for a in kept.anchors]
+    anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
     return chooser_of(
-        graph, unit, kept.settings, kept.hardware, taken=kept.resources, anchors=anchors, method=kept.method,
-        fits=kept.fits, selector=kept.selector,
+        graph, unit, stored.settings, stored.hardware, resources=stored.resources, anchors=anchors,
+        method=stored.method,
+        fits=stored.fits, selector=stored.selector,
     )  # fmt: skip
 
 
-def _check_names(graph: Graph, unit: Unit, kept: KernelChooser, path: str | Path) -> None:
+def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> None:
     """Names of the file that come into code are those of the program: scalars, and parameters, which are constants."""
     from dagc.choice.choose import constants_of  # loads numpy, sympy
     from dagc.perf.counted import BLOCK, COUNTS  # loads numpy, sympy
 
     params = (n for n, _ in constants_of(graph.program, (p.name for p in graph.program.params)))
     sizes = {*whole_scalars(graph.program), *params, "rank", "ranks"}
-    asked = {*kept.data, *(kept.selector.data if kept.selector is not None else ())} - sizes
-    asked |= {name for fit in kept.fits.values() for name in fit.names} - sizes - set(BLOCK)
+    asked = {*stored.data, *(stored.selector.data if stored.selector is not None else ())} - sizes
+    asked |= {name for fit in stored.fits.values() for name in fit.names} - sizes - set(BLOCK)
     if asked:
         raise UsageError(
             f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, no size of the program",
             "tune again into another file",
         )
-    if kept.fits and set(kept.fits) != set(COUNTS):
+    if stored.fits and set(stored.fits) != set(COUNTS):
         raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
 
 

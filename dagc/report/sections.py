@@ -98,9 +98,11 @@ def class_views(learned: LearnedRules) -> list[ClassView]:
     return out
 
 
-def _rule_set(found: RuleSet) -> RuleSetView:
-    share = 1 - found.wrong / found.samples
-    return RuleSetView(found.samples, found.sufficient, si.percent(share), tuple(rule.text for rule in found.rules))
+def _rule_set(rule_set: RuleSet) -> RuleSetView:
+    share = 1 - rule_set.wrong / rule_set.samples
+    return RuleSetView(
+        rule_set.samples, rule_set.sufficient, si.percent(share), tuple(rule.text for rule in rule_set.rules)
+    )
 
 
 def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:

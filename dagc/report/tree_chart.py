@@ -78,10 +78,10 @@ class _Chart:
         """A box with everything that hangs on it."""
         node = self.nodes[at]
         if self._end(at):
-            return tag("g", self._end_box(at), class_="leaf" if node.leaf else "leaf cut", data_tip=_told(node))
+            return tag("g", self._end_box(at), class_="leaf" if node.leaf else "leaf cut", data_tip=_tooltip(node))
         below = "".join(self._edge(at, to, yes) + self._branch(to) for to, yes in ((node.yes, True), (node.no, False)))
         button = tag("g", self._question_box(at), class_="question", role="button", tabindex=0, aria_expanded="true",
-                     aria_label=_question(node), data_tip=_told(node))  # fmt: skip
+                     aria_label=_question(node), data_tip=_tooltip(node))  # fmt: skip
         return tag("g", button + tag("g", below, class_="below"), class_="branch")
 
     def _edge(self, at: int, to: int, yes: bool) -> str:
@@ -153,7 +153,7 @@ def _lines(node: Node) -> list[str]:
     return list(min(cuts, key=lambda c: max(map(len, c)), default=(words[0],)))
 
 
-def _told(node: Node) -> str:
+def _tooltip(node: Node) -> str:
     shares = (
         f"class {number + 1}: {si.ordinary(count, 'sample')}, {si.percent(share)} with all classes weighted equally"
         for number, (count, share) in enumerate(zip(node.counts, node.shares, strict=True))

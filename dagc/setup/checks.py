@@ -44,16 +44,16 @@ class Checker:
         self.env: dict[str, Number] = {"rank": rank, "ranks": ranks}
         self.diagnostics: list[Diagnostic] = []
 
-    def names(self, given: Iterable[str], needed: Iterable[str]) -> None:
+    def names(self, returned: Iterable[str], needed: Iterable[str]) -> None:
         """The same names, no more and no fewer."""
-        given, needed = list(given), list(needed)
+        returned, needed = list(returned), list(needed)
         declared = {a.name: a for a in self._program.arrays}
         for name in needed:
-            if name not in given:
-                near = difflib.get_close_matches(name, [g for g in given if g not in needed], 1)
+            if name not in returned:
+                near = difflib.get_close_matches(name, [g for g in returned if g not in needed], 1)
                 help = f"`{near[0]}` is spelled `{name}`" if near else f"add {name!r} to the dict"
                 self._add("setup-missing", f"does not return `{name}`", help)
-        for name in given:
+        for name in returned:
             if name in needed:
                 continue
             if name in declared:

@@ -89,9 +89,9 @@ class Matching:
         lines: dict[object, list[tuple[str, Message]]] = {}
         for name, message in self._messages():
             if name in wrong:
-                lines.setdefault((message.span.start, message.span.end) if self._known(message) else name, []).append(
-                    (name, message)
-                )
+                lines.setdefault(
+                    (message.span.start, message.span.end) if self._has_position(message) else name, []
+                ).append((name, message))
         for messages in lines.values():
             name, message = messages[0]
             self._mismatch(name, message, wrong[name], len(messages))
@@ -109,7 +109,7 @@ class Matching:
         more += [f"{instances} instances"] if instances > 1 else []
         suggestion = self._opposite(message) if not sent or not expected else ""
         help = suggestion or "make the ranks' peers and counts agree; a negative rank means no message"
-        known = self._known(message)
+        known = self._has_position(message)
         self.diagnostics.append(
             Diagnostic(
                 "setup-messages",
@@ -120,7 +120,7 @@ class Matching:
             )
         )
 
-    def _known(self, message: Message) -> bool:
+    def _has_position(self, message: Message) -> bool:
         """Does it say where it stands?"""
         return message.span.file in self.program.sources
 

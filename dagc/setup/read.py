@@ -139,8 +139,8 @@ def _refused(path: Path, why: str) -> UsageError:
     return UsageError(f"{path}: {why}", "make the arrays anew with `dagc setup`, with the same -D and ranks")
 
 
-def _same(shape: tuple[int | None, ...], found: tuple[int, ...]) -> bool:
-    return len(shape) == len(found) and all(s is None or s == f for s, f in zip(shape, found, strict=True))
+def _same(declared: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:
+    return len(declared) == len(shape) and all(d is None or d == s for d, s in zip(declared, shape, strict=True))
 
 
 def _text(shape: tuple[Any, ...]) -> str:

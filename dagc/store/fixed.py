@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 def fixed_choices(program: Program, names: Collection[str], sizes: Collection[str]) -> dict[str, Any]:
     """What the tuned times hang on besides `sizes` and the settings of `names`: parameters, and the other decisions."""
 
-    def kept(value: Any) -> Any:  # as JSON gives it back
+    def json_value(value: Any) -> Any:  # as JSON gives it back
         if isinstance(value, ElementType):
             return value.value
         return value if isinstance(value, bool | int | float | str) else str(value)
 
-    params = {p.name: kept(p.value) for p in program.params if p.name not in sizes}
-    return {"params": params, "decisions": {d.name: kept(d.chosen) for d in program.decisions if d.name not in names}}
+    params = {p.name: json_value(p.value) for p in program.params if p.name not in sizes}
+    return {
+        "params": params,
+        "decisions": {d.name: json_value(d.chosen) for d in program.decisions if d.name not in names},
+    }
 
 
-def check_fixed(path: str | Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError where a tuned file is of other parameters or decisions."""
     for kind in ("params", "decisions"):
-        for name in sorted({*kept[kind], *now[kind]}):
-            before, here = kept[kind].get(name), now[kind].get(name)
+        for name in sorted({*stored[kind], *now[kind]}):
+            before, here = stored[kind].get(name), now[kind].get(name)
             if before != here:
                 raise UsageError(
                     f"{path}: tuned with {name}={before}, this is {name}={here}",

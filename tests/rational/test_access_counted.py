@@ -154,7 +154,7 @@ def test_what_nvcc_unrolled_counts_once(tmp_path, bound, more):
     graph = api.load_graph(tmp_path / "tiles.dag")
     (unit,) = units(graph)
     taken = Resources(32, 1024, Instructions(40, (20.0,)))
-    program, gpu = volume_program(graph.program, op_of(graph, unit), taken=taken), load_hardware("h200")
+    program, gpu = volume_program(graph.program, op_of(graph, unit), resources=taken), load_hardware("h200")
     values = {**gpu.parameters(), **calibration_of(gpu), "n": 256, "registers": 32, "log2_threads": 8.0}
     values |= {"blockDim_x": 16, "blockDim_y": 16}
     found = evaluate_all(program, {p.name: values.get(p.name, 0) for p in program.parameters})

@@ -10,7 +10,7 @@ from dagc import api
 from dagc.base.errors import MissingTool, UsageError
 from dagc.build.devices import GPU, gpus
 from dagc.build.toolchain import find_nvcc
-from dagc.measure.probe import kept, probe
+from dagc.measure.probe import descriptor_path, probe
 from dagc.measure.profile import count, find_ncu, read_counts
 from dagc.perf.hardware import load_hardware
 
@@ -49,8 +49,8 @@ def test_without_a_profiler(monkeypatch, tmp_path):
 
 def test_a_descriptor_is_made_once(tmp_path):
     here = GPU("NVIDIA H200 (two)", "9.0", 1 << 30, "580")
-    assert kept(here).name.startswith("nvidia-h200-two-")
-    path = tmp_path / kept(here).name
+    assert descriptor_path(here).name.startswith("nvidia-h200-two-")
+    path = tmp_path / descriptor_path(here).name
     path.write_text("kept")
     assert probe(here, tmp_path).read_text() == "kept"
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dagc.measure.link import reason
-from dagc.measure.watchdog import died, place, told
+from dagc.measure.watchdog import died, hang_summary, place
 
 NAMES = ("pack", "post_send", "wait_recv", "yl")
 # pack@s0 record(e0)@s0 yl@s1 sync(e0) post_send wait(e0)@s1 wait_recv
@@ -44,8 +44,8 @@ def test_ranks_are_told_together_and_the_one_behind_first() -> None:
         "dagc: hang: rank 0 in `wait_recv` (entry 7 of 9)",
         "dagc: hang: rank 2 in `yl` (entry 3 of 9)",
     ]
-    assert told(lines) == "rank 2 in `yl` (entry 3 of 9); ranks 0, 3 in `wait_recv` (entry 7 of 9)"
-    assert told(["nothing of the kind"]) == ""
+    assert hang_summary(lines) == "rank 2 in `yl` (entry 3 of 9); ranks 0, 3 in `wait_recv` (entry 7 of 9)"
+    assert hang_summary(["nothing of the kind"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from dagc.lab.domain import Candidate, Domain
-from dagc.lab.engine import Known, Options, Progress, explore
+from dagc.lab.engine import Options, PriorResult, Progress, explore
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
 from dagc.store.results import Configuration, ImplementationId, Outcome
@@ -152,7 +152,7 @@ def test_an_interruption_ends_with_the_best_so_far() -> None:
 
 
 def test_what_is_known_is_not_measured_again() -> None:
-    known = [Known(c, (time_of(c),)) for c in list(domain())[:100]]
+    known = [PriorResult(c, (time_of(c),)) for c in list(domain())[:100]]
     machine = Table(steady)
     done, _, _ = run(machine, Options(confirm=0), "mcts", known=known)
     assert len(machine.asked) == 57

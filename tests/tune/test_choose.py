@@ -179,6 +179,6 @@ def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:
     values = H200.parameters() | calibration_of(H200)
     values |= {"ni": 512, "nj": 512, "nk": 512, "blockDim_x": 32, "blockDim_y": 2, "registers": 32, "log2_threads": 6.0}
     taken = [Resources(shared=shared) for shared in (0, 1024, 48 << 10)]
-    programs = [volume_program(graph.program, op_of(graph, unit), taken=one) for one in taken]
+    programs = [volume_program(graph.program, op_of(graph, unit), resources=one) for one in taken]
     resident = [int(evaluate_all(program, values)["resident"]) for program in programs]
     assert resident == [32, 32, 4]

@@ -119,7 +119,7 @@ def compiled(tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.result is not None
     assert done.launcher is not None
     assert done.launcher.plans == ("m4-chunks1-streams1", "m64-chunks1-streams1")
-    assert done.launcher.taken == "m64-chunks1-streams1 for n = 900"
+    assert done.launcher.chosen == "m64-chunks1-streams1 for n = 900"
     assert sorted(p.name for p in (folder / "out" / "plans").iterdir()) == sorted(done.launcher.plans)
     assert "m64-chunks1-streams1 for n = 900" in done.render()
     return folder / "out"

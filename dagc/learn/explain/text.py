@@ -23,15 +23,15 @@ _WORDS = {
 }
 
 
-def render(found: Explanation, form: str = "text") -> str:
+def render(explanation: Explanation, form: str = "text") -> str:
     """The explanation in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
     match form:
         case "text":
-            return _text(found)
+            return _text(explanation)
         case "md":
-            return _markdown(found)
+            return _markdown(explanation)
         case "json":
-            return json.dumps(as_json(found), indent=1) + "\n"
+            return json.dumps(as_json(explanation), indent=1) + "\n"
         case _:
             raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
 
@@ -43,8 +43,9 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:.2f} us"
 
 
-def _class(found: Explanation) -> str:
-    return f"class {found.number + 1} of {found.classes} ({counted(found.implementations, 'implementation')})"
+def _class(explanation: Explanation) -> str:
+    size = counted(explanation.implementations, "implementation")
+    return f"class {explanation.number + 1} of {explanation.classes} ({size})"
 
 
 def _finding(answer: Answer) -> str:
@@ -66,9 +67,9 @@ def _cost(timing: Timing | None) -> str:
     return f"{_percent(timing.ratio)} % {span}, {timing.cost * 1e6:+.2f} us"
 
 
-def _sorted(found: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
+def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
     """Those of the best's own rule set, or the others; the dearest first, what has no cost last."""
-    pairs = zip(found.answers, found.shown, strict=True)
+    pairs = zip(explanation.answers, explanation.shown, strict=True)
 
     def key(pair: tuple[Answer, tuple[EditView, ...]]) -> tuple[float, str]:
         middle = pair[0].middle
@@ -99,12 +100,12 @@ def _size(edit: Edit) -> str:
 def _none(answer: Answer) -> str:
     if answer.question.edits:
         return ""
-    found = "breaks it" if answer.question.exact else "was found that breaks it"
-    return f"no implementation of the same configuration {found}"
+    explanation = "breaks it" if answer.question.exact else "was found that breaks it"
+    return f"no implementation of the same configuration {explanation}"
 
 
-def _closing(found: Explanation) -> Iterator[str]:
-    timings = [t for a in found.answers for t in a.timings if t.verdict is not Verdict.FAILED]
+def _closing(explanation: Explanation) -> Iterator[str]:
+    timings = [t for a in explanation.answers for t in a.timings if t.verdict is not Verdict.FAILED]
     if not timings:
         return
     fewest, most = min(t.pairs for t in timings), max(t.pairs for t in timings)
@@ -114,15 +115,15 @@ def _closing(found: Explanation) -> Iterator[str]:
         f"Each edit was timed in {pairs} with the best. A cost is the middle one of the edits that break the rule, with"
         f" its {100 * sure:.0f} % interval."
     )
-    if not math.isnan(found.noise):
-        margin = min(found.noise, MOST_MARGIN)
+    if not math.isnan(explanation.noise):
+        margin = min(explanation.noise, MOST_MARGIN)
         yield (
             f"Costs nothing: the interval holds 0 and ends within {100 * margin:.1f} %. Undecided: neither this nor"
-            f" a cost for certain. Noise of a single measurement: {100 * found.noise:.1f} %."
+            f" a cost for certain. Noise of a single measurement: {100 * explanation.noise:.1f} %."
         )
     gains = sorted(
         (t.ratio, view.configuration.text, view.traversal)
-        for a, views in zip(found.answers, found.shown, strict=True)
+        for a, views in zip(explanation.answers, explanation.shown, strict=True)
         for t, view in zip(a.timings, views, strict=True)
         if t.verdict is Verdict.FASTER
     )
@@ -134,15 +135,15 @@ def _closing(found: Explanation) -> Iterator[str]:
 # ---- text -----------------------------------------------------------------------------------
 
 
-def _text(found: Explanation) -> str:
+def _text(explanation: Explanation) -> str:
     out = [
-        f"best       {_us(found.seconds)}, {_class(found)}",
-        f"           {found.configuration.text}",
-        f"           {found.traversal}",
+        f"best       {_us(explanation.seconds)}, {_class(explanation)}",
+        f"           {explanation.configuration.text}",
+        f"           {explanation.traversal}",
     ]
-    out += [f"note       {note}" for note in found.notes]
+    out += [f"note       {note}" for note in explanation.notes]
     for own, title in _SECTIONS:
-        answers = list(_sorted(found, own))
+        answers = list(_sorted(explanation, own))
         out += ["", title] if answers or own else []
         if not answers:
             out += ["  there are none"] if own else []
@@ -150,9 +151,9 @@ def _text(found: Explanation) -> str:
         rows = [(answer.rule.text, _cost(answer.middle), _finding(answer)) for answer, _ in answers]
         rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
         out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
-    out += ["", *_closing(found)]
+    out += ["", *_closing(explanation)]
     for own, _ in _SECTIONS:
-        for answer, views in _sorted(found, own):
+        for answer, views in _sorted(explanation, own):
             out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views)]
     return "\n".join(out).rstrip() + "\n"
 
@@ -174,27 +175,27 @@ def _text_of(answer: Answer, views: Sequence[EditView]) -> Iterator[str]:
 # ---- Markdown -------------------------------------------------------------------------------
 
 
-def _markdown(found: Explanation) -> str:
+def _markdown(explanation: Explanation) -> str:
     out = [
-        f"## What breaking a rule costs: {_cell(found.program)}",
+        f"## What breaking a rule costs: {_cell(explanation.program)}",
         "",
-        f"Best: {_us(found.seconds)}, {_class(found)}, {_cell(found.configuration.text)}",
+        f"Best: {_us(explanation.seconds)}, {_class(explanation)}, {_cell(explanation.configuration.text)}",
         "",
-        f"    {found.traversal}",
+        f"    {explanation.traversal}",
         "",
-        *(f"- {_cell(note)}" for note in found.notes),
+        *(f"- {_cell(note)}" for note in explanation.notes),
     ]
     for own, title in _SECTIONS:
-        answers = list(_sorted(found, own))
+        answers = list(_sorted(explanation, own))
         if answers:
             out += ["", title, "", "| rule | cost | finding | remarks |", "|---|---|---|---|"]
             out += [
                 f"| {_cell(a.rule.text)} | {_cost(a.middle)} | {_finding(a)} | {_cell(_none(a) or _also(a))} |"
                 for a, _ in answers
             ]
-    out += ["", *(f"- {_cell(line)}" for line in _closing(found))]
+    out += ["", *(f"- {_cell(line)}" for line in _closing(explanation))]
     for own, _ in _SECTIONS:
-        for answer, views in _sorted(found, own):
+        for answer, views in _sorted(explanation, own):
             if views:
                 out += ["", f"### {_cell(answer.rule.text)}", ""]
                 out += ["| cost | what changes | instead of | edit |", "|---|---|---|---|"]
@@ -217,19 +218,19 @@ def _cell(text: str) -> str:
 # ---- JSON -----------------------------------------------------------------------------------
 
 
-def as_json(found: Explanation) -> dict[str, Any]:
+def as_json(explanation: Explanation) -> dict[str, Any]:
     """Everything, with times in seconds and ratios to the best; what is unknown is null."""
     return {
-        "program": found.program,
-        "configuration": dict(found.configuration.decisions),
-        "traversal": found.traversal,
-        "seconds": _number(found.seconds),
-        "class": found.number + 1,
-        "classes": found.classes,
-        "implementations": found.implementations,
-        "noise": _number(found.noise),
-        "notes": list(found.notes),
-        "rules": [_rule_json(a, v) for own, _ in _SECTIONS for a, v in _sorted(found, own)],
+        "program": explanation.program,
+        "configuration": dict(explanation.configuration.decisions),
+        "traversal": explanation.traversal,
+        "seconds": _number(explanation.seconds),
+        "class": explanation.number + 1,
+        "classes": explanation.classes,
+        "implementations": explanation.implementations,
+        "noise": _number(explanation.noise),
+        "notes": list(explanation.notes),
+        "rules": [_rule_json(a, v) for own, _ in _SECTIONS for a, v in _sorted(explanation, own)],
     }
 
 

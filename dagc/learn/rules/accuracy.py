@@ -30,7 +30,7 @@ class ClassAccuracy:
     """
 
     number: int
-    given: int
+    classified: int
     inside: int
     width: float
     widths: float
@@ -64,24 +64,28 @@ def accuracy(learned: LearnedRules, whole: Samples, seconds: Sequence[float]) ->
     if not len(whole):
         raise ValueError("nothing to classify")
     times = np.asarray(seconds, dtype=float)
-    given = np.array([learned.tree.nodes[leaf].number for leaf in learned.leaves(whole)])
-    found = learned.classes
-    noise = 0.0 if math.isnan(found.noise) else found.noise
-    in_range: list[Bools] = [(times >= c.fastest) & (times <= c.slowest) for c in found.classes]
-    near = [(times >= c.fastest * (1 - noise)) & (times <= c.slowest * (1 + noise)) for c in found.classes]
-    limits = [-math.inf, *(b.seconds for b in found.boundaries), math.inf]
-    between = [(times > limits[k]) & (times <= limits[k + 1]) for k in range(len(found.classes))]
+    predicted = np.array([learned.tree.nodes[leaf].number for leaf in learned.leaves(whole)])
+    classes = learned.classes
+    noise = 0.0 if math.isnan(classes.noise) else classes.noise
+    in_range: list[Bools] = [(times >= c.fastest) & (times <= c.slowest) for c in classes.classes]
+    near = [(times >= c.fastest * (1 - noise)) & (times <= c.slowest * (1 + noise)) for c in classes.classes]
+    limits = [-math.inf, *(b.seconds for b in classes.boundaries), math.inf]
+    between = [(times > limits[k]) & (times <= limits[k + 1]) for k in range(len(classes.classes))]
     each = tuple(
         ClassAccuracy(
-            c.number, int((given == k).sum()), int((in_range[k] & (given == k)).sum()), c.width, c.width / found.noise
+            c.number,
+            int((predicted == k).sum()),
+            int((in_range[k] & (predicted == k)).sum()),
+            c.width,
+            c.width / classes.noise,
         )
-        for k, c in enumerate(found.classes)
+        for k, c in enumerate(classes.classes)
     )
 
     def share(ranges: Sequence[Bools]) -> float:
-        return float(sum((ranges[k] & (given == k)).sum() for k in range(len(ranges))) / len(times))
+        return float(sum((ranges[k] & (predicted == k)).sum() for k in range(len(ranges))) / len(times))
 
-    chance = sum(c.given / len(times) * float(in_range[k].mean()) for k, c in enumerate(each))
+    chance = sum(c.classified / len(times) * float(in_range[k].mean()) for k, c in enumerate(each))
     constant = max(float(inside.mean()) for inside in in_range)
     return Accuracy(
         len(times), learned.measured, share(in_range), chance, constant, share(near), share(between), each

@@ -57,38 +57,38 @@ def check(learned: LearnedRules, full: LearnedRules) -> tuple[CheckedRuleSet, ..
 
 
 def _check(
-    found: RuleSet, learned: LearnedRules, full: LearnedRules, whole: Samples, times: Sequence[float]
+    rule_set: RuleSet, learned: LearnedRules, full: LearnedRules, whole: Samples, times: Sequence[float]
 ) -> CheckedRuleSet:
     import numpy as np
 
-    meant = meant_classes(found.number, learned.classes, full.classes)
+    meant = meant_classes(rule_set.number, learned.classes, full.classes)
     noise = 0.0 if np.isnan(full.classes.noise) else full.classes.noise
     low = full.classes.classes[meant[0]].fastest * (1 - noise)
     high = full.classes.classes[meant[-1]].slowest * (1 + noise)
     inside: Bools = (np.array(times) >= low) & (np.array(times) <= high)
-    holds = {rule: whole.ask(rule.feature) == rule.truth for rule in found.rules}
+    holds = {rule: whole.ask(rule.feature) == rule.truth for rule in rule_set.rules}
 
     def followers(rules: Sequence[Rule]) -> Bools:
         out: Bools = np.logical_and.reduce([holds[r] for r in rules]) if rules else np.ones(len(times), dtype=bool)
         return out
 
-    here = followers(found.rules)
+    here = followers(rule_set.rules)
     if not here.any():
-        return CheckedRuleSet(found, Verdict.EMPTY, meant, 0, 0.0, (), ())
+        return CheckedRuleSet(rule_set, Verdict.EMPTY, meant, 0, 0.0, (), ())
     share = float(inside[here].mean())
     extraneous: list[Rule] = []
     missing: tuple[Rule, ...] = ()
     if share < LEAST:
         verdict, missing = Verdict.UNDERCONSTRAINED, _missing(here, meant, full, whole)
     else:
-        kept = list(found.rules)
-        for rule in reversed(found.rules):  # the last were added last: the most special
+        kept = list(rule_set.rules)
+        for rule in reversed(rule_set.rules):  # the last were added last: the most special
             rest = [r for r in kept if r != rule]
             if inside[followers(rest)].mean() >= LEAST:
                 kept = rest
                 extraneous.insert(0, rule)
         verdict = Verdict.OVERCONSTRAINED if extraneous else Verdict.CONSISTENT
-    return CheckedRuleSet(found, verdict, meant, int(here.sum()), share, tuple(extraneous), missing)
+    return CheckedRuleSet(rule_set, verdict, meant, int(here.sum()), share, tuple(extraneous), missing)
 
 
 def meant_classes(number: int, classes: Classes, full: Classes) -> tuple[int, ...]:

@@ -294,10 +294,10 @@ def are_two(a: str, b: str) -> bool:
     return not (is_sync(a) and is_sync(b) and a.partition("-")[0] == b.partition("-")[0])
 
 
-def _vocabulary(namings: Sequence[Naming], found: Iterable[dict[str, int]]) -> Vocabulary:
+def _vocabulary(namings: Sequence[Naming], counts: Iterable[dict[str, int]]) -> Vocabulary:
     ops = list(dict.fromkeys(op.name for n in namings for op in n.graph.ops))
     gpu = list(dict.fromkeys(op.name for n in namings for op in n.graph.ops if op.gpu))
-    present = set().union(*found) if namings else set()
+    present = set().union(*counts) if namings else set()
     order = {name: i for i, name in enumerate(ops)}
     syncs = sorted(
         (name for name in present if is_sync(name)),

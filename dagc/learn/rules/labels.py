@@ -208,55 +208,55 @@ def _without_outliers(lo: int, hi: int, count: int, dropped: Sequence[Boundary],
     return lo, hi
 
 
-def _with_dropped(found: Classes, dropped: Iterable[Boundary]) -> Classes:
+def _with_dropped(classes: Classes, dropped: Iterable[Boundary]) -> Classes:
     """Each once, ascending, without those that were drawn in the end; with their heights among all times."""
-    drawn = {b.position for b in found.boundaries}
-    left = {b.position: _seen_in(found, b) for b in dropped if b.position not in drawn}
+    drawn = {b.position for b in classes.boundaries}
+    left = {b.position: _seen_in(classes, b) for b in dropped if b.position not in drawn}
     return replace(
-        found,
-        boundaries=tuple(_seen_in(found, b) for b in found.boundaries),
+        classes,
+        boundaries=tuple(_seen_in(classes, b) for b in classes.boundaries),
         dropped=tuple(left[position] for position in sorted(left)),
     )
 
 
 def cut_again(
-    found: Classes, groups: Sequence[Hashable], percentile: float = PERCENTILE, repeats: Repeats | None = None
+    classes: Classes, groups: Sequence[Hashable], percentile: float = PERCENTILE, repeats: Repeats | None = None
 ) -> Classes:
     """Cut the fastest class again while it holds several `groups` (one for each time, ascending) and many times.
 
     A boundary found so has its height in the convolution of all times, and its prominence among those that were cut.
     """
-    drawn, dropped, count = list(found.boundaries), list(found.dropped), found.classes[0].count
+    drawn, dropped, count = list(classes.boundaries), list(classes.dropped), classes.classes[0].count
     while count >= FEWEST_TO_CUT and len(set(groups[:count])) > 1:
-        again = classify_times(found.times[:count], found.noise, percentile, repeats and repeats.first(count))
+        again = classify_times(classes.times[:count], classes.noise, percentile, repeats and repeats.first(count))
         drawn += again.boundaries
         dropped += again.dropped
         if len(again.classes) == 1:
             break
         count = again.classes[0].count
-    kept, more = _above_noise(found.times, drawn, found.noise, repeats)
-    return _with_dropped(replace(found, classes=_classes(found.times, kept), boundaries=kept), [*dropped, *more])
+    kept, more = _above_noise(classes.times, drawn, classes.noise, repeats)
+    return _with_dropped(replace(classes, classes=_classes(classes.times, kept), boundaries=kept), [*dropped, *more])
 
 
-def with_estimates(found: Classes, times: Sequence[float]) -> Classes:
+def with_estimates(classes: Classes, times: Sequence[float]) -> Classes:
     """The same boundaries; classes of these times, some of which are estimated, and of those that drew them."""
-    inside: list[list[float]] = [[] for _ in found.classes]
+    inside: list[list[float]] = [[] for _ in classes.classes]
     for time in times:
-        inside[found.of(time)].append(time)
-    classes = tuple(
+        inside[classes.of(time)].append(time)
+    extended = tuple(
         replace(
             c, count=len(all_of_it), fastest=min(c.fastest, *all_of_it), slowest=max(c.slowest, *all_of_it),
             median=median(all_of_it or [c.median]),
         )
-        for c, all_of_it in zip(found.classes, inside, strict=True)
+        for c, all_of_it in zip(classes.classes, inside, strict=True)
     )  # fmt: skip
-    return replace(found, classes=classes)
+    return replace(classes, classes=extended)
 
 
-def _seen_in(found: Classes, boundary: Boundary) -> Boundary:
+def _seen_in(classes: Classes, boundary: Boundary) -> Boundary:
     """With its height in the convolution of all times, where that reaches so far."""
-    at = boundary.position - found.radius + 1
-    return replace(boundary, height=found.convolution[at]) if 0 <= at < len(found.convolution) else boundary
+    at = boundary.position - classes.radius + 1
+    return replace(boundary, height=classes.convolution[at]) if 0 <= at < len(classes.convolution) else boundary
 
 
 def _classes(times: tuple[float, ...], boundaries: Sequence[Boundary]) -> tuple[PerformanceClass, ...]:

@@ -142,11 +142,11 @@ def _tree_line(learned: LearnedRules) -> str:
     )
 
 
-def _accuracy_line(found: Accuracy) -> str:
+def _accuracy_line(a: Accuracy) -> str:
     return (
-        f"Accuracy: {percent(found.share)} of {found.implementations} implementations have a time within the range of "
-        f"the class that the tree gives them ({percent(found.tolerant)} within the noise of it; random labels: "
-        f"{percent(found.chance)}, one class for all: {percent(found.constant)}), learned from {found.learned_from}."
+        f"Accuracy: {percent(a.share)} of {a.implementations} implementations have a time within the range of "
+        f"the class that the tree gives them ({percent(a.tolerant)} within the noise of it; random labels: "
+        f"{percent(a.chance)}, one class for all: {percent(a.constant)}), learned from {a.learned_from}."
     )
 
 
@@ -175,16 +175,16 @@ def _rest(left_out: Sequence[RuleSet]) -> str:
     return f"{len(left_out)} more, followed by {_implementations(sum(r.samples for r in left_out))}"
 
 
-def _verdict_text(found: CheckedRuleSet) -> str:
-    match found.verdict:
+def _verdict_text(checked: CheckedRuleSet) -> str:
+    match checked.verdict:
         case Verdict.EMPTY:
             return "no implementation of the full exploration follows it"
         case Verdict.UNDERCONSTRAINED:
-            return f"underconstrained: {percent(found.share)} of {found.followers} that follow it are in its class"
+            return f"underconstrained: {percent(checked.share)} of {checked.followers} that follow it are in its class"
         case Verdict.OVERCONSTRAINED:
-            return f"overconstrained: extraneous rules: {len(found.extraneous)} of {len(found.rule_set.rules)}"
+            return f"overconstrained: extraneous rules: {len(checked.extraneous)} of {len(checked.rule_set.rules)}"
         case Verdict.CONSISTENT:
-            return f"consistent: {percent(found.share)} of {found.followers} that follow it are in its class"
+            return f"consistent: {percent(checked.share)} of {checked.followers} that follow it are in its class"
 
 
 def _rule_lines(rule_set: RuleSet, checked: CheckedRuleSet | None) -> list[tuple[str, str]]:
@@ -309,12 +309,12 @@ def as_json(findings: Findings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _held_out(found: HeldOut | None) -> dict[str, Any] | None:
-    if found is None:
+def _held_out(held_out: HeldOut | None) -> dict[str, Any] | None:
+    if held_out is None:
         return None
     return {
-        "error": found.error, "standard_error": found.deviation, "one_answer": found.one_answer,
-        "folds": found.folds, "cost_of_a_leaf": found.cost,
+        "error": held_out.error, "standard_error": held_out.deviation, "one_answer": held_out.one_answer,
+        "folds": held_out.folds, "cost_of_a_leaf": held_out.cost,
     }  # fmt: skip
 
 
@@ -346,10 +346,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {"text": rule.text, "kind": f.kind.value, "a": f.a, "b": f.b, "holds": rule.truth}
 
 
-def _rule_set(found: RuleSet, checked: CheckedRuleSet | None) -> dict[str, Any]:
+def _rule_set(rule_set: RuleSet, checked: CheckedRuleSet | None) -> dict[str, Any]:
     out: dict[str, Any] = {
-        "class": found.number + 1, "samples": found.samples, "sufficient": found.sufficient, "wrong": found.wrong,
-        "counts": list(found.counts), "shares": list(found.shares), "rules": [_rule(r) for r in found.rules],
+        "class": rule_set.number + 1, "samples": rule_set.samples, "sufficient": rule_set.sufficient,
+        "wrong": rule_set.wrong,
+        "counts": list(rule_set.counts), "shares": list(rule_set.shares), "rules": [_rule(r) for r in rule_set.rules],
     }  # fmt: skip
     if checked is not None:
         out["against"] = {
@@ -360,18 +361,18 @@ def _rule_set(found: RuleSet, checked: CheckedRuleSet | None) -> dict[str, Any]:
     return out
 
 
-def _accuracy(found: Accuracy | None) -> dict[str, Any] | None:
-    if found is None:
+def _accuracy(accuracy: Accuracy | None) -> dict[str, Any] | None:
+    if accuracy is None:
         return None
     return {
-        "implementations": found.implementations, "learned_from": found.learned_from, "share": found.share,
-        "random_labels": found.chance, "one_class_for_all": found.constant, "within_noise": found.tolerant,
-        "by_boundary": found.by_boundary,
+        "implementations": accuracy.implementations, "learned_from": accuracy.learned_from, "share": accuracy.share,
+        "random_labels": accuracy.chance, "one_class_for_all": accuracy.constant, "within_noise": accuracy.tolerant,
+        "by_boundary": accuracy.by_boundary,
         "classes": [
             {
-                "class": c.number + 1, "given": c.given, "inside": c.inside, "width": c.width,
+                "class": c.number + 1, "given": c.classified, "inside": c.inside, "width": c.width,
                 "width_in_noise": _number(c.widths),
             }
-            for c in found.classes
+            for c in accuracy.classes
         ],
     }  # fmt: skip

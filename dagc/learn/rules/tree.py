@@ -141,7 +141,7 @@ class Growth:
             else:
                 errors[i], leaves[i] = below, more
 
-    def given(self, table: Bools) -> Ints:
+    def classify_rows(self, table: Bools) -> Ints:
         """The class that the tree as it is gives to each row of another table with the same features."""
         import numpy as np
 
@@ -306,7 +306,7 @@ def held_out(
         growth, _ = grow(table[~test], labels[~test], classes)
         for place, cost in enumerate(costs):  # ascending: each tree is a subtree of the one before it
             growth.prune(wrong[~test], cost)
-            missed[place, test] = wrong[test, growth.given(table[test])]
+            missed[place, test] = wrong[test, growth.classify_rows(table[test])]
     answered = np.zeros((1, len(labels)), dtype=bool)
     for number in range(folds):
         test = fold == number
