@@ -174,8 +174,8 @@ def scratch_directory(prefix: str) -> Iterator[Path]:
     A process holds a lock in its folder for as long as it lives, on whichever machine.
     """
     _remove_abandoned(Path(gettempdir()), prefix)
-    with TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made:
-        folder = Path(made)
+    with TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as created:
+        folder = Path(created)
         with (folder / f"{_ALIVE}-new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (folder / f"{_ALIVE}-new").rename(folder / _ALIVE)  # whoever sees it, sees it locked

@@ -15,7 +15,7 @@ def resource(path: str) -> Path:
     Raises FileNotFoundError where neither has it: the installation is broken.
     """
     for root in (_PACKAGE / "_data", _PACKAGE.parent):
-        found = root / path
-        if found.exists():
-            return found
+        candidate = root / path
+        if candidate.exists():
+            return candidate
     raise FileNotFoundError(f"dagc's data file {path!r} is missing: the installation is incomplete")

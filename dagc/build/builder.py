@@ -47,18 +47,18 @@ def place_of_failure(directory: Path, files: Iterable[Path], name: str, cache: P
         return directory, ""
     if cache is None:
         return directory, "this folder is gone when dagc ends; where the cache can be written (DAGC_CACHE), it is kept"
-    kept = cache.parent / "failed" / name
+    folder = cache.parent / "failed" / name
     try:
         for file in files:
             if file.is_relative_to(directory):
-                copy = kept / file.relative_to(directory)
+                copy = folder / file.relative_to(directory)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, copy)
-        os.utime(kept)
-        _drop_oldest(kept.parent)
+        os.utime(folder)
+        _drop_oldest(folder.parent)
     except OSError as error:
         return directory, f"this folder is gone when dagc ends; it could not be kept: {error.strerror or error}"
-    return kept, f"the last {KEPT} builds that failed are kept there"
+    return folder, f"the last {KEPT} builds that failed are kept there"
 
 
 def _is_temporary(directory: Path) -> bool:
@@ -154,10 +154,10 @@ def build(
         tuple(flags),
         warnings_as_errors,
     )
-    made = run(order, out.absolute())
+    built = run(order, out.absolute())
     # A program in a directory that dagc wrote is replaced with its sources: an old one never stands beside new ones.
-    claim(made)
-    return made
+    claim(built)
+    return built
 
 
 def run(order: Build, out: Path) -> Path:
@@ -291,16 +291,16 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
-            made = Path(scratch, "out")
-            words = [*command, "-o", str(made)]
+            output = Path(scratch, "out")
+            words = [*command, "-o", str(output)]
             done = subprocess.run(
                 words, cwd=order.directory, capture_output=True, text=True, errors="replace", check=False
             )
-            if done.returncode != 0 or not made.is_file():
+            if done.returncode != 0 or not output.is_file():
                 number = signals.of_code(done.returncode)
                 did = f"was ended by {signals.named(number)} at" if number else "refused"
                 raise BuildFailed(_failure(order, words, wanted, did, done.stderr + done.stdout))
-            made.replace(out)
+            output.replace(out)
     except OSError as error:
         raise BuildFailed(f"{wanted} could not be built: {error.strerror or error}") from error
 
@@ -347,10 +347,10 @@ def _write(out: Path, content: bytes) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
-            made = Path(scratch, "out")
-            with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777), "wb") as file:
+            output = Path(scratch, "out")
+            with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777), "wb") as file:
                 file.write(content)
-            made.replace(out)
+            output.replace(out)
     except OSError as error:
         raise DagcError(f"{out} could not be written: {error.strerror or error}") from error
 

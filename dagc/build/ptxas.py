@@ -46,9 +46,9 @@ def read_resources(text: str) -> dict[str, Resources]:
     out: dict[str, Resources] = {}
     name = ""
     for line in text.splitlines():
-        if found := _FUNCTION.search(line):
-            name = found.group(1)
-        elif name and (found := _USED.search(line)):
-            out[name] = Resources(int(found.group(1)), int(found.group(2) or 0))
+        if match := _FUNCTION.search(line):
+            name = match.group(1)
+        elif name and (match := _USED.search(line)):
+            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0))
             name = ""
     return out

@@ -47,9 +47,9 @@ def choose_target(target: str | None, arch: str | None, why: str = "as asked for
         if target == "host":
             return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, why)
         return TargetChoice(Target.CUDA, arch or _gpu_here() or DEFAULT_ARCH, why)
-    found = _gpu_here()
-    if found is None:
+    gpu = _gpu_here()
+    if gpu is None:
         return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, "no GPU was found")
     if find_nvcc() is None:
         return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, "there is a GPU, but no nvcc")
-    return TargetChoice(Target.CUDA, arch or found, f"a GPU ({found}) and nvcc were found")
+    return TargetChoice(Target.CUDA, arch or gpu, f"a GPU ({gpu}) and nvcc were found")

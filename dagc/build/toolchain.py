@@ -124,9 +124,9 @@ def find_nvcc() -> Compiler | None:
         return _compiler(chosen)
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     candidates = [shutil.which("nvcc"), *(shutil.which(str(Path(home, "bin", "nvcc"))) for home in homes if home)]
-    for found in candidates:
-        if found is not None:
-            return _compiler(Path(found))
+    for candidate in candidates:
+        if candidate is not None:
+            return _compiler(Path(candidate))
     return None
 
 
@@ -286,9 +286,9 @@ def _mpiexec_beside(wrapper: Path) -> Path | None:
         return chosen
     suffix = "." + wrapper.name.split(".", 1)[1] if "." in wrapper.name else ""
     for name in ("mpiexec", "mpirun", "orterun", "srun"):
-        found = wrapper.absolute().parent / f"{name}{suffix}"
-        if os.access(found, os.X_OK):
-            return found
+        candidate = wrapper.absolute().parent / f"{name}{suffix}"
+        if os.access(candidate, os.X_OK):
+            return candidate
     return None
 
 
@@ -372,12 +372,12 @@ def find_nccl() -> Nccl | None:
     Raises UsageError where NCCL_HOME is set and has no NCCL.
     """
     if home := os.environ.get("NCCL_HOME"):
-        found = _nccl_in(Path(home))
-        if found is None:
+        library = _nccl_in(Path(home))
+        if library is None:
             raise UsageError(
                 f"NCCL_HOME={home} has no include/nccl.h with a libnccl.so", "name another folder, or unset it"
             )
-        return found
+        return library
     try:
         spec = importlib.util.find_spec("nvidia.nccl")
     except ModuleNotFoundError:

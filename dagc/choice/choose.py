@@ -437,10 +437,10 @@ def unit_chooser(
         or {n for sizes, _ in anchors for n in sizes}
     )
     used = {p.name for made in (model, launchable) if made is not None for p in made.parameters}
-    found = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
+    placed = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
     return UnitChooser(
         unit.op, tuple(settings), tuple(data), tuple((n, tuple(v)) for n, v in columns.items() if n in used), model,
-        launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(found)), note,
+        launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(placed)), note,
         selector, constants_of(program, data),
     )  # fmt: skip
 
@@ -465,21 +465,21 @@ def chooser_of(
 
     model = "volume" if method == "exhaustive" else method
     try:
-        made = unit_chooser(
+        chooser = unit_chooser(
             graph, unit, settings, hardware, anchors=anchors, selector=selector, method=model, **options
         )
     except RecursionError:
         return _without(graph, unit, settings, anchors, selector, "its text is nested too deeply to be read")
     except KeyError as error:  # an anchor has no value for what the model takes for a size
         return _without(graph, unit, settings, anchors, selector, f"it hangs on {error.args[0]}, which it cannot see")
-    known = {s.name for s in graph.program.scalars} | {name for name, _ in made.columns} | {"rank", "ranks"}
-    programs = [p for p in (made.model, made.launchable) if p is not None]
+    known = {s.name for s in graph.program.scalars} | {name for name, _ in chooser.columns} | {"rank", "ranks"}
+    programs = [p for p in (chooser.model, chooser.launchable) if p is not None]
     unknown = sorted({parameter.name for p in programs for parameter in p.parameters} - known)
     if unknown:
         return _without(
             graph, unit, settings, anchors, selector, f"it hangs on {', '.join(unknown)}, which it cannot see"
         )
-    return made
+    return chooser
 
 
 def _without(
@@ -495,7 +495,7 @@ def _without(
     data = tuple(
         sorted({n for sizes, _ in anchors for n in sizes} | set(selector.data if selector is not None else ()))
     )
-    found = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
+    remaining = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
     note = f"no model: {why}"
     return UnitChooser(
         unit.op,
@@ -504,7 +504,7 @@ def _without(
         (),
         None,
         None,
-        tuple(dict.fromkeys(found)),
+        tuple(dict.fromkeys(remaining)),
         note,
         selector,
         constants_of(graph.program, data),

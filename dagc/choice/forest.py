@@ -74,5 +74,5 @@ def fit_forest(
     from sklearn.ensemble import RandomForestClassifier
 
     check_training(data, sizes, labels)
-    found = RandomForestClassifier(trees, random_state=seed).fit(features(sizes), np.array(labels))
-    return Forest(tuple(data), tuple(from_scikit(tree.tree_, found.classes_) for tree in found.estimators_))
+    forest = RandomForestClassifier(trees, random_state=seed).fit(features(sizes), np.array(labels))
+    return Forest(tuple(data), tuple(from_scikit(tree.tree_, forest.classes_) for tree in forest.estimators_))

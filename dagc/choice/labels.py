@@ -39,8 +39,8 @@ def simplest_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
             loss = at[label] / least - 1
             changed = (cheapest[0] + bool(cheapest[2]), cheapest[1] + loss, (*cheapest[2], label))
             same = paths.get(label)
-            kept = (same[0], same[1] + loss, (*same[2], label)) if same is not None else changed
-            step[label] = min(kept, changed, key=lambda p: p[:2])
+            unchanged = (same[0], same[1] + loss, (*same[2], label)) if same is not None else changed
+            step[label] = min(unchanged, changed, key=lambda p: p[:2])
         paths = step
     return min(paths.values(), key=lambda p: p[:2])[2] if paths else ()
 

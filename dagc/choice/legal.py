@@ -22,18 +22,18 @@ SHARED_LIMIT = 48 << 10  # bytes of a block, of a kernel that does not ask for m
 def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
     """All ops with open tunables; with `wanted` those whose op or kernel is named. Raises UsageError (no such one)."""
     names = list(wanted)
-    found: dict[str, Unit] = {}
+    by_op: dict[str, Unit] = {}
     for index, op in enumerate(graph.ops):
-        if not isinstance(op.op, KernelOp) or not op.gpu or not op.op.tunables or op.op.base in found:
+        if not isinstance(op.op, KernelOp) or not op.gpu or not op.op.tunables or op.op.base in by_op:
             continue
         if not is_open(graph.program, op.op) and not {op.op.base, op.op.kernel} & set(names):
             continue
         if names and op.op.base not in names and op.op.kernel not in names:
             continue
         tunables = open_tunables(graph.program, [op.op.base])
-        found[op.op.base] = Unit(op.op.base, op.op.kernel, index, tunables)
-    known = {u.op for u in found.values()} | {u.kernel for u in found.values()}
-    if not found or any(name not in known for name in names):
+        by_op[op.op.base] = Unit(op.op.base, op.op.kernel, index, tunables)
+    known = {u.op for u in by_op.values()} | {u.kernel for u in by_op.values()}
+    if not by_op or any(name not in known for name in names):
         bad = next((name for name in names if name not in known), "")
         have = [o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)]
         raise UsageError(
@@ -44,7 +44,7 @@ def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
             if have
             else "declare `tune bx in {32, 64, 128}` in a kernel, or drop -D OP.NAME=...",
         )
-    return tuple(found.values())
+    return tuple(by_op.values())
 
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:

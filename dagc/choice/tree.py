@@ -144,5 +144,5 @@ def fit_tree(
     cv = KFold(min(folds, len(sizes)), shuffle=True, random_state=seed)
     search = GridSearchCV(DecisionTreeClassifier(random_state=seed), grid, cv=cv)
     search.fit(features(sizes), np.array(labels))
-    found = search.best_estimator_
-    return Tree(tuple(data), from_scikit(found.tree_, found.classes_))
+    best = search.best_estimator_
+    return Tree(tuple(data), from_scikit(best.tree_, best.classes_))

@@ -64,8 +64,8 @@ def included(folders: Sequence[str]) -> Iterator[None]:
     """What -I gives, for this command and for what it starts."""
     before = os.environ.get(INCLUDE)
     if folders:
-        given = [str(Path(folder).absolute()) for folder in folders]
-        os.environ[INCLUDE] = os.pathsep.join([*given, *([before] if before else [])])
+        absolute = [str(Path(folder).absolute()) for folder in folders]
+        os.environ[INCLUDE] = os.pathsep.join([*absolute, *([before] if before else [])])
     try:
         yield
     finally:

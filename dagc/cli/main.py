@@ -49,11 +49,11 @@ class _Parser(argparse.ArgumentParser):
 def _check(args: argparse.Namespace) -> int:
     from dagc.recipes import program as api
 
-    found = api.check(args.file, defines_of(args))
-    if found.diagnostics:
-        print(found.render(), file=sys.stderr)
-    if found.errors:
-        print(counted(found.errors, "error"), file=sys.stderr)
+    result = api.check(args.file, defines_of(args))
+    if result.diagnostics:
+        print(result.render(), file=sys.stderr)
+    if result.errors:
+        print(counted(result.errors, "error"), file=sys.stderr)
         return 2
     print(f"{args.file}: no errors")
     return 0

@@ -99,7 +99,8 @@ def run_tune(args: argparse.Namespace) -> int:
     options = TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,
         budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch,
-        defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume, other_machine=args.other_machine,
+        defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
+        other_machine=args.other_machine,
         ranks=args.ranks or 1,
     )  # fmt: skip
     from pathlib import Path

@@ -61,7 +61,7 @@ def _received(graph: Graph) -> Iterator[Region]:
 def promises(graph: Graph) -> tuple[PromiseView, ...]:
     """Pairs of kernels that only different parts without bounds keep apart."""
     ordered = _below(graph)
-    found = [
+    promised = [
         (number, access.region)
         for number, op in enumerate(graph.ops)
         if isinstance(op.op, KernelOp) and op.action is Action.KERNEL
@@ -70,8 +70,8 @@ def promises(graph: Graph) -> tuple[PromiseView, ...]:
     ]
     return tuple(
         PromiseView(u, v, a.array, str(a.part), str(b.part))
-        for i, (u, a) in enumerate(found)
-        for v, b in found[i + 1 :]
+        for i, (u, a) in enumerate(promised)
+        for v, b in promised[i + 1 :]
         if a.array == b.array and a.part != b.part and u != v and not (ordered[u] >> v & 1 or ordered[v] >> u & 1)
     )
 

@@ -87,11 +87,11 @@ class Functions:
     def settled(self, op: KernelOp) -> tuple[KernelOp, ...]:
         """The op with each combination of the open tunables that are constants of its kernel and that its `require`s
         allow; alone where none is."""
-        found = [self._open.get((op.base, name)) for name, _ in op.tunables]
-        constants = [t for t in found if t is not None and not t.axis]
+        open_values = [self._open.get((op.base, name)) for name, _ in op.tunables]
+        constants = [t for t in open_values if t is not None and not t.axis]
         if not constants:
             return (op,)
-        axes = {t.name for t in found if t is not None and t.axis}
+        axes = {t.name for t in open_values if t is not None and t.axis}
         out = []
         for values in product(*(t.values for t in constants)):
             chosen = {t.name: v for t, v in zip(constants, values, strict=True)}
@@ -130,12 +130,12 @@ class Functions:
             if impl.code is not None and impl.code.text is not None:
                 own = {f.name for f in kernel.formals} | {n for n, _ in op.tunables}
                 used |= names_used(impl.code.text) - own
-        found = file_constants(self.program, used)
-        local = tuple(c for c in found if any(is_global(n) or n in _OURS for n in c.labels or (c.name,)))
+        constants = file_constants(self.program, used)
+        local = tuple(c for c in constants if any(is_global(n) or n in _OURS for n in c.labels or (c.name,)))
         for constant in local:
             for name in of_all & set(constant.labels or (constant.name,)):
                 self._refuse(name)
-        return tuple(c for c in found if c not in local), local
+        return tuple(c for c in constants if c not in local), local
 
     def _refuse(self, name: str) -> None:
         """A constant of such a name cannot stand where code outside of kernels would see it."""

@@ -44,10 +44,10 @@ def emit_launcher(
     decisions that plans differ in; `why`: how it chooses, in a few words.
     """
     scalars = {s.name: s for s in program.scalars}
-    taken = Names(_OURS.split())
+    cxx_names = Names(_OURS.split())
     common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
     choice = {"names": tuple(names), "why": why, "measured": measured, "far": FAR}
-    sizes = tuple(_size(scalars[name], taken) for name in data)
+    sizes = tuple(_size(scalars[name], cxx_names) for name in data)
     return {
         "bench.cpp": tidy(render("plans/bench.cpp.j2", sizes=sizes, **choice, **common)),
         "chooser.h": f"/* Which plan for which sizes. Written by dagc tune. */\n#pragma once\n{chooser}",
@@ -55,9 +55,9 @@ def emit_launcher(
     }
 
 
-def _size(scalar: Scalar, taken: Names) -> SizeView:
+def _size(scalar: Scalar, cxx_names: Names) -> SizeView:
     kind, bits = scalar.type.value[0], int(scalar.type.value[1:])
     npy = f"{'|' if bits == 8 else '<'}{kind}{bits // 8}"
     return SizeView(
-        taken.new(scalar.name), cxx_type(scalar.type), npy, f"/rank-0000/{mangle(scalar.name)}.npy", scalar.name
+        cxx_names.new(scalar.name), cxx_type(scalar.type), npy, f"/rank-0000/{mangle(scalar.name)}.npy", scalar.name
     )

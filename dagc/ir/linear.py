@@ -100,12 +100,12 @@ class Facts:
             for poly in self._meaning(condition):
                 row = self._row(poly)
                 if row is not None:
-                    for found in (row, *self._about(poly)):
-                        _keep(self._rows, found)
+                    for candidate in (row, *self._about(poly)):
+                        _keep(self._rows, candidate)
         if self._later:
-            for found in self._rows.items():
-                for monomial, coefficient in found[0]:
-                    self._near.setdefault(monomial, []).append(found)
+            for candidate in self._rows.items():
+                for monomial, coefficient in candidate[0]:
+                    self._near.setdefault(monomial, []).append(candidate)
                     self._signed.add((monomial, coefficient > 0))
         self._later.clear()
 

@@ -137,8 +137,8 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
         raise UsageError(f"{name}: not JSON: {error}", "write it anew with `dagc compile`") from None
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
-        found = "no schema_version" if version is None else f"schema_version {version}"
-        raise UsageError(f"{name}: {found}, expected {SCHEMA_VERSION}", "write it anew with `dagc compile`")
+        version_text = "no schema_version" if version is None else f"schema_version {version}"
+        raise UsageError(f"{name}: {version_text}, expected {SCHEMA_VERSION}", "write it anew with `dagc compile`")
     try:
         return PlanInputs(
             path=_typed(record, "path", str),
@@ -168,10 +168,10 @@ def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:
     Raises UsageError where the text is not a plan or was written for another program.
     """
     inputs = plan_inputs(text, name)
-    found = program_hash(graph.program)
-    if found != inputs.program_hash:
+    actual = program_hash(graph.program)
+    if actual != inputs.program_hash:
         raise UsageError(
-            f"{name}: written for program {inputs.program_hash}, this is {found}",
+            f"{name}: written for program {inputs.program_hash}, this is {actual}",
             "compile the program again, or use the text that the plan carries",
         )
     return Plan(graph, parse_traversal(inputs.traversal, graph, name), inputs.target, inputs.arch)

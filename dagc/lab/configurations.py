@@ -95,7 +95,7 @@ def configurations(
             f"{len(distinct)} configurations, more than {most}: each is compiled before the search",
             "open fewer decisions, some of their values only (--open yl.block=64,128), or raise --max-configurations",
         )
-    found: dict[Configuration, Configured] = {}
+    by_configuration: dict[Configuration, Configured] = {}
     refused: list[LeftOut] = []
     for choices in distinct:
         try:
@@ -104,12 +104,12 @@ def configurations(
             refused.append(LeftOut(choices, next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)))
             continue
         key = configuration_of(graph)
-        found.setdefault(key, Configured(key, choices, graph))
-    if not found:
+        by_configuration.setdefault(key, Configured(key, choices, graph))
+    if not by_configuration:
         raise UsageError(
             f"no configuration is left: {refused[0].reason}", "open other decisions, or fix others with -D"
         )
-    return tuple(found.values()), tuple(refused)
+    return tuple(by_configuration.values()), tuple(refused)
 
 
 def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:

@@ -312,8 +312,8 @@ class _Loop:
         tally.number = self.store.begin(configured.configuration, text)
         before = perf_counter()
         outcome = self.machine.measure(candidate)
-        taken = perf_counter() - before
-        self.measuring += taken
+        elapsed = perf_counter() - before
+        self.measuring += elapsed
         self.measurements += 1
         if outcome.failure:
             self.failures += 1
@@ -325,7 +325,7 @@ class _Loop:
             outcome = self._without_drift(outcome)
             tally.seconds.append(outcome.seconds)
             self.times.append(outcome.seconds)
-            self.timed += taken
+            self.timed += elapsed
         self._consider(tally)
         if self.progress is not None:
             self._report(phase, budget, self.progress)

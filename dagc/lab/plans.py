@@ -36,12 +36,12 @@ class ProgramSelect:
 
 def program_select(program: Program) -> ProgramSelect | None:
     """The program-level `select`, None where there is none. Raises UsageError for more than one, or other data."""
-    found = [s for s in program.selects if s.owner == ""]
-    if not found:
+    selects = [s for s in program.selects if s.owner == ""]
+    if not selects:
         return None
-    if len(found) > 1:
+    if len(selects) > 1:
         raise UsageError("the program has more than one `select` at its top", "name all decisions in one")
-    (item,) = found
+    (item,) = selects
     whole = {s.name for s in program.scalars if s.type in _WHOLE}
     data = dict.fromkeys(name for argument in item.args for name in sorted(free(argument)))
     for name in data:
@@ -98,18 +98,19 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
             notes.append(f"{_name(point)}: no setting runs, left out")
         else:
             complete[point] = at[point]
-    every = dict.fromkeys((*legal, *(s for found in complete.values() for s in found)))
-    failed = {s for found in complete.values() for s, c in found.items() if c.failure}
+    every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
+    failed = {s for here in complete.values() for s, c in here.items() if c.failure}
     settings = tuple(s for s in every if s not in failed)
     number = {s: i for i, s in enumerate(settings)}
-    if complete and not all(any(s in number for s in found) for found in complete.values()):
+    if complete and not all(any(s in number for s in here) for here in complete.values()):
         notes.append("no setting is right at every size: nothing is learned")
         complete = {}
-    kept = [{number[s]: c for s, c in found.items() if s in number} for found in complete.values()]
+    by_setting = [{number[s]: c for s, c in here.items() if s in number} for here in complete.values()]
     return Measured(
         settings, tuple(complete), tuple(data[p] for p in complete),
-        tuple({i: c.seconds for i, c in found.items()} for found in kept),
-        tuple(tuple((c.interval[0], c.seconds, c.interval[1]) for c in found.values()) for found in kept), tuple(notes),
+        tuple({i: c.seconds for i, c in here.items()} for here in by_setting),
+        tuple(tuple((c.interval[0], c.seconds, c.interval[1]) for c in here.values()) for here in by_setting),
+        tuple(notes),
     )  # fmt: skip
 
 

@@ -26,18 +26,18 @@ class ReplayMachine:
         self._next: dict[int, int] = {}
 
     def measure(self, candidate: Candidate) -> Outcome:
-        found = self._implementation(candidate)
-        if found is None:
+        implementation = self._implementation(candidate)
+        if implementation is None:
             return Outcome(failure="not recorded")
-        times = found.times(self.results.reference)
+        times = implementation.times(self.results.reference)
         if not times:
-            return Outcome(failure=found.failure or "not recorded")
-        order = self._dealt.get(found.id)
+            return Outcome(failure=implementation.failure or "not recorded")
+        order = self._dealt.get(implementation.id)
         if order is None:
-            order = self._dealt[found.id] = list(range(len(times)))
+            order = self._dealt[implementation.id] = list(range(len(times)))
             self._random.shuffle(order)
-        turn = self._next.get(found.id, 0)
-        self._next[found.id] = turn + 1
+        turn = self._next.get(implementation.id, 0)
+        self._next[implementation.id] = turn + 1
         return Outcome(times[order[turn % len(order)]], iterations=1)
 
     def judged(self, candidate: Candidate) -> float:

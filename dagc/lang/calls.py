@@ -306,8 +306,8 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
     report = frame.ctx.report
     related = ((formal.span, f"formal `{formal.name}` is {formal.type.value}"),)
     if isinstance(arg, ast.Ref) and not arg.trailers and arg.name not in frame.ev.loops:
-        found = frame.ev.scope.find(arg.name)
-        if found and () in found[0].instances and isinstance(found[0].instances[()].value, Storage):
+        entry = frame.ev.scope.find(arg.name)
+        if entry and () in entry[0].instances and isinstance(entry[0].instances[()].value, Storage):
             help = f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
             report.fail("type-mismatch", f"array `{arg.name}` meets a by-value formal", arg.span, help, related)
     value = frame.ev.settled(arg)

@@ -196,9 +196,9 @@ def integer_range(type_: ElementType) -> tuple[int, int]:
 
 def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementType:
     """The element type of that name, or of the `param NAME : type`. Reports unknown-type (Skip)."""
-    found = scope.find(name)
-    if found and found[0].what is What.PARAM and () in found[0].instances:
-        value = found[0].instances[()].value
+    entry = scope.find(name)
+    if entry and entry[0].what is What.PARAM and () in entry[0].instances:
+        value = entry[0].instances[()].value
         if isinstance(value, TypeValue):
             ctx.used.add(name)
             return value.type

@@ -151,13 +151,13 @@ class Declarer:
         name = ast.DeclName(item.name, span=item.span)
         if item.name in ctx.defines:
             ctx.defined.add(item.name)
-            given = parse_param(item.name, ctx.defines[item.name], item.type)
+            parsed = parse_param(item.name, ctx.defines[item.name], item.type)
         else:
-            given = self._param_value(item)
-        value: Value = TypeValue(given) if isinstance(given, ElementType) else Const(given)
+            parsed = self._param_value(item)
+        value: Value = TypeValue(parsed) if isinstance(parsed, ElementType) else Const(parsed)
         self._enter(What.PARAM, name, value)
         over = self._over(item, item.over) if item.over is not None else ()
-        self.out.params.append(ir.Param(item.name, given, item.type, over, span=item.span))
+        self.out.params.append(ir.Param(item.name, parsed, item.type, over, span=item.span))
 
     def _param_value(self, item: ast.Param) -> ir.Value | ElementType:
         if item.type == "type":
@@ -197,9 +197,9 @@ class Declarer:
         elif item.type != "type":
             wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
             for value in self.ev.items(over, "the values after `over`", structural=False):
-                found = self.ev.scalar(value, over.span, wanted.get(item.type, (ScalarKind.INT,)))
-                if isinstance(found, Const) and not isinstance(found.value, Fraction):
-                    values.append(found.value)
+                scalar = self.ev.scalar(value, over.span, wanted.get(item.type, (ScalarKind.INT,)))
+                if isinstance(scalar, Const) and not isinstance(scalar.value, Fraction):
+                    values.append(scalar.value)
         return tuple(values)
 
     def _let(self, item: ast.Let) -> None:
@@ -338,12 +338,12 @@ def dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
 def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
     """The values of a `tune`, compile-time, of one kind, none twice."""
     report = ev.ctx.report
-    found = ev.items(item.range, "the choices of a tune", structural=True)
-    if len(found) > MAX_CHOICES:
+    items = ev.items(item.range, "the choices of a tune", structural=True)
+    if len(items) > MAX_CHOICES:
         help = f"give at most {MAX_CHOICES}"
-        report.fail("bad-choice", f"{len(found)} choices", item.range.span, help)
+        report.fail("bad-choice", f"{len(items)} choices", item.range.span, help)
     values: list[ir.Value] = []
-    for item_value in found:
+    for item_value in items:
         scalar = ev.scalar(item_value, item.range.span)
         assert isinstance(scalar, Const)
         value = scalar.value

@@ -207,9 +207,9 @@ class Evaluator:
 
     def _check_let(self, ref: ast.Ref, family: Family, value: Value) -> None:
         """A kernel sees a `let` of the program only where it is compile-time."""
-        found = self.scope.find(ref.name)
+        entry = self.scope.find(ref.name)
         scalar = as_sym(value)
-        if found is None or not found[1] or scalar is None:
+        if entry is None or not entry[1] or scalar is None:
             return
         if self._per_rank(scalar):
             self._fail(
@@ -423,10 +423,10 @@ def _bind(ev: Evaluator, bindings: tuple[ast.Binding, ...]) -> Iterator[Evaluato
         report.fail(
             "shadowed-name", f"`{first.name}` is already a loop variable", first.span, "choose another name", at
         )
-    found = ev.scope.find(first.name)
-    if found is not None:
-        at = ((found[0].span, "declared here"),)
-        message = f"loop variable `{first.name}` would hide {found[0].what.value} of the same name"
+    entry = ev.scope.find(first.name)
+    if entry is not None:
+        at = ((entry[0].span, "declared here"),)
+        message = f"loop variable `{first.name}` would hide {entry[0].what.value} of the same name"
         report.fail("shadowed-name", message, first.span, "choose another name", at)
     for value in ev.items(first.range, "the range of a loop", structural=True):
         ev.ctx.expand(first.span)

@@ -152,17 +152,17 @@ def unknown_op(frame: Frame, name: str, span: Span) -> None:
 
 def words(node: object) -> set[str]:
     """Names of all references in a piece of the syntax tree."""
-    found: set[str] = set()
+    names: set[str] = set()
     stack = [node]
     while stack:
         item = stack.pop()
         if isinstance(item, ast.Ref):
-            found.add(item.name)
+            names.add(item.name)
         if isinstance(item, tuple):
             stack.extend(item)
         elif is_dataclass(item):
             stack.extend(getattr(item, f.name) for f in fields(item))
-    return found
+    return names
 
 
 # ---- The world outside: set-up, verification, `until`. Nothing of it is run or even looked for here ----

@@ -160,9 +160,9 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
         report.error("wrong-place-of-item", "`edges explicit` cannot stand in a compound", item.span, help)
     elif isinstance(item, ast.Select) and main:
         names = set(frame.ctx.choices) | {"device", "variant"}
-        found = select(frame.ev, item, "dag", names)
-        if found is not None:
-            out.selects.append(found)
+        selection = select(frame.ev, item, "dag", names)
+        if selection is not None:
+            out.selects.append(selection)
     elif isinstance(item, (ast.Let, ast.Array, ast.Part)):
         if isinstance(item, ast.Array) and item.role is not None and not main:
             help = f"drop `{item.role.value}`, or declare the array at program level"

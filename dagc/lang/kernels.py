@@ -277,8 +277,8 @@ def _launch(ev: Evaluator, item: ast.Launch, parts: _Parts) -> ir.Launch:
 def _check_block(ev: Evaluator, expr: ast.Expr, value: Sym) -> None:
     """A block size is a compile-time value: constexpr in the kernel's code."""
     for name in sorted(free(value)):
-        found = ev.scope.find(name)
-        if found is None or found[0].what is not What.TUNE:
+        entry = ev.scope.find(name)
+        if entry is None or entry[0].what is not What.TUNE:
             ev.ctx.report.fail(
                 "not-compile-time",
                 f"a block size must be known when compiling, but `{name}` is known only when the program runs",

@@ -39,20 +39,20 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, ba
         frame.base,
         frame.stack,
     )
-    found: list[tuple[ir.Message, ast.Message]] = []
-    _items(out, inner, item.items, entry, found)
+    messages: list[tuple[ir.Message, ast.Message]] = []
+    _items(out, inner, item.items, entry, messages)
     report = frame.ctx.report
-    if not found and not report.failed:
+    if not messages and not report.failed:
         report.fail(
             "empty-exchange", f"exchange `{entry.display}` has no message", item.span, "add `send ... recv ...`"
         )
-    if len(found) > 1:
-        for message, node in found:
+    if len(messages) > 1:
+        for message, node in messages:
             if not message.label:
                 help = "write `name : send ...`, indexed by the loop variables"
                 report.error("unnamed-message", "of several messages each needs a name", node.span, help)
-    _check_disjoint(frame, found)
-    return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in found), span=item.span)
+    _check_disjoint(frame, messages)
+    return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in messages), span=item.span)
 
 
 def _items(
@@ -126,18 +126,18 @@ def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
 
 def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
     """What is sent or received: an array with one side, and with bounds."""
-    found = storage(frame.ev, ref)
+    buffer = storage(frame.ev, ref)
     report = frame.ctx.report
-    related = ((found.array.span, "declared here"),)
-    if found.array.place is Place.ANY:
+    related = ((buffer.array.span, "declared here"),)
+    if buffer.array.place is Place.ANY:
         help = "declare it on device, host or pinned"
-        report.fail("place-mismatch", f"`{found.label}` is `on any`; messages need one place", ref.span, help, related)
-    if found.dims is None:
+        report.fail("place-mismatch", f"`{buffer.label}` is `on any`; messages need one place", ref.span, help, related)
+    if buffer.dims is None:
         help = "pack it into an array, or send the array itself"
         report.fail(
-            "size-mismatch", f"part `{found.label}` has no bounds, so it is no message", ref.span, help, related
+            "size-mismatch", f"part `{buffer.label}` has no bounds, so it is no message", ref.span, help, related
         )
-    return found
+    return buffer
 
 
 def _check_equal_size(frame: Frame, send: Storage, recv: Storage, item: ast.Message) -> None:
@@ -169,8 +169,8 @@ def _peers(
     """One rank (an expression), or arrays of ranks and counts."""
     if counts is None:
         if isinstance(peer, ast.Ref) and peer.name not in frame.ev.loops:
-            found = frame.ev.scope.find(peer.name)
-            if found and any(isinstance(b.value, Storage) for b in found[0].instances.values()):
+            entry = frame.ev.scope.find(peer.name)
+            if entry and any(isinstance(b.value, Storage) for b in entry[0].instances.values()):
                 help = f"add `counts ...`, or name a scalar instead of the array `{peer.name}`"
                 frame.ctx.report.fail("type-mismatch", "an array of ranks needs counts", peer.span, help)
         return frame.ev.settled(peer, (ScalarKind.INT,)), None
@@ -194,8 +194,8 @@ def _peers(
 
 def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
     """An array of ranks or counts: i32 on the host, given by the set-up."""
-    found = storage(frame.ev, ref)
-    array = found.array
+    buffer = storage(frame.ev, ref)
+    array = buffer.array
     wrong = ""
     if array.type is not ElementType.I32:
         wrong = f"holds {array.type.value}, not i32"
@@ -203,18 +203,18 @@ def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
         wrong = f"is on the {array.place.value}, not on the host"
     elif array.role not in (Role.CONST, Role.IN):
         wrong = "is not given by the set-up"
-    elif found.dims is None or len(found.dims) != 1 or found.region.start is not None:
+    elif buffer.dims is None or len(buffer.dims) != 1 or buffer.region.start is not None:
         wrong = "is not a whole array of one dimension"
     if wrong:
         frame.ctx.report.fail(
             "bad-peers",
-            f"`{found.label}` {wrong}",
+            f"`{buffer.label}` {wrong}",
             ref.span,
             f"declare `array {array.name} : i32[...] on host const`",
             ((array.span, "declared here"),),
         )
-    out.use(frame, op, found, Mode.IN, ref.span)
-    return found
+    out.use(frame, op, buffer, Mode.IN, ref.span)
+    return buffer
 
 
 def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]) -> None:

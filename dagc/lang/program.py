@@ -240,8 +240,8 @@ def _why(ctx: Context, wrong: Sym, candidates: dict[str, tuple[ir.Value, ...]], 
         return f"no choice of {listing(free)} satisfies `{show(wrong)}`", help
     if isinstance(wrong, Const):
         return "this is false for the params as they are", help
-    given = ", ".join(f"{n} = {spelled(values[0])}" for n, values in candidates.items())
-    return f"`{show(wrong)}` is false for {given}", help
+    settings = ", ".join(f"{n} = {spelled(values[0])}" for n, values in candidates.items())
+    return f"`{show(wrong)}` is false for {settings}", help
 
 
 def _may_hold(expr: Sym, env: Assignment) -> bool:

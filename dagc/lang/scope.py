@@ -368,14 +368,14 @@ class Scope:
     def _refuse_shadow(self, report: Report, name: str, span: Span, hides: frozenset[What]) -> None:
         if self.parent is None:
             return
-        found = self.parent.find(name)
-        if found and found[0].what not in hides:
+        outer = self.parent.find(name)
+        if outer and outer[0].what not in hides:
             report.fail(
                 "shadowed-name",
-                f"`{name}` would hide {found[0].what.value} of the same name",
+                f"`{name}` would hide {outer[0].what.value} of the same name",
                 span,
                 "choose another name",
-                ((found[0].span, "declared here"),),
+                ((outer[0].span, "declared here"),),
             )
 
 
@@ -405,11 +405,11 @@ def find_family(report: Report, scope: Scope, others: set[str], name: str, span:
 
     `others`: names that are known without a declaration, for the help.
     """
-    found = scope.find(name)
-    if found is None:
+    entry = scope.find(name)
+    if entry is None:
         help = did_you_mean(name, scope.names() | others, "declare it before its use")
         report.fail("unknown-name", f"unknown name `{name}`", span, help)
-    family, outside = found
+    family, outside = entry
     if family.broken:
         raise Skip
     if outside and family.what in _HIDDEN:

@@ -72,11 +72,11 @@ def run_bench(
         if done.returncode:
             raise _failure(done)
         try:
-            found: dict[str, Any] = json.loads(record.read_text())
+            record_json: dict[str, Any] = json.loads(record.read_text())
         except (OSError, ValueError) as error:
             raise RunFailed(f"{binary} wrote no record: {error}") from None
     said = (line.partition("warning: ") for line in done.stderr.splitlines())
-    return replace(_result(found, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
+    return replace(_result(record_json, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
 
 
 def fails_in_a_kernel(error: DagcError) -> bool:
@@ -100,9 +100,9 @@ def run_audit(
         done = launch(argv, ranks)
     if done.returncode not in (0, WrongResult.exit_code):
         raise _failure(done)
-    for found in json.loads(done.stdout)["results"]:
-        if not found["good"]:
-            raise WrongResult(found["wrong"])
+    for result in json.loads(done.stdout)["results"]:
+        if not result["good"]:
+            raise WrongResult(result["wrong"])
 
 
 def _result(record: dict[str, Any], ranks: int) -> BenchResult:

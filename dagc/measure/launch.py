@@ -231,11 +231,11 @@ def _marked(mark: str) -> list[int]:
     if not mark:
         return []
     wanted = f"{_MARK}={mark}".encode()
-    found = []
+    lines = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+                lines.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return lines

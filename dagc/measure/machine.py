@@ -23,14 +23,14 @@ def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = 
     On the host target there are no GPUs: nothing runs on them.
     """
     devices = gpus() if target == "cuda" else ()
-    found = find_mpi()
+    installed = find_mpi()
     return Machine(
         hosts=tuple(sorted(set(hosts))) or (platform.node(),),
         cpu=cpu_model(),
         cores=os.cpu_count() or 1,
         gpus=tuple(gpu.name for gpu in devices),
         driver=devices[0].driver if devices else "",
-        mpi=mpi or (found.describe() if found else ""),
+        mpi=mpi or (installed.describe() if installed else ""),
         target=target,
         arch=arch if target == "cuda" else "",
         facts=_facts(target),

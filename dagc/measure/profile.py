@@ -42,13 +42,13 @@ def find_ncu() -> Path | None:
     """DAGC_NCU, else ncu on the PATH, beside nvcc, or where its own installer puts it."""
     chosen = os.environ.get("DAGC_NCU", "")
     if chosen:
-        found = shutil.which(chosen)
-        if found is None:
+        path = shutil.which(chosen)
+        if path is None:
             raise UsageError(f"DAGC_NCU={chosen} is no program that can be run", "correct DAGC_NCU, or unset it")
-        return Path(found)
-    found = shutil.which("ncu")
-    if found is not None:
-        return Path(found)
+        return Path(path)
+    path = shutil.which("ncu")
+    if path is not None:
+        return Path(path)
     nvcc = find_nvcc()
     beside = [Path(nvcc.path).with_name("ncu")] if nvcc else []
     installed = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
@@ -94,12 +94,12 @@ def read_counts(text: str) -> list[dict[str, float]]:
     for row in csv.DictReader(lines):
         if not (row.get("ID") or "").strip():
             continue  # the line of units
-        found = {}
+        counts = {}
         for name, ours in METRICS.items():
             value = (row.get(name) or "").replace(",", "")
             try:
-                found[ours] = float(value)
+                counts[ours] = float(value)
             except ValueError:
                 continue
-        out.append(found)
+        out.append(counts)
     return out

@@ -70,7 +70,7 @@ class _Cells:
             alike = len({text for text, _ in every}) == 1  # also where a check is of all ranks together
             end(number, began, failure=text if alike else f"rank {rank}: {text}")
         else:
-            end(number, began, times=max((found for _, found in every), key=_median))
+            end(number, began, times=max((times_of_op for _, times_of_op in every), key=_median))
 
 
 def _median(times: list[float]) -> float:

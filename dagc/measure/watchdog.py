@@ -107,9 +107,9 @@ def died(faults: Mapping[int, str]) -> str:
     """
     ranks: dict[str, set[int]] = defaultdict(set)
     for rank, text in faults.items():
-        found = _FAULT.match(text)
-        if found:
-            ranks[found[1]].add(rank)
+        match = _FAULT.match(text)
+        if match:
+            ranks[match[1]].add(rank)
     first = sorted(ranks, key=lambda what: min(ranks[what]))
     return "; ".join(f"{_named(ranks[what])}: {_with_name(what)}" for what in first)
 

@@ -35,14 +35,14 @@ def connect(
     """
     hazards: tuple[tuple[int, int], ...] = ()
     try:
-        found = Hazards(program, lowered, edges)
-        found.run(infer=not program.explicit)
+        analysis = Hazards(program, lowered, edges)
+        analysis.run(infer=not program.explicit)
     except TooManyConflicts as error:
         findings.append(_too_many(lowered, error))
     else:
-        hazards = tuple(found.ordered)
-        unordered(program, lowered, found.unordered, findings)
-        undecided(lowered, found, findings)
+        hazards = tuple(analysis.ordered)
+        unordered(program, lowered, analysis.unordered, findings)
+        undecided(lowered, analysis, findings)
         _has_cycle(program, lowered, edges, findings)
     end = OpId(len(lowered.ops) - 1)
     followed = {u for u, _ in edges.completion}

@@ -79,12 +79,12 @@ class Hazards:
         for touch in self.touches:
             regions.setdefault(_storage(touch), {})[touch.region] = None
         out: dict[str | Region, _Array] = {}
-        for storage, found in regions.items():
+        for storage, accesses in regions.items():
             try:
-                out[storage] = _Array(self.regions.neighbours(found), {r: _Earlier() for r in found})
+                out[storage] = _Array(self.regions.neighbours(accesses), {r: _Earlier() for r in accesses})
             except TooManyRegions:
-                array = next(iter(found)).array
-                raise TooManyConflicts(array, f"has {len(found)} slices, more than can be compared") from None
+                array = next(iter(accesses)).array
+                raise TooManyConflicts(array, f"has {len(accesses)} slices, more than can be compared") from None
         return out
 
     def _conflicting(self, array: _Array, touch: Touch) -> Iterator[int]:
@@ -153,15 +153,15 @@ def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], 
 
 def undecided(lowered: Lowered, hazards: Hazards, findings: list[Diagnostic]) -> None:
     """Adds a note for each pair of lines whose ops are ordered for slices that may as well lie apart."""
-    told = set()
+    reported = set()
     for i, j in hazards.inferred:
         a, b = lowered.touches[i], lowered.touches[j]
         comparisons = hazards.regions.undecided(a.region, b.region)
         u, v = lowered.ops[a.begin], lowered.ops[b.begin]
         lines = frozenset(((u.span.file, u.span.start), (v.span.file, v.span.start)))
-        if not comparisons or lines in told:
+        if not comparisons or lines in reported:
             continue
-        told.add(lines)
+        reported.add(lines)
         first, second = (f"`{t.region.text}` of `{op.op.name if op.op else op.name}`" for t, op in ((a, u), (b, v)))
         question = " or ".join(f"`{show(c)}`" for c in comparisons)
         message = f"cannot tell whether {first} and {second} overlap, so one waits for the other: is {question}?"

@@ -154,15 +154,15 @@ class _Lowering:
         """The one GPU op whose result is sent, None where a copy cannot be fused with it."""
         writers = self._writes.get(region.array, [])
         if self.program.explicit:
-            found = self._meeting(region, (w for w in writers if w[0] != index), 2)
-            if len(set(found)) != 1:
+            writers_before = self._meeting(region, (w for w in writers if w[0] != index), 2)
+            if len(set(writers_before)) != 1:
                 return None
         else:
             before = writers[: bisect_left(writers, index, key=lambda w: w[0])]
-            found = self._meeting(region, reversed(before), 1)
-        if not found:
+            writers_before = self._meeting(region, reversed(before), 1)
+        if not writers_before:
             return None
-        op = self.program.ops[found[0]]
+        op = self.program.ops[writers_before[0]]
         whole = any(self.regions.within(region, a.region) for a in _accesses(op) if a.mode is not Mode.IN)
         return op.name if _on_gpu(op) and whole else None
 
@@ -176,8 +176,8 @@ class _Lowering:
             start = bisect_right(readers, index, key=lambda r: r[0])
             end = bisect_right(readers, stop[0], key=lambda r: r[0]) if stop else len(readers)
             readers = readers[start:end]
-        found = set(self._meeting(region, (r for r in readers if r[0] != index), 2))
-        (first,) = found if len(found) == 1 else (None,)
+        readers_after = set(self._meeting(region, (r for r in readers if r[0] != index), 2))
+        (first,) = readers_after if len(readers_after) == 1 else (None,)
         return ops[first].name if first is not None and _on_gpu(ops[first]) else None
 
     def _meeting(self, region: Region, accesses: Iterable[tuple[int, Region]], most: int) -> list[int]:
@@ -372,7 +372,7 @@ def _accesses(op: object) -> tuple[Access, ...]:
 
 def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
     """Regions that a message reads or writes; one entry per array, modes joined."""
-    found: dict[Region, Mode] = {}
+    modes: dict[Region, Mode] = {}
     pairs: list[tuple[Region, Mode]] = []
     if isinstance(op, ExchangeOp):
         for message in op.messages:
@@ -380,8 +380,8 @@ def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
     elif isinstance(op, CollectiveOp):
         pairs = [(access.region, access.mode) for access in op.accesses]
     for region, mode in pairs:
-        found[region] = mode if found.get(region, mode) is mode else Mode.INOUT
-    return list(found.items())
+        modes[region] = mode if modes.get(region, mode) is mode else Mode.INOUT
+    return list(modes.items())
 
 
 _Uses: TypeAlias = dict[str, list[tuple[int, Region]]]

@@ -30,16 +30,16 @@ class Regions:
 
         Raises TooManyRegions.
         """
-        found = {region: [region] for region in regions}
+        overlapping = {region: [region] for region in regions}
         cost = 0
-        for a, b in _candidates(list(found)):
+        for a, b in _candidates(list(overlapping)):
             cost += 1 if isinstance(a.start, Const) and isinstance(b.start, Const) else _SYMBOLIC
             if cost > LIMIT:
                 raise TooManyRegions
             if self.overlap(a, b):
-                found[a].append(b)
-                found[b].append(a)
-        return found
+                overlapping[a].append(b)
+                overlapping[b].append(a)
+        return overlapping
 
     def overlap(self, a: Region, b: Region) -> bool:
         """May they share elements?"""

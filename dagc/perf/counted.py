@@ -172,8 +172,8 @@ def counted_program(
     the registers of a thread, the limits of the GPU and MACHINE. `barriers`: of a warp, which no counter tells."""
     g = Geometry(program, op, shared=shared)
     g.place()
-    for name, found in fits.items():
-        g.b.body += found.program(f"fit_{name}", program=BLOCK).body
+    for name, fitted in fits.items():
+        g.b.body += fitted.program(f"fit_{name}", program=BLOCK).body
     fit = {n: sp.Symbol(f"fit_{n}", real=True) for n in fits}
     requests = g.b.let("warp_requests", sp.Max(sp.Float(0), fit["requests"]), "instructions", "to memory, of a warp")
     least = sp.Max(sp.Float(1), fit["sectors"] / SECTORS_PER_LINE)

@@ -56,19 +56,19 @@ class Evaluator:
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """The result for the values of the other parameters. Raises UsageError where one is missing."""
-        given = []
+        arguments = []
         for parameter in self.asked:
             if parameter.name not in values:
                 raise UsageError(f"{self.program.name}: no value for `{parameter.name}`", f"give {parameter.name}=...")
-            given.append(typed(values[parameter.name], parameter.number))
+            arguments.append(typed(values[parameter.name], parameter.number))
         if self.result in self.values:
             return self.values[self.result]
-        arrays = tuple(map(_array, given))
+        arrays = tuple(map(_array, arguments))
         if arrays not in self._functions:
             names = {p.name: array for p, array in zip(self.asked, arrays, strict=True)}
             divisions = {name: _OPERATIONS[name] for name in ("floordiv", "ceildiv", "div")}
             self._functions[arrays] = compiled(live(self.left), self.values, names, divisions)
-        return self._functions[arrays](*given)
+        return self._functions[arrays](*arguments)
 
     def names(self) -> dict[str, str]:
         """Names of the program -> names of the instructions that hold them."""

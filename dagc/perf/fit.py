@@ -80,11 +80,11 @@ class Fitted:
         for n, middle, half in zip(self.names, self.middle, self.half, strict=True):
             steps.append(_let(f"{name}_{n}", (symbol(n) - sp.Float(middle)) * sp.Float(1 / half), "scaled to -1 ... 1"))
             scaled.append(_real(f"{name}_{n}"))
-        made: dict[tuple[int, ...], sp.Expr] = {(0,) * len(scaled): sp.Integer(1)}
+        products: dict[tuple[int, ...], sp.Expr] = {(0,) * len(scaled): sp.Integer(1)}
         for powers in sorted({*self.above, *self.below}, key=lambda p: (sum(p), p)):
-            _monomial(name, powers, scaled, made, steps)
-        steps.append(_let(f"{name}_above", _sum(self.above, self.above_coefficients, made), "numerator"))
-        steps.append(_let(f"{name}_below", _sum(self.below, self.below_coefficients, made), "denominator"))
+            _monomial(name, powers, scaled, products, steps)
+        steps.append(_let(f"{name}_above", _sum(self.above, self.above_coefficients, products), "numerator"))
+        steps.append(_let(f"{name}_below", _sum(self.below, self.below_coefficients, products), "denominator"))
         result = _real(f"{name}_above") / _real(f"{name}_below")
         steps.append(Assign(name, result, Number.REAL, unit, "fitted"))
         source = f"fitted; error at {self.held_out.points} held-out points: median {self.held_out.median:.2g}, largest "
@@ -184,7 +184,7 @@ def sample_points(
             raise UsageError(f"range {low} to {high} of `{name}`", "give a least value of 1 or more, and the largest")
     generator = np.random.default_rng(seed)
     least, most = (np.array([r[i] for r in ranges.values()], np.float64) for i in (0, 1))
-    found: dict[tuple[int, ...], None] = {}
+    points: dict[tuple[int, ...], None] = {}
     for _ in range(200):
         parts = np.stack([generator.permutation(n) for _ in ranges], axis=1)
         share = (parts + generator.random(parts.shape)) / n
@@ -192,11 +192,11 @@ def sample_points(
         drawn = np.exp(np.log(least - 0.5) + share * (np.log(most + 0.5) - np.log(least - 0.5)))
         rows = np.clip(np.rint(drawn), least, most).astype(np.int64)
         legal = np.ones(len(rows), bool) if keep is None else np.asarray(keep(rows), bool)
-        found |= dict.fromkeys(map(tuple, rows[legal].tolist()))
-        if len(found) >= n:
-            return np.array(list(found)[:n], np.int64)
+        points |= dict.fromkeys(map(tuple, rows[legal].tolist()))
+        if len(points) >= n:
+            return np.array(list(points)[:n], np.int64)
     raise UsageError(
-        f"{len(found)} distinct legal points were found, {n} are wanted", "widen the ranges or ask for fewer"
+        f"{len(points)} distinct legal points were found, {n} are wanted", "widen the ranges or ask for fewer"
     )
 
 
@@ -260,9 +260,9 @@ def _solve(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents) -> 
             u, s, vt = np.linalg.svd(columns * weight[:, None], full_matrices=False)
             used = s > DROPPED * s[0]
             factors = np.where(used, s / np.where(used, s**2 + (ridge * s[0]) ** 2, 1.0), 0.0)
-            found = vt.T @ (factors * (u.T @ (y * weight)))
-            b = np.concatenate([[1.0], found[len(above) :]])
-        out.append((ridge, found[: len(above)], b))
+            solution = vt.T @ (factors * (u.T @ (y * weight)))
+            b = np.concatenate([[1.0], solution[len(above) :]])
+        out.append((ridge, solution[: len(above)], b))
     return out
 
 

@@ -49,9 +49,9 @@ def read_accesses(program: Program, op: KernelOp) -> Accesses:
         if isinstance(decision.chosen, int) and decision.name not in values:
             values[decision.name] = sp.Integer(int(decision.chosen))
     for name, expr in (*program.lets, *kernel.lets, *impl.lets):
-        found = to_sympy(expr)
-        if found is not None:
-            values[name] = found.subs({symbol(n): v for n, v in values.items()})
+        converted = to_sympy(expr)
+        if converted is not None:
+            values[name] = converted.subs({symbol(n): v for n, v in values.items()})
     constant = {f.name for f in kernel.formals if f.mode is Mode.IN}
     types = {p.name: _C_TYPES[p.value] for p in program.params if isinstance(p.value, ElementType)}
     return accesses_of(impl.code.text, arrays, values, constant, types)
@@ -141,15 +141,15 @@ class Builder:
         if value.is_Atom:
             return value
         if value not in self._names:
-            made = symbol(name) if integer else sp.Symbol(name, real=True)
+            variable = symbol(name) if integer else sp.Symbol(name, real=True)
             known = {a.name for a in assignments(tuple(self.body))}
             number = 1
-            while made.name in known:
+            while variable.name in known:
                 number += 1
-                made = symbol(f"{name}_{number}") if integer else sp.Symbol(f"{name}_{number}", real=True)
+                variable = symbol(f"{name}_{number}") if integer else sp.Symbol(f"{name}_{number}", real=True)
             kind = Number.INTEGER if integer else Number.REAL
-            self.body.append(Assign(made.name, value, kind, unit, meaning))
-            self._names[value] = made
+            self.body.append(Assign(variable.name, value, kind, unit, meaning))
+            self._names[value] = variable
         return self._names[value]
 
 
@@ -273,8 +273,8 @@ class Geometry:
         by_registers = int_div(symbol("registers_per_multiprocessor"), allocated * warps)
         limits = [symbol("max_blocks_per_multiprocessor"), by_threads, by_registers]
         if self.shared:
-            taken = SHARED_UNIT * ceil_div(self.shared + symbol("shared_reserved_per_block"), sp.Integer(SHARED_UNIT))
-            block = self.b.let("block_shared", taken, "bytes", "of shared memory a block is given", integer=True)
+            shared = SHARED_UNIT * ceil_div(self.shared + symbol("shared_reserved_per_block"), sp.Integer(SHARED_UNIT))
+            block = self.b.let("block_shared", shared, "bytes", "of shared memory a block is given", integer=True)
             limits.append(int_div(symbol("shared_per_multiprocessor"), block))
         most = sp.Min(*limits)
         return self.b.let("resident", sp.Max(1, most), "blocks", "an SM holds at a time", integer=True)
@@ -309,8 +309,8 @@ def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Bas
     sizes = {scalar.name for scalar in program.scalars}
     out = []
     for require in (*kernel.requires, *impl.requires):
-        for found in conditions_of(substitute(require, env)):
-            condition = found.subs(geometry.sizes)
+        for relation in conditions_of(substitute(require, env)):
+            condition = relation.subs(geometry.sizes)
             names = {s.name for s in condition.free_symbols}
             if names & sizes and names <= sizes | set(blocks.values()):
                 out.append(condition)

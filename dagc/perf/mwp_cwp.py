@@ -137,10 +137,10 @@ def op_program(
     Parameters: the program's scalars (data), the block and the registers of a thread (program), MACHINE and the limits
     of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
     """
-    found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread, shared=resources.shared)
+    op_accesses = accesses if accesses is not None else read_accesses(program, op)
+    geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=resources.shared)
     geometry.place()
-    _counts(geometry, Traffic(geometry, found), found, resources)
+    _counts(geometry, Traffic(geometry, op_accesses), op_accesses, resources)
     return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)
 
 

@@ -53,11 +53,11 @@ def split(programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[fl
     low, high = _SMALLEST_LIMIT, _LARGEST_LIMIT
     while low <= high:
         middle = (low + high) // 2
-        made = _Split(programs, columns, 2**middle).batch()
-        if made is None:
+        batch = _Split(programs, columns, 2**middle).batch()
+        if batch is None:
             high = middle - 1
         else:
-            best, low = made, middle + 1
+            best, low = batch, middle + 1
     return best
 
 
@@ -237,10 +237,10 @@ class _Split:
             return bool(first) if number is None else (int(first) if number is Number.INTEGER else float(first))
         key = ("table", number, values.tobytes())
         if key not in self.known:
-            made = name or self._name()
+            table = name or self._name()
             low, high = values.min().item(), values.max().item()
-            self.known[key], self.tables[made], self.numbers[made] = made, values, number
-            self.ranges[made] = Range(int(low), int(high)) if number is None else Range(low, high)
+            self.known[key], self.tables[table], self.numbers[table] = table, values, number
+            self.ranges[table] = Range(int(low), int(high)) if number is None else Range(low, high)
         return self.known[key]
 
     def _in_loop(self, operand: Operand) -> Operand:
@@ -254,10 +254,10 @@ class _Split:
         if isinstance(operand, int):
             return float(operand)
         if operand in self.tables and self.numbers[operand] is Number.INTEGER:
-            made = self._table(self.tables[operand].astype(np.float64), Number.REAL)
-            if isinstance(made, str) and (operand in self.labels or operand in self.columns):
-                self.labels.setdefault(made, self.labels.get(operand, operand))
-            return made
+            table = self._table(self.tables[operand].astype(np.float64), Number.REAL)
+            if isinstance(table, str) and (operand in self.labels or operand in self.columns):
+                self.labels.setdefault(table, self.labels.get(operand, operand))
+            return table
         if operand in self.sizes and self.numbers[operand] is Number.INTEGER:
             return self._emit(self.before, "real", (operand,), Number.REAL, [self._range(operand)])
         return operand
@@ -269,11 +269,11 @@ class _Split:
         key = (operation, number, *((type(a).__name__, a) for a in args))
         if key not in self.known:
             name = self._name()
-            found = result if result is not None else of_instruction(operation, ranges)
-            if number is Number.INTEGER and found.size > (EXACT if to is self.loop else 2**62):
+            value_range = result if result is not None else of_instruction(operation, ranges)
+            if number is Number.INTEGER and value_range.size > (EXACT if to is self.loop else 2**62):
                 raise _TooLarge
             to.append(Instruction(name, operation, args, number))
-            self.known[key], self.ranges[name], self.numbers[name] = name, found, number
+            self.known[key], self.ranges[name], self.numbers[name] = name, value_range, number
             if to is self.before:
                 self.sizes.add(name)
         return self.known[key]

@@ -13,11 +13,11 @@ def to_text(program: RationalProgram) -> str:
     """Parameters by kind, then one line a step, with units and meanings."""
     lines = [f"{program.name}: {program.result} in {program.unit}", f"  source: {program.source}"]
     for kind, word in _KINDS.items():
-        found = program.of_kind(kind)
-        if found:
+        parameters = program.of_kind(kind)
+        if parameters:
             lines.append(f"  {word} parameters")
-            width = max(len(p.name) for p in found)
-            lines += [f"    {p.name:{width}}  {_note(p.unit, p.meaning)}".rstrip() for p in found]
+            width = max(len(p.name) for p in parameters)
+            lines += [f"    {p.name:{width}}  {_note(p.unit, p.meaning)}".rstrip() for p in parameters]
     lines.append("  steps")
     lines += _steps(program.body, "    ")
     return "\n".join(lines) + "\n"

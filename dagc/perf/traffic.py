@@ -84,10 +84,10 @@ class Traffic:
         """Trips of the thread in the middle of the grid."""
         zero = {symbol(f"threadIdx_{a}"): 0 for a in "xyz"}
         middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
-        found = sp.simplify(trips.subs(zero).subs(middle)) if trips.free_symbols & set(middle) else trips.subs(zero)
+        average = sp.simplify(trips.subs(zero).subs(middle)) if trips.free_symbols & set(middle) else trips.subs(zero)
         return self.b.let(
             "trips",
-            sp.Float(1) * found if not found.is_Integer else sp.Float(found),
+            sp.Float(1) * average if not average.is_Integer else sp.Float(average),
             "",
             "iterations of a loop, in the middle of the grid",
         )

@@ -96,10 +96,10 @@ def volume_program(
 
     Raises NotUnderstood where the kernel's text cannot be read.
     """
-    found = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=found.one_thread, shared=resources.shared)
+    op_accesses = accesses if accesses is not None else read_accesses(program, op)
+    geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=resources.shared)
     geometry.place()
-    return _time(geometry, Traffic(geometry, found), found, resources)
+    return _time(geometry, Traffic(geometry, op_accesses), op_accesses, resources)
 
 
 def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> RationalProgram:

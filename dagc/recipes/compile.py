@@ -70,11 +70,11 @@ def compile(
         write_arrays(program, folder, directory / f"data-{ranks}", ranks, seed, display)
 
     if launch != "fixed" and has_plans(launch):
-        made = compile_plans(
+        compiled = compile_plans(
             path, out, launch, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
             build=build or run, force=force, arrays=arrays if run else None, display=display,
         )  # fmt: skip
-        return made.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else made.compiled
+        return compiled.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else compiled.compiled
 
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
@@ -82,11 +82,11 @@ def compile(
             picked, number = wanted_traversal(graph, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
         opened, chooser = launch_of(graph, launch, chosen.gpu_arch)
-        made = compile_traversal(
+        compiled = compile_traversal(
             graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force, open=opened,
             chooser=chooser, arrays=arrays if run else None, display=display,
         )  # fmt: skip
-        return replace(made, number=number)
+        return replace(compiled, number=number)
 
     if rank is not None:
         return _run_as_rank(compile_here, seconds, repeats, mpi_takes_device_pointers)
@@ -156,10 +156,10 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
         return space.at(int(wanted)), int(wanted)
     source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
     if source.text.lstrip().startswith("{"):
-        found = plan_from_json(source.text, graph, wanted).traversal
+        traversal = plan_from_json(source.text, graph, wanted).traversal
     else:
-        found = parse_traversal(source.text, graph, wanted)
+        traversal = parse_traversal(source.text, graph, wanted)
     try:
-        return found, Space(graph, limit=_ID_STATES).id_of(found)
+        return traversal, Space(graph, limit=_ID_STATES).id_of(traversal)
     except (UsageError, TooManyStates):
-        return found, None  # proved or refused by the caller; a pruned traversal is right, but not in the space
+        return traversal, None  # proved or refused by the caller; a pruned traversal is right, but not in the space

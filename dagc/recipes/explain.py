@@ -71,16 +71,16 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     if not loaded.results.measured():
         raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or go on with --resume")
     if options.replay is not None:
-        found, interrupted = _replayed(loaded, options, options.replay)
-        return render(found, form), 130 if interrupted else 0
+        explanation, interrupted = _replayed(loaded, options, options.replay)
+        return render(explanation, form), 130 if interrupted else 0
 
     ranks = _exploration(loaded).ranks
     link = link_ranks(ranks)
     if link is None:
         return "", 0
     with link:
-        found, interrupted = _measured(loaded, options, link)
-    return render(found, form), 130 if interrupted else 0
+        explanation, interrupted = _measured(loaded, options, link)
+    return render(explanation, form), 130 if interrupted else 0
 
 
 class _Subject:
@@ -231,11 +231,11 @@ def _machine(
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
     from dagc.emit import rows  # loads jinja2
 
-    found = [Configured(a.configuration, dict(a.configuration.decisions), a.graph) for a in domain.spaces]
-    require_device_pointers(found, chosen, options.mpi_takes_device_pointers)
+    configurations = [Configured(a.configuration, dict(a.configuration.decisions), a.graph) for a in domain.spaces]
+    require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = _data(loaded, options, domain, folder)
-    libraries, failed = build_runners(found, chosen, folder / "explain", display=display)
+    libraries, failed = build_runners(configurations, chosen, folder / "explain", display=display)
     if failed:
         raise next(iter(failed.values()))
     loadables = [
@@ -243,7 +243,7 @@ def _machine(
             libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
             device_pointers=options.mpi_takes_device_pointers,
         )
-        for c in found
+        for c in configurations
     ]  # fmt: skip
     return LiveMachine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,

@@ -207,7 +207,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
 
     display = Display(quiet=options.quiet)
     chosen = choose_target(options.target, options.arch)
-    program, found, notes = configured(text, options, chosen.target is Target.CUDA)
+    program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     if output.exists() and not options.resume:  # before anything is compiled
         raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
@@ -219,17 +219,17 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         notes.append(f"{output} did not exist; it was begun anew")
     require_machine(chosen)
     folder = output.parent / f"{output.stem}-build"
-    found = that_can_run(found, chosen, options, notes)
+    configurations = that_can_run(configurations, chosen, options, notes)
     source = LaunchSource(options.launch, chosen, earlier)
-    choosers = choosers_for(source, found, text.with_defines(without_settings(program, text.defines)).graph)
+    choosers = choosers_for(source, configurations, text.with_defines(without_settings(program, text.defines)).graph)
     data = arrays_of(program, folder, options, display)
     with display.phase("counting the implementations"):
-        options = _with_strategy(options, domain_of(found, options))
-    made = launched(text, source, found, choosers, data, options, display)
-    fixed = _fixed(program, found, made.settings, text.defines)
-    found, domain = list(made.configurations), domain_of(made.configurations, options)
-    notes += made.notes
-    domain, loadables, excluded = loadables_of(domain, found, chosen, folder, data, link, options, display)
+        options = _with_strategy(options, domain_of(configurations, options))
+    settled = launched(text, source, configurations, choosers, data, options, display)
+    fixed = _fixed(program, configurations, settled.settings, text.defines)
+    configurations, domain = list(settled.configurations), domain_of(settled.configurations, options)
+    notes += settled.notes
+    domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
     with ExitStack() as stack:
         records: list[Records] = []
         machine = LiveMachine(
@@ -302,7 +302,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     display = Display(quiet=options.quiet)
     assert options.replay is not None
     recorded = load(options.replay)
-    program, found, notes = configured(text, options, gpus=True)
+    program, configurations, notes = configured(text, options, gpus=True)
     if program_hash(program) != recorded.program.hash:
         raise UsageError(
             f"{options.replay} holds results of another program ({recorded.program.name} {recorded.program.hash};"
@@ -313,12 +313,12 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     if options.launch not in (None, "fixed"):
         raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
     source = LaunchSource(options.launch, choose_target("host", None), recorded)
-    found = list(launched(text, source, found, {}, Path(), options, display).configurations)
-    found = [c for c in found if c.configuration in known]
-    if not found:
+    configurations = list(launched(text, source, configurations, {}, Path(), options, display).configurations)
+    configurations = [c for c in configurations if c.configuration in known]
+    if not configurations:
         some = ", ".join(sorted(c.text for c in known)[:3])
         raise UsageError(f"{options.replay} has none of these configurations", f"it has: {some}")
-    domain = domain_of(found, options)
+    domain = domain_of(configurations, options)
     options = _with_strategy(options, domain)
     machine = ReplayMachine(recorded, domain, options.seed)
     notes.append(f"times are those of {options.replay}; nothing was measured")

@@ -55,10 +55,10 @@ class Chosen:
         scalars = read_scalars(done.plan.program, data)
         sizes = {name: int(scalars[name]) for name in self.selector.data}
         at = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-        taken = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
+        choice = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
         with display.phase("checking the results, timing"):
             result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers)
-        return replace(done, result=result, launcher=replace(done.launcher, chosen=taken))
+        return replace(done, result=result, launcher=replace(done.launcher, chosen=choice))
 
 
 def has_plans(launch: str | Path) -> bool:
@@ -101,10 +101,10 @@ def compile_plans(
     text = read(path, defines)
     program = text.program()
     check_tuned(tuned, launch, program, chosen.gpu_arch)
-    kept = _program_chooser(tuned, program, launch)
-    selector, settings, extent = kept.selector, kept.settings, _extent(tuned, kept, launch)
-    _check_request(tuned, launch, kept.names, defines, traversal)
-    _check_fixed(tuned, launch, program, kept)
+    stored = _program_chooser(tuned, program, launch)
+    selector, settings, extent = stored.selector, stored.settings, _extent(tuned, stored, launch)
+    _check_request(tuned, launch, stored.names, defines, traversal)
+    _check_fixed(tuned, launch, program, stored)
     labels = tuple(plan_label(s) for s in settings)
     plans = {
         label: _plan(text.graph(dict(s)), launch, tuned, chosen, prune_syncs)
@@ -113,29 +113,29 @@ def compile_plans(
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     why = f"{selector.text}, from {', '.join(selector.data)}"
-    files = _write(plans, selector, kept.names, why, extent, directory, force)
+    files = _write(plans, selector, stored.names, why, extent, directory, force)
     if arrays is not None:
         arrays(first.program, directory)
     binary = _build(plans, directory, display) if build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
-    made = Compiled(
+    compiled = Compiled(
         directory, first, None, chosen.reason, files, binary, None, left_out(first), Launcher(labels, why), far
     )
-    return Chosen(made, selector, labels)
+    return Chosen(compiled, selector, labels)
 
 
 def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChooser:
     """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
-    kept = tuned.program_chooser
-    if kept is None:
+    stored = tuned.program_chooser
+    if stored is None:
         raise UsageError(f"{launch}: no chooser in it: tuning did not end", "tune again with --resume")
     known = whole_scalars(program)
-    for name in kept.data:
+    for name in stored.data:
         if name not in known:
             raise UsageError(f"{launch}: chooses by `{name}`, which is no scalar of {program.name}", "tune again")
-    if len({plan_label(setting) for setting in kept.settings}) != len(kept.settings):
+    if len({plan_label(setting) for setting in stored.settings}) != len(stored.settings):
         raise UsageError(f"{launch}: two settings are the same", "tune again into another file")
-    return kept
+    return stored
 
 
 def _extent(tuned: Tuned, stored: ProgramChooser, launch: str) -> Extent:

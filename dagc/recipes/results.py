@@ -169,13 +169,15 @@ def rules(
     UsageError.
     """
     loaded = Loaded(path)
-    found = estimated(loaded.samples(), loaded.results.noise) if estimate else None
-    learned = learn(loaded, all_classes=all_classes, full_tree=full_tree, samples=found.samples if found else None)
+    estimation = estimated(loaded.samples(), loaded.results.noise) if estimate else None
+    learned = learn(
+        loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None
+    )
     chosen = ranking(loaded.results)
     best = loaded.sample(chosen[0]) if chosen else None
     advice = noise_advice_of(loaded.results)
     if against is None:
-        return render(Findings(learned, sets=sets, estimates=found, best=best, advice=advice), form)
+        return render(Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice), form)
     full = Loaded(against)
     if full.results.program.hash != loaded.results.program.hash:
         raise UsageError(
@@ -197,7 +199,7 @@ def rules(
     canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
     whole = Samples.of(canonical.samples)
     share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
-    return render(Findings(learned, check(learned, canonical), share, sets, found, best, advice), form)
+    return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice), form)
 
 
 # ---- best -----------------------------------------------------------------------------------
@@ -219,15 +221,15 @@ def best(
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
     loaded = Loaded(path)
-    found = ranking(loaded.results)
-    if rank >= len(found):
+    ranked = ranking(loaded.results)
+    if rank >= len(ranked):
         raise UsageError(
-            f"{path} has {counted(len(found), 'implementation')} measured often enough",
-            "run `dagc explore --resume`" if not found else f"give --rank 0 to {len(found) - 1}",
+            f"{path} has {counted(len(ranked), 'implementation')} measured often enough",
+            "run `dagc explore --resume`" if not ranked else f"give --rank 0 to {len(ranked) - 1}",
         )
-    chosen, reference = found[rank], loaded.results.reference
+    chosen, reference = ranked[rank], loaded.results.reference
     low, high = interval(chosen.times(reference))
-    others = (i for i in found if i is not chosen)
+    others = (i for i in ranked if i is not chosen)
     alike = ties([i.times(reference) for i in (chosen, *others)], loaded.results.noise)
     name = "best" if rank == 0 else f"number {rank}"
     head = [

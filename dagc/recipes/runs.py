@@ -159,11 +159,11 @@ def build_runners(
     built: dict[Configuration, Path] = {}
     failed: dict[Configuration, BuildFailed] = {}
     for configured in configurations:
-        made = done[key(configured.configuration)]
-        if isinstance(made, BuildFailed):
-            failed[configured.configuration] = made
+        runner = done[key(configured.configuration)]
+        if isinstance(runner, BuildFailed):
+            failed[configured.configuration] = runner
         else:
-            built[configured.configuration] = made
+            built[configured.configuration] = runner
     return built, failed
 
 
@@ -178,9 +178,9 @@ def _side_by_side(
         try:
             for job in jobs:
                 job.add_done_callback(lambda _: phase.advance())
-            made = jobs[0].result()
-            if first is not None and isinstance(made, Path):
-                first(made)
+            built = jobs[0].result()
+            if first is not None and isinstance(built, Path):
+                first(built)
             return [job.result() for job in jobs]
         finally:
             for job in jobs:
@@ -330,9 +330,9 @@ def loadables_of(
         for configured in domain.spaces
         if configured.configuration in failed
     ]
-    kept = [configured for configured in domain.spaces if configured.configuration in built]
-    loadables = [loadable(configured, built[configured.configuration]) for configured in kept]
-    return (Domain(kept) if excluded else domain), loadables, excluded
+    usable = [configured for configured in domain.spaces if configured.configuration in built]
+    loadables = [loadable(configured, built[configured.configuration]) for configured in usable]
+    return (Domain(usable) if excluded else domain), loadables, excluded
 
 
 _ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
@@ -368,5 +368,5 @@ def working(machine: LiveMachine, domain: Domain, display: Display = SILENT) -> 
         if all(failure.startswith("wrong result") for failure in wrong):
             raise WrongResult(f"no configuration gives right results: {wrong[0]}", LOOK)
         raise RunFailed(f"no configuration runs here: {wrong[0]}")
-    kept = [i for i, failure in enumerate(wrong) if not failure]
-    return (machine.narrow(kept) if excluded else domain), excluded
+    usable = [i for i, failure in enumerate(wrong) if not failure]
+    return (machine.narrow(usable) if excluded else domain), excluded

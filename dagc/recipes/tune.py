@@ -179,30 +179,33 @@ def _measured(
     """Measure what is wanted, make the choosers, keep all of it."""
     from contextlib import nullcontext
 
-    ready, made = known.ready, known.ready.task
-    flush = DEFAULT_FLUSH if options.flush and made.chosen.target is Target.CUDA else 0
-    found = Measurements({}, {}, list(ready.failures))
-    with open_records(made, output, options, flush) if output is not None else nullcontext() as records:
+    ready, task = known.ready, known.ready.task
+    flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
+    measurements = Measurements({}, {}, list(ready.failures))
+    with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None:
             if options.resume:
-                found.cells, found.checks = resumed(records, made, flush)
-                found.failures += _failures_before(found, made)
-            records.set_fact(FACT, fixed_of(made.program))
-        _run(ready, wanted, found, Timing(seconds=options.cell, flush=flush), options.seconds, records, progress)
-        fit, notes = choosable(made, found.checks, found.cells)
-        final, learned = final_choosers(known, fit, found, options.seed)
+                measurements.cells, measurements.checks = resumed(records, task, flush)
+                measurements.failures += _failures_before(measurements, task)
+            records.set_fact(FACT, fixed_of(task.program))
+        _run(ready, wanted, measurements, Timing(seconds=options.cell, flush=flush), options.seconds, records, progress)
+        fit, notes = choosable(task, measurements.checks, measurements.cells)
+        final, learned = final_choosers(known, fit, measurements, options.seed)
         if records is not None:
-            keep(records, known, {op: made.chooser for op, made in final.items()}, bool(found.cells))
+            keep(records, known, {op: sized.chooser for op, sized in final.items()}, bool(measurements.cells))
     lines = tuple(
-        line_of(ready, u, p, final[u.op].at(p), found.cells, learned[u.op]) for u in made.units for p in made.points
+        line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op])
+        for u in task.units
+        for p in task.points
     )
     notes = [*ready.notes, *notes, *(f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)]
     notes += [note for what in learned.values() for note in what.notes]
-    notes += [*doubtful(made, found.cells), *made.text.changed()]
-    measured = len(found.cells)
+    notes += [*doubtful(task, measurements.cells), *task.text.changed()]
+    measured = len(measurements.cells)
     return Tuning(
-        lines, grade(made, measured, known.counted, known.asked), methods(known.asked), measured,
-        tuple(found.failures), tuple(notes), Path(output) if output is not None else None, found.seconds, found.busy,
+        lines, grade(task, measured, known.counted, known.asked), methods(known.asked), measured,
+        tuple(measurements.failures), tuple(notes), Path(output) if output is not None else None,
+        measurements.seconds, measurements.busy,
     )  # fmt: skip
 
 

@@ -84,8 +84,8 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     for item in kernel.selects:
         if not tunables & set(item.names) or item.method not in ("rational", *LEARNED):
             continue
-        found = [sorted(sym.free(sym.substitute(argument, env))) for argument in item.args]
-        data = dict.fromkeys(name for names in found for name in names if name in scalars)
+        arguments = [sorted(sym.free(sym.substitute(argument, env))) for argument in item.args]
+        data = dict.fromkeys(name for names in arguments for name in names if name in scalars)
         return "volume" if item.method == "rational" else item.method, tuple(data)
     return "volume", ()
 
@@ -114,8 +114,8 @@ def learn(
     rows = {p: tuple(int({**ready.at[p].scalars, **ready.at[p].constants}[n]) for n in names) for p in points}
     training = merged(
         list(rows.values()),
-        [{index[c.settings]: c.seconds for c in found} for found in points.values()],
-        [[(c.interval[0], c.seconds, c.interval[1]) for c in found] for found in points.values()],
+        [{index[c.settings]: c.seconds for c in timed} for timed in points.values()],
+        [[(c.interval[0], c.seconds, c.interval[1]) for c in timed] for timed in points.values()],
     )
     if not names or len(training.sizes) < FEWEST:
         return _fallback(asked, f"{len(training.sizes)} different sizes measured in full, {FEWEST} are needed")
@@ -246,7 +246,7 @@ def final_choosers(
     )  # fmt: skip
     right = {key: cell for key, cell in measured.cells.items() if key[2] in fit.get(key[0], ())}
     out: dict[str, AtSizes] = {}
-    made: dict[str, LearnedSelector] = {}
+    learned_by_op: dict[str, LearnedSelector] = {}
     for unit in ready.task.units:
         asked = inputs.asked[unit.op]
         model = _model(inputs, good, unit) if asked.method in LEARNED else None
@@ -254,10 +254,10 @@ def final_choosers(
         bests = ((point, best_cell(right, unit.op, point)) for point in ready.task.points)
         anchors = [(whole_scalars(ready.at[point]), cell.settings) for point, cell in bests if cell is not None]
         out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector))
-        made[unit.op] = replace(
+        learned_by_op[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)
         )
-    return out, made
+    return out, learned_by_op
 
 
 def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:

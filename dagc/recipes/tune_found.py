@@ -80,8 +80,8 @@ def doubtful(task: TuningTask, cells: Mapping[tuple[str, Point, Settings], Cell]
         for point in task.points:
             here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, point)}
             others = [c for s, c in here.items() if s != unit.default]
-            kept = here.get(unit.default)
-            if kept is not None and kept.times and len(others) > 1 and all(OTHER in c.failure for c in others):
+            default = here.get(unit.default)
+            if default is not None and default.times and len(others) > 1 and all(OTHER in c.failure for c in others):
                 notes.append(
                     f"{unit.op} at {point.text}: all others give other results than the default,"
                     f" {settings_text(unit.default)}, which may be what is wrong: see with --check-at '{point.text}'"

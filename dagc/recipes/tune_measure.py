@@ -106,10 +106,10 @@ def _measured(
         else:
             return
     wrong: set[tuple[str, Settings]] = set()
-    for found in _check(ready, check, timing, base, tried):
-        if found.failure:
-            wrong.add((found.op, found.settings))
-        yield found
+    for checked in _check(ready, check, timing, base, tried):
+        if checked.failure:
+            wrong.add((checked.op, checked.settings))
+        yield checked
     yield from _time(ready, wanted, wrong, timing, base, later)
 
 
@@ -272,7 +272,7 @@ def _results(
             # Sizes come one after the other, so it is the first of which a cell is missing.
             place = next(i for i, p in enumerate(points) if any(n not in known for n in _numbers(p)))
             lost, points = points[place], points[place + 1 :]
-            where = next(point for point, found in ready.at.items() if found.data == lost.data)
+            where = next(point for point, size in ready.at.items() if size.data == lost.data)
             others = any(keys[n][1] is not None for n in known) or any(p.time for p in points)
             if lost.check or not others:
                 help = "leave this size out; with --resume what was measured stays"
@@ -334,11 +334,11 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
 
     at: dict[Point, tune_prepare.AtPoint] = {}
     with ThreadPoolExecutor(max_workers=4) as pool:
-        for point, found in pool.map(written, points):
-            if isinstance(found, str):
-                ready.notes.append(f"no counters at {point.text}: {' '.join(found.split())}")
+        for point, sample in pool.map(written, points):
+            if isinstance(sample, str):
+                ready.notes.append(f"no counters at {point.text}: {' '.join(sample.split())}")
             else:
-                at[point] = found
+                at[point] = sample
     here = Prepared(replace(task, points=tuple(at)), ready.library, at)
     yield from _counted(here, [w for w in wanted if w.point in at])
 

@@ -62,10 +62,10 @@ def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
     """
     directory = folder / "resources"
     _emitted(task, directory)
-    found = kernel_resources(directory / "kernels.cu", task.chosen.arch)
+    resources = kernel_resources(directory / "kernels.cu", task.chosen.arch)
     out = {}
     for unit in task.units:
-        own = [found[name] for name in _functions_of(task, unit) if name in found]
+        own = [resources[name] for name in _functions_of(task, unit) if name in resources]
         if own:
             out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own), own[0].instructions)
     return out
@@ -257,16 +257,16 @@ def tuning_task(
     """
     chosen = choose_target(target, arch)
     graph = text.graph()
-    found = units(graph, kernels)
+    tuned_units = units(graph, kernels)
     points = points_of(graph.program, sizes)
     check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
-        for op, legal in _legal(one, [unit_in(one, u) for u in found]).items():
+        for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units]).items():
             settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
     return TuningTask(
-        text, chosen, graph, found, points, settings, check, seed, ranks, graphs=graphs,
+        text, chosen, graph, tuned_units, points, settings, check, seed, ranks, graphs=graphs,
         constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
 
@@ -325,9 +325,9 @@ def task_as_given(
 
     Raises UsageError where nothing is open.
     """
-    found, here = units(graph), Point(())
+    tuned_units, here = units(graph), Point(())
     return TuningTask(
-        text, chosen, graph, found, (here,), _legal(graph, found), here, ranks=ranks, data=data,
+        text, chosen, graph, tuned_units, (here,), _legal(graph, tuned_units), here, ranks=ranks, data=data,
         device_pointers=device_pointers,
     )  # fmt: skip
 

@@ -94,12 +94,12 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
-    found = points_of(program, options.sizes)
+    points = points_of(program, options.sizes)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
-    for point in found:
+    for point in points:
         _same_at(program, plain_text.program(dict(point.params)), point)
     ordered = tuple(sorted(settings, key=lambda s: s != default))
-    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, found, options.seed)
+    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, points, options.seed)
 
 
 def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
@@ -163,9 +163,9 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
     from dagc.choice.methods import fit  # loads msgspec
     from dagc.choice.train import leave_one_out, merged  # loads msgspec
 
-    found = measured(cells.values(), task.settings, data)
-    notes, names = list(found.notes), task.select.data
-    training = merged(found.data, found.times, found.intervals)
+    complete = measured(cells.values(), task.settings, data)
+    notes, names = list(complete.notes), task.select.data
+    training = merged(complete.data, complete.times, complete.intervals)
     sizes, times = training.sizes, training.times
     fewest = 1 if method == "exhaustive" else FEWEST
     if len(sizes) < fewest:
@@ -175,19 +175,19 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
     labels = observed_labels(times) if exhaustive else corrected_labels(sizes, times, training.tolerance)
     answers = sorted(set(labels))
     numbers = [answers.index(label) for label in labels]
-    settings = tuple(found.settings[i] for i in answers)
+    settings = tuple(complete.settings[i] for i in answers)
     if exhaustive:
         return LearnedPlans(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
     try:
         selector = fit(method, names, sizes, numbers, task.seed)
     except UsageError as error:
         return LearnedPlans(method, None, (), "", (*notes, f"no chooser: {error.message}"))
-    default = [found.settings.index(task.default)] * len(sizes) if task.default in found.settings else None
+    default = [complete.settings.index(task.default)] * len(sizes) if task.default in complete.settings else None
     out = leave_one_out(method, names, training, task.seed, {"default": default} if default else {})
     line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
     notes.append(f"{selector.text}, by {', '.join(names)}; {line}")
     regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
-    left_out = {p: regrets.get(row, math.nan) for p, row in zip(found.points, found.data, strict=True)}
+    left_out = {p: regrets.get(row, math.nan) for p, row in zip(complete.points, complete.data, strict=True)}
     return LearnedPlans(method, selector, settings, selector.text, tuple(notes), left_out)
 
 

@@ -39,15 +39,15 @@ def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -
     tuned = load_tuned(tuned_path)
     check_tuned(tuned, tuned_path, graph.program, arch)
     check_compiled(tuned_path, tuned, graph.program)
-    kept = tuned.kernel_choosers
-    ops = tuple(kept)
+    stored = tuned.kernel_choosers
+    ops = tuple(stored)
     if not ops:
         raise UsageError(
             f"{tuned_path}: chooses among whole programs, not launch settings of kernels",
             "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
         )
     _check_open(graph, ops, tuned_path)
-    return tuple(_chooser_of(graph, unit, kept[unit.op], tuned_path) for unit in units(graph, ops))
+    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned_path) for unit in units(graph, ops))
 
 
 def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
@@ -191,13 +191,13 @@ def show(
         from dagc.choice.choose import compiled_chooser  # loads numpy, sympy
 
         if tuned is not None:
-            found = [c for c in choosers_of(graph, tuned) if c.op == unit.op]
-            if not found:
+            choosers = [c for c in choosers_of(graph, tuned) if c.op == unit.op]
+            if not choosers:
                 raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
-            return compiled_chooser(found).source
+            return compiled_chooser(choosers).source
         settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-        made = chooser_of(graph, unit, settings, load_hardware(gpu), method=method or "volume")
-        return compiled_chooser([made]).source
+        chooser = chooser_of(graph, unit, settings, load_hardware(gpu), method=method or "volume")
+        return compiled_chooser([chooser]).source
     try:
         return printers[format](whole_model(graph, unit, method or "volume"))
     except RecursionError:

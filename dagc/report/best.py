@@ -127,12 +127,12 @@ def _all_of(labels: Sequence[str]) -> str:
 
 def pictures(groups: Sequence[Group], graphs: Mapping[Configuration, Graph]) -> list[tuple[str, str]]:
     """(configurations, SVG) of every DAG that looks different, that of the best first."""
-    found: dict[str, list[str]] = {}
+    labels_by_picture: dict[str, list[str]] = {}
     for group in groups:
         if group.configuration in graphs:
-            found.setdefault(as_svg(graphs[group.configuration]), []).append(group.label)
+            labels_by_picture.setdefault(as_svg(graphs[group.configuration]), []).append(group.label)
     # Each picture names its arrow tips; names are those of the whole page.
     return [
         (_all_of(labels), svg.replace('id="tip"', f'id="tip{i}"').replace("url(#tip)", f"url(#tip{i})"))
-        for i, (svg, labels) in enumerate(list(found.items())[:MOST_DAGS])
+        for i, (svg, labels) in enumerate(list(labels_by_picture.items())[:MOST_DAGS])
     ]

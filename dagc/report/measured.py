@@ -56,7 +56,7 @@ def groups_of(points: Sequence[Point]) -> tuple[Group, ...]:
     else:
         transports = list(dict.fromkeys(str(c.get("transport")) for c in mine))
         colours = {c: transports.index(str(c.get("transport"))) % COLOURS for c in mine}
-    return tuple(Group(c, label(c, common), colours[c], tuple(found)) for c, found in mine.items())
+    return tuple(Group(c, label(c, common), colours[c], tuple(members)) for c, members in mine.items())
 
 
 def common_decisions(configurations: Iterable[Configuration]) -> dict[str, str]:

@@ -84,11 +84,11 @@ class ClassView:
 
 def class_views(learned: LearnedRules) -> list[ClassView]:
     """The classes, fastest first, each with the rule sets that lead to it."""
-    sets = {number: list(found) for number, found in groupby(learned.rule_sets, key=lambda r: r.number)}
+    sets = {number: list(group) for number, group in groupby(learned.rule_sets, key=lambda r: r.number)}
     classes = learned.classes.classes
     out = []
     for each in classes:
-        mine = tuple(_rule_set(found) for found in sets.get(each.number, ()))
+        mine = tuple(_rule_set(rule_set) for rule_set in sets.get(each.number, ()))
         out.append(
             ClassView(
                 each.number + 1, class_colour(each.number, len(classes)), each.count, si.seconds(each.fastest),

@@ -89,8 +89,8 @@ class SetupCode:
 
     def function(self, name: str, span: Span) -> Callable[..., Any]:
         """A function of the file. Raises ProgramError, pointing at `span`, where there is none of that name."""
-        found = getattr(self._module, name, None)
-        if not callable(found):
+        defined = getattr(self._module, name, None)
+        if not callable(defined):
             own = sorted(n for n, v in vars(self._module).items() if inspect.isfunction(v) and not n.startswith("_"))
             raise refuse(
                 self._program,
@@ -99,7 +99,7 @@ class SetupCode:
                 span,
                 f"its functions are {', '.join(own)}" if own else f"define `{name}` in it",
             )
-        return found  # type: ignore[no-any-return]
+        return defined  # type: ignore[no-any-return]
 
     def call(self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int) -> dict[str, Any]:
         """Call a function that must give a dict with names as keys. Raises ProgramError or UsageError."""

@@ -39,11 +39,11 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
         for array in program.arrays:
             if array.name in needed:
                 path = part / f"{file_name(array.name)}.npy"
-                found = _header(path, folder, array.name, dtype(array.type))
+                header = _header(path, folder, array.name, dtype(array.type))
                 shape = checker.shape(array)
-                if shape is not None and not _same(shape, found.shape):
+                if shape is not None and not _same(shape, header.shape):
                     want = tuple("*" if size is None else size for size in shape)
-                    raise _refused(path, f"has shape {_text(found.shape)}, but `{array.name}` has {_text(want)}")
+                    raise _refused(path, f"has shape {_text(header.shape)}, but `{array.name}` has {_text(want)}")
         for verify in program.verifies:
             name = verify.region.array
             declared = next(a for a in program.arrays if a.name == name)

@@ -85,14 +85,14 @@ class Counter:
         if self.limit is not None and len(self._memo) >= self.limit:
             raise TooManyStates
         total = 0
-        found: dict[Entry, int] = {}
+        successors: dict[Entry, int] = {}
         alike = self._alike(state, codes)
         try:
             for entry, askers in self.moves.offers(state).items():
                 first = like(entry, alike)
-                if first not in found:
-                    found[first] = self._count(self.moves.step(state, entry, askers))
-                total += found[first]
+                if first not in successors:
+                    successors[first] = self._count(self.moves.step(state, entry, askers))
+                total += successors[first]
         except TooManyStates as stopped:
             stopped.at_least += total
             raise

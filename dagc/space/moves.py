@@ -217,7 +217,7 @@ class Moves:
         for s, (groups, tail) in enumerate(streams):
             if not tail & changed and not any(g[0] & changed for g in groups):
                 continue
-            kept = []
+            remaining = []
             for ops, synced, waited, event in groups:
                 ops = sum(1 << u for u in bits(ops) if self._wanted(u, issued, s, synced, waited))
                 if ops:
@@ -226,10 +226,10 @@ class Moves:
                         rest |= self.users[u] & ~issued
                     synced = synced if rest & ~self.gpu else 0
                     waited = waited if rest & self.gpu else 0
-                    kept.append((ops, synced, waited, event))
+                    remaining.append((ops, synced, waited, event))
             tail = sum(1 << u for u in bits(tail) if self._wanted(u, issued, s, 0, 0))
             out = list(streams) if out is None else out
-            out[s] = (tuple(kept), tail)
+            out[s] = (tuple(remaining), tail)
         return streams if out is None else tuple(out)
 
     def _synchronise(
@@ -253,16 +253,16 @@ class Moves:
 def _commit(hidden: Hidden, askers: list[Asker]) -> Hidden:
     if _NOBODY in askers:
         return hidden
-    found: set[Commitment] = set()
+    commitments: set[Commitment] = set()
     for commitment in hidden:
         held = dict(commitment)
         for op, mask in askers:
             both = mask & held.get(op, mask)
             if both:
-                found.add(tuple(sorted({**held, op: both}.items())))
-    if len(found) < 2:
-        return tuple(found)
-    return tuple(sorted(a for a in found if not any(a != b and _weaker(b, a) for b in found)))
+                commitments.add(tuple(sorted({**held, op: both}.items())))
+    if len(commitments) < 2:
+        return tuple(commitments)
+    return tuple(sorted(a for a in commitments if not any(a != b and _weaker(b, a) for b in commitments)))
 
 
 def _weaker(a: Commitment, b: Commitment) -> bool:

@@ -20,15 +20,15 @@ class Orbit:
 
 def orbits(moves: Moves) -> tuple[Orbit, ...]:
     """Disjoint orbits; every transposition of two units of one orbit is an automorphism of the graph (checked)."""
-    taken: set[int] = set()
+    visited: set[int] = set()
     out: list[Orbit] = []
     for a in range(moves.size):
-        if a in taken:
+        if a in visited:
             continue
         units: list[tuple[int, ...]] = []
         used: set[int] = set()
         for b in range(a + 1, moves.size):
-            if b in taken or b in used:
+            if b in visited or b in used:
                 continue
             swap = _transposition(moves, a, b)
             if swap is None:
@@ -36,12 +36,12 @@ def orbits(moves: Moves) -> tuple[Orbit, ...]:
             mine, theirs = tuple(x for x, _ in swap), tuple(y for _, y in swap)
             if not units:
                 units, used = [mine], set(mine)
-            if mine == units[0] and not used & set(theirs) and not taken & set(mine + theirs):
+            if mine == units[0] and not used & set(theirs) and not visited & set(mine + theirs):
                 units.append(theirs)
                 used |= set(theirs)
         if len(units) > 1:
             out.append(Orbit(tuple(units)))
-            taken |= used
+            visited |= used
     return tuple(out)
 
 

@@ -77,22 +77,22 @@ def _check_equal(files: Sequence[Path], other_machine: bool) -> None:
                     f"{path} and {files[where[key]]} hold the same run, begun {run.started}",
                     "its measurements would count twice; leave one of them out",
                 )
-        for found in ((program, run) for run in runs):
-            first = first or found
-            if found[0].hash != first[0].hash:
+        for program_and_run in ((program, run) for run in runs):
+            first = first or program_and_run
+            if program_and_run[0].hash != first[0].hash:
                 raise UsageError(
                     f"{path} is of another program ({program.name} {program.hash}) than {files[0]}"
                     f" ({first[0].name} {first[0].hash})",
                     "merge results of one program with the same parameters",
                 )
-            if found[1].ranks != first[1].ranks:
+            if program_and_run[1].ranks != first[1].ranks:
                 raise UsageError(
-                    f"{path} was measured on {found[1].ranks} ranks, {files[0]} on {first[1].ranks}",
+                    f"{path} was measured on {program_and_run[1].ranks} ranks, {files[0]} on {first[1].ranks}",
                     "merge results of the same number of ranks",
                 )
-            if found[1].machine.key != first[1].machine.key and not other_machine:
+            if program_and_run[1].machine.key != first[1].machine.key and not other_machine:
                 raise UsageError(
-                    f"{path} was measured on another machine ({found[1].machine.key}) than {files[0]}"
+                    f"{path} was measured on another machine ({program_and_run[1].machine.key}) than {files[0]}"
                     f" ({first[1].machine.key})",
                     "give --other-machine to merge them all the same",
                 )

@@ -92,17 +92,17 @@ class Drift:
 
 def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]:
     """By run. Of a run that kept no timings, the references that were noted with its measurements."""
-    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    timings: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for row in connection.execute("SELECT run, after, seconds FROM drift ORDER BY id"):
         run, after, seconds = row_as(row, tuple[Whole, Natural, Seconds])
-        found[run].append((after, seconds))
+        timings[run].append((after, seconds))
     noted = connection.execute(
         "SELECT run, id - 1, reference FROM measurement WHERE reference IS NOT NULL"
         " AND run NOT IN (SELECT run FROM drift) ORDER BY id"
     )
     for run, after, seconds in (row_as(row, tuple[Whole, Whole, Seconds]) for row in noted):
-        found[run].append((after, seconds))
-    return found
+        timings[run].append((after, seconds))
+    return timings
 
 
 def _measurements(
@@ -114,7 +114,7 @@ def _measurements(
     Runs may have had different drift references, so drift is divided out within a run only: what differs between two
     runs stays in the times.
     """
-    found: dict[int, list[Measurement]] = defaultdict(list)
+    measurements: dict[int, list[Measurement]] = defaultdict(list)
     rows = connection.execute(
         "SELECT id, run, implementation, seconds FROM measurement WHERE purpose != 'explain' ORDER BY id"
     )
@@ -122,8 +122,10 @@ def _measurements(
         key, run, implementation, seconds = row_as(row, tuple[Whole, Whole, Whole, Seconds])
         drift = drifts.get(run)
         around = math.nan if drift is None else drift.at(key) * reference / drift.median
-        found[implementation].append(Measurement(seconds, around, len(found[implementation]), order, places[run]))
-    return found
+        measurements[implementation].append(
+            Measurement(seconds, around, len(measurements[implementation]), order, places[run])
+        )
+    return measurements
 
 
 def _noise(runs: Iterable[Run], implementations: Iterable[Implementation], reference: float) -> float:
@@ -139,7 +141,7 @@ _TRACE = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | 
 
 
 def _traces(connection: sqlite3.Connection) -> dict[ImplementationId, tuple[TraceSpan, ...]]:
-    found: dict[ImplementationId, list[TraceSpan]] = defaultdict(list)
+    by_implementation: dict[ImplementationId, list[TraceSpan]] = defaultdict(list)
     rows = connection.execute(
         'SELECT implementation, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace'
         " ORDER BY implementation, rank, position"
@@ -147,5 +149,5 @@ def _traces(connection: sqlite3.Connection) -> dict[ImplementationId, tuple[Trac
     for row in rows:
         key, rank, position, begin, end, gpu_begin, gpu_end = row_as(row, _TRACE)
         span = TraceSpan(rank, position, begin, end, number(gpu_begin), number(gpu_end))
-        found[ImplementationId(key)].append(span)
-    return {key: tuple(spans) for key, spans in found.items()}
+        by_implementation[ImplementationId(key)].append(span)
+    return {key: tuple(spans) for key, spans in by_implementation.items()}

@@ -278,10 +278,10 @@ def check_resumable(path: Path, program: Program, ranks: int) -> None:
 
 
 def _check_program(connection: sqlite3.Connection, path: Path, program: Program, ranks: int) -> None:
-    found = read_program(connection)
-    if found.hash != program.hash:
+    stored = read_program(connection)
+    if stored.hash != program.hash:
         raise UsageError(
-            f"{path}: holds results of another program ({found.name} {found.hash}; this is {program.name}"
+            f"{path}: holds results of another program ({stored.name} {stored.hash}; this is {program.name}"
             f" {program.hash})",
             "choose another file with -o, or use the text and the parameters that it was made with",
         )

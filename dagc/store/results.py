@@ -252,10 +252,10 @@ def rank(timed: Iterable[T], times: Callable[[T], Sequence[float]]) -> tuple[T, 
     at most CONFIRMED. Where none of the FASTEST by their first measurements has so many, the count is the largest that
     one of these has: a pass over everything that ended early has not measured the fastest again yet.
     """
-    found = [(one, times(one)) for one in timed]
-    shortlist = nsmallest(FASTEST, (series for _, series in found), key=lambda series: series[0])
+    times_of = [(one, times(one)) for one in timed]
+    shortlist = nsmallest(FASTEST, (series for _, series in times_of), key=lambda series: series[0])
     enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
-    ranked = [(median(series), one) for one, series in found if len(series) >= enough]
+    ranked = [(median(series), one) for one, series in times_of if len(series) >= enough]
     return tuple(one for _, one in sorted(ranked, key=lambda pair: pair[0]))
 
 

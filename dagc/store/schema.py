@@ -210,7 +210,7 @@ def _check_tables(connection: sqlite3.Connection) -> None:
     """Only the tables of this schema, as dagc makes them: no view, trigger or index. Raises ValueError."""
     wanted = {" ".join(text.split()) for text in statements(TABLES + TUNE_TABLES)}
     required = {" ".join(text.split()) for text in statements(TABLES)}
-    found = set()
+    tables = set()
     for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_schema"):
         if kind == "index" and text is None and str(name).startswith("sqlite_autoindex_"):
             continue
@@ -218,8 +218,8 @@ def _check_tables(connection: sqlite3.Connection) -> None:
         text = " ".join(str(text).split())
         if kind != "table" or text not in wanted:
             raise ValueError(f"{kind} {_shown(name)} is none of a results file")
-        found.add(text)
-    if not required <= found:
+        tables.add(text)
+    if not required <= tables:
         raise ValueError("a table is missing")
 
 
@@ -377,14 +377,16 @@ def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
     machines: dict[str, Machine] = {}  # of many runs one text each: decoded once
     options: dict[str, dict[str, Any]] = {}
     for row in connection.execute(f"SELECT id, {_RUN} FROM run ORDER BY id"):
-        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, given = row_as(row, _Run)
+        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, facts = row_as(row, _Run)
         if machine not in machines:
-            kept = decoded(machine, _Machine)
-            machines[machine] = Machine(**{name: getattr(kept, name) for name in kept.__struct_fields__})
-        if given not in options:
-            options[given] = _read_options(given)
+            machine_record = decoded(machine, _Machine)
+            machines[machine] = Machine(
+                **{name: getattr(machine_record, name) for name in machine_record.__struct_fields__}
+            )
+        if facts not in options:
+            options[facts] = _read_options(facts)
         of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))
-        out.append((key, Run(*of, options[given])))
+        out.append((key, Run(*of, options[facts])))
         if len(out) > MOST_RUNS:
             raise ValueError(f"more than {MOST_RUNS} runs")
     return out

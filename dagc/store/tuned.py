@@ -191,9 +191,9 @@ def _connection(path: Path, program: Program, machine: Machine, resume: bool, ot
 
 
 def check_same(connection: sqlite3.Connection, path: Path, program: Program, machine: Machine, other: bool) -> None:
-    found = read_program(connection)
-    if dict(found.sources) != dict(program.sources):
-        raise UsageError(f"{path}: tuned for another text of {found.name}", "tune again into another file with -o")
+    stored = read_program(connection)
+    if dict(stored.sources) != dict(program.sources):
+        raise UsageError(f"{path}: tuned for another text of {stored.name}", "tune again into another file with -o")
     for _, run in read_runs(connection):
         if _for(run.machine) != _for(machine):
             raise UsageError(
@@ -218,8 +218,8 @@ def _read(connection: sqlite3.Connection, path: Path) -> Tuned:
 
 
 def _rows(connection: sqlite3.Connection) -> Tuned:
-    found = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id")
-    cells = [row_as(row, CellRow) for row in found]
+    rows = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id")
+    cells = [row_as(row, CellRow) for row in rows]
     checks = [row_as(row, CheckRow) for row in connection.execute("SELECT op, settings, failure FROM tune_check")]
     facts = dict(row_as(row, tuple[str, str]) for row in connection.execute("SELECT key, value FROM tune_fact"))
     choosers = (row_as(row, tuple[Name, str]) for row in connection.execute("SELECT op, chooser FROM tune_chooser"))

@@ -111,7 +111,7 @@ def test_accuracy_of_a_full_exploration_is_one() -> None:
     assert (found.share, found.tolerant, found.by_boundary) == (1.0, 1.0, 1.0)
     shares = [c.count / len(full.samples) for c in full.classes.classes]
     assert found.chance == pytest.approx(sum(s * s for s in shares))
-    assert [(c.given, c.inside) for c in found.classes] == [(c.count, c.count) for c in full.classes.classes]
+    assert [(c.classified, c.inside) for c in found.classes] == [(c.count, c.count) for c in full.classes.classes]
     assert [c.widths for c in found.classes] == pytest.approx([c.width / 0.02 for c in full.classes.classes])
 
 

@@ -57,12 +57,12 @@ class Batch:
     def _run(self, costs: Array, programs: Numbers, counts: Counts | None) -> tuple[Array, Array | Counts]:
         import numpy as np
 
-        made = np.zeros((len(self.costs.sums), len(costs)))
+        totals = np.zeros((len(self.costs.sums), len(costs)))
         for numbers, row in self.costs.sums.items():
             for number in numbers:
-                made[row, number] += 1
+                totals[row, number] += 1
         target, a, b, total = np.array(list(self.costs.instructions)).T
-        added, made = (made @ costs)[total], made.astype(np.uint16)
+        added, totals = (totals @ costs)[total], totals.astype(np.uint16)
         width = programs.shape[1]
         column = np.arange(width)
         moments = np.zeros((self.costs.moments, width))
@@ -73,6 +73,6 @@ class Batch:
             if counts is not None:
                 # Equal moments: the first, as one who waits for what is there already does not wait.
                 won = np.where(second > first, b[step], a[step])
-                counts[target[step], column] = counts[won, column] + made[total[step]]
+                counts[target[step], column] = counts[won, column] + totals[total[step]]
             flat[targets[step] + column] = np.maximum(first, second) + added[step]
         return moments[END], moments if counts is None else counts[END]

@@ -33,7 +33,7 @@ def fit_costs(
     for _ in range(ROUNDS):
         _, table = simulate(costs)
         weighted = table.T * each
-        found = np.linalg.solve(weighted @ table + weight, weighted @ (seconds - table @ before)) + before
+        solution = np.linalg.solve(weighted @ table + weight, weighted @ (seconds - table @ before)) + before
         # Half a step: the paths belong to the costs that they were found with.
-        costs = 0.5 * costs + 0.5 * np.maximum(found, 0.02 * before)
+        costs = 0.5 * costs + 0.5 * np.maximum(solution, 0.02 * before)
     return costs

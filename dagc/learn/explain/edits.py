@@ -98,8 +98,8 @@ def _pool(
     here = _everything(domain, best) if exact else _around(domain, best, rules)
     there = _elsewhere(domain, best, known) if choices else ()
     familiar = (c for c in known if c.space == best.space)
-    found = [c for c in dict.fromkeys((*here, *familiar, *there)) if c != best and (usable is None or usable(c))]
-    return Pool((best, *found), exact)
+    candidates = [c for c in dict.fromkeys((*here, *familiar, *there)) if c != best and (usable is None or usable(c))]
+    return Pool((best, *candidates), exact)
 
 
 def _small(domain: Domain, best: Candidate) -> bool:

@@ -86,13 +86,13 @@ def ask(
     elif own.number:
         notes.append(f"by its rules the tree gives the best to class {own.number + 1}, not to the fastest")
     further = _further(learned, domain, best, own, sets)
-    found = questions(domain, best, own.rules, further, variants=variants, known=known, usable=usable)
-    if found and not any(question.edits for question in found):
+    asked = questions(domain, best, own.rules, further, variants=variants, known=known, usable=usable)
+    if asked and not any(question.edits for question in asked):
         notes.append(
             "there are no edits: no implementation of these configurations breaks a rule of the best, so nothing was "
             "timed"
         )
-    return Asked(best, own, found, tuple(notes))
+    return Asked(best, own, asked, tuple(notes))
 
 
 def _further(learned: LearnedRules, domain: Domain, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:

@@ -41,9 +41,9 @@ def mechanism(graph: Graph, best: Traversal, edit: Traversal, about: Sequence[st
     `about`: names in the rule; what concerns them is said first.
     """
     before, after = _facts(graph, best), _facts(graph, edit)
-    found = [*_waits(before, after), *_streams(graph, before, after), *_launches(graph, before, after)]
-    found.sort(key=lambda fact: -len({*about} & {*fact[0]}))  # stable
-    out = [text for _, text in found[:_MOST]] or list(_posts(graph, before, after))[:_MOST]
+    changes = [*_waits(before, after), *_streams(graph, before, after), *_launches(graph, before, after)]
+    changes.sort(key=lambda fact: -len({*about} & {*fact[0]}))  # stable
+    out = [text for _, text in changes[:_MOST]] or list(_posts(graph, before, after))[:_MOST]
     if before.syncs != after.syncs:
         more = after.syncs - before.syncs
         out.append(f"{counted(abs(more), 'sync op')} {'more' if more > 0 else 'fewer'}")
@@ -163,16 +163,16 @@ def _posts(graph: Graph, before: _Facts, after: _Facts) -> Iterable[str]:
 
 def _needs(graph: Graph) -> dict[str, set[str]]:
     """Per op: those that must have completed before it, however far back."""
-    found: dict[int, set[int]] = {op.id: set() for op in graph.ops}
+    ancestors: dict[int, set[int]] = {op.id: set() for op in graph.ops}
     changed = True
     while changed:
         changed = False
         for u, v in graph.completion:
-            wanted = found[u] | {u}
-            if not wanted <= found[v]:
-                found[v] |= wanted
+            wanted = ancestors[u] | {u}
+            if not wanted <= ancestors[v]:
+                ancestors[v] |= wanted
                 changed = True
-    return {graph.ops[v].name: {graph.ops[u].name for u in needs} for v, needs in found.items()}
+    return {graph.ops[v].name: {graph.ops[u].name for u in needs} for v, needs in ancestors.items()}
 
 
 def _listed(names: Iterable[str]) -> str:

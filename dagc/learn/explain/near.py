@@ -140,14 +140,14 @@ class Near:
     def neighbours(self, traversal: Traversal) -> Iterator[Traversal]:
         """What every single deviation from a traversal of the space leads to; some may be equal, none is itself."""
         walk = _Walk(self, wish_of(traversal, self.graph))
-        for taken in traversal.entries:
+        for chosen in traversal.entries:
             for entry in walk.offers():
-                if entry != taken:
+                if entry != chosen:
                     other = walk.copy()
                     other.take(entry)
                     other.finish()
                     yield Traversal(tuple(other.entries))
-            walk.take(taken)
+            walk.take(chosen)
 
     def breaking(self, rule: Rule, wish: Wish) -> Iterator[Wish]:
         """Wishes that may break a rule of an order or a stream. None where the graph lacks what it speaks of."""

@@ -106,25 +106,25 @@ def time_pairs(
             rounds += 1
     except KeyboardInterrupt:
         interrupted = True
-    made = {edit: _timing(one, options.noise, options.luck) for edit, one in series.items()}
-    return Timed(tuple(made[edit] for edit in edits), interrupted)
+    timings = {edit: _timing(one, options.noise, options.luck) for edit, one in series.items()}
+    return Timed(tuple(timings[edit] for edit in edits), interrupted)
 
 
 def _pair(domain: Domain, best: Candidate, one: _Series, best_first: bool, machine: Machine, store: Store) -> None:
     if one.failure:
         return
     order = (best, one.edit) if best_first else (one.edit, best)
-    found: dict[Candidate, float] = {}
+    seconds: dict[Candidate, float] = {}
     for candidate in order:
         outcome = _measure(domain, candidate, machine, store)
         if outcome.failure:
             if candidate == one.edit:
                 one.failure = outcome.failure
             return
-        found[candidate] = outcome.seconds
-    one.best.append(found[best])
-    one.edited.append(found[one.edit])
-    one.ratios.append(found[one.edit] / found[best])
+        seconds[candidate] = outcome.seconds
+    one.best.append(seconds[best])
+    one.edited.append(seconds[one.edit])
+    one.ratios.append(seconds[one.edit] / seconds[best])
 
 
 def _measure(domain: Domain, candidate: Candidate, machine: Machine, store: Store) -> Outcome:

@@ -81,11 +81,11 @@ def _check(
     if share < LEAST:
         verdict, missing = Verdict.UNDERCONSTRAINED, _missing(here, meant, full, whole)
     else:
-        kept = list(rule_set.rules)
+        remaining = list(rule_set.rules)
         for rule in reversed(rule_set.rules):  # the last were added last: the most special
-            rest = [r for r in kept if r != rule]
+            rest = [r for r in remaining if r != rule]
             if inside[followers(rest)].mean() >= LEAST:
-                kept = rest
+                remaining = rest
                 extraneous.insert(0, rule)
         verdict = Verdict.OVERCONSTRAINED if extraneous else Verdict.CONSISTENT
     return CheckedRuleSet(rule_set, verdict, meant, int(here.sum()), share, tuple(extraneous), missing)

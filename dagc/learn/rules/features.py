@@ -50,12 +50,12 @@ class Naming:
         ops, at, bound = self.graph.ops, [-1] * len(self.graph.ops), [-1] * len(self.graph.ops)
         records: dict[int, tuple[int, int]] = {}  # event -> its position, its stream
         syncs: list[tuple[int, int, int]] = []  # position, stream that waits (-1: the CPU), event; in issue order
-        found: dict[str, int] = {}
+        places: dict[str, int] = {}
         for position, entry in enumerate(traversal.entries):
             match entry:
                 case Issue(op, stream):
                     at[op], bound[op] = position, -1 if stream is None else int(stream)
-                    found[ops[op].name] = position
+                    places[ops[op].name] = position
                 case Record(event, stream):
                     records[int(event)] = position, int(stream)
                 case Wait(event, stream):
@@ -68,16 +68,16 @@ class Naming:
                 continue
             later = [p for p, s in records.values() if s == bound[u] and p > at[u]]
             if later:
-                found[f"CER-after-{ops[u].name}"] = min(later)
+                places[f"CER-after-{ops[u].name}"] = min(later)
             for v in crossing:
                 waiter = bound[v]  # -1 for the CPU
                 for position, who, waited in syncs:
                     recorded, lane = records[waited]
                     if who == waiter and lane == bound[u] and recorded > at[u]:
                         name = f"CES-b4-{ops[v].name}" if waiter < 0 else f"CSWE-after-{ops[u].name}"
-                        found[name] = min(position, found.get(name, position))
+                        places[name] = min(position, places.get(name, position))
                         break
-        return found
+        return places
 
     def always(self) -> frozenset[str]:
         """Names that every traversal of the graph has."""
@@ -185,11 +185,11 @@ class Samples:
         self.configurations = [configuration for _, configuration, _ in samples]
         self.always = {configuration: namings[id(graph)].always() for graph, configuration, _ in samples}
         self.most_streams = max((graph.streams for graph in graphs.values()), default=0)
-        found = [namings[id(graph)].positions(traversal) for graph, _, traversal in samples]
-        self.vocabulary = _vocabulary(list(namings.values()), found)
+        places = [namings[id(graph)].positions(traversal) for graph, _, traversal in samples]
+        self.vocabulary = _vocabulary(list(namings.values()), places)
         column = {name: i for i, name in enumerate(self.vocabulary.names)}
         self.positions: Ints = np.full((len(samples), len(column)), -1, dtype=np.int64)
-        for row, positions in enumerate(found):
+        for row, positions in enumerate(places):
             for name, position in positions.items():
                 self.positions[row, column[name]] = position
         lane = {name: i for i, name in enumerate(self.vocabulary.ops)}

@@ -31,12 +31,12 @@ class Implications:
         stream` where both ops are there, `transport = peer` instead of `is not` all others.
         """
         present = self._present(path)
-        kept = list(dict.fromkeys(_certain(rule, present) for rule in path))
-        for rule in list(kept):
-            rest = [r for r in kept if r != rule]
+        rules = list(dict.fromkeys(_certain(rule, present) for rule in path))
+        for rule in list(rules):
+            rest = [r for r in rules if r != rule]
             if self.implies(rest, rule):
-                kept = rest
-        return self._join(kept)
+                rules = rest
+        return self._join(rules)
 
     def _present(self, rules: Iterable[Rule]) -> frozenset[str]:
         """Names that are there in every configuration that the rules leave."""
@@ -78,10 +78,10 @@ class Implications:
             pair = wanted.feature.b, wanted.feature.a
         after: dict[str, set[str]] = {}
         known = set(self._present(rules))
-        for found in (_pair(rule) for rule in rules if rule.feature.kind is FeatureKind.BEFORE):
-            if found is not None:
-                after.setdefault(found[0], set()).add(found[1])
-                known |= set(found)
+        for order in (_pair(rule) for rule in rules if rule.feature.kind is FeatureKind.BEFORE):
+            if order is not None:
+                after.setdefault(order[0], set()).add(order[1])
+                known |= set(order)
         if not known.issuperset(pair):
             return False
         for a, b in self.vocabulary.implied:

@@ -188,13 +188,13 @@ def classify_times(
         peaks, threshold = _boundaries(ordered[lo:hi], lo, percentile)
         drawn, more = _above_noise(times, peaks, noise, repeats)
         dropped.update((b.position, b) for b in more)
-        found = Classes(
+        classes = Classes(
             _classes(times, drawn), times, radius, tuple(float(c) for c in convolution), threshold, drawn, (), noise
         )
         last = lo, hi
         lo, hi = _without_outliers(lo, hi, len(times), more, noise)
         if drawn or (lo, hi) == last or hi - lo < FEWEST_TO_CUT:
-            return _with_dropped(found, dropped.values())
+            return _with_dropped(classes, dropped.values())
 
 
 def _without_outliers(lo: int, hi: int, count: int, dropped: Sequence[Boundary], noise: float) -> tuple[int, int]:
@@ -234,8 +234,10 @@ def cut_again(
         if len(again.classes) == 1:
             break
         count = again.classes[0].count
-    kept, more = _above_noise(classes.times, drawn, classes.noise, repeats)
-    return _with_dropped(replace(classes, classes=_classes(classes.times, kept), boundaries=kept), [*dropped, *more])
+    boundaries, more = _above_noise(classes.times, drawn, classes.noise, repeats)
+    return _with_dropped(
+        replace(classes, classes=_classes(classes.times, boundaries), boundaries=boundaries), [*dropped, *more]
+    )
 
 
 def with_estimates(classes: Classes, times: Sequence[float]) -> Classes:
@@ -303,31 +305,31 @@ def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, floa
         return [], math.nan
     prominences = peak_prominences(convolution, peaks)[0]
     threshold = float(np.percentile(prominences, percentile))
-    found = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
+    prominent = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
     # Of few peaks, or where several are the most prominent, the percentile is the largest prominence, and none is
     # above it: those with that prominence are kept, and no others.
     least = min(threshold, float(prominences.max()) * (1 - EQUAL))
-    return [peak for peak in found if peak[1] > least], threshold
+    return [peak for peak in prominent if peak[1] > least], threshold
 
 
 def _above_noise(
     times: tuple[float, ...], peaks: list[Boundary], noise: float, repeats: Repeats | None
 ) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
     """(drawn, dropped), both ascending, each with its step."""
-    kept = sorted(peaks, key=lambda b: b.position)
+    boundaries = sorted(peaks, key=lambda b: b.position)
     dropped: list[Boundary] = []
     while True:
-        classes = _classes(times, kept)
-        kept = [
+        classes = _classes(times, boundaries)
+        boundaries = [
             replace(b, step=above.median / below.median - 1)
-            for b, (below, above) in zip(kept, pairwise(classes), strict=True)
+            for b, (below, above) in zip(boundaries, pairwise(classes), strict=True)
         ]
-        least = min(kept, key=lambda b: b.step, default=None)
+        least = min(boundaries, key=lambda b: b.step, default=None)
         if least is not None and not least.step < noise:  # NaN: the noise is not known
-            least = None if repeats is None or math.isnan(noise) else _of_outliers(times, kept, classes, repeats)
+            least = None if repeats is None or math.isnan(noise) else _of_outliers(times, boundaries, classes, repeats)
         if least is None:
-            return tuple(kept), tuple(sorted(dropped, key=lambda b: b.position))
-        kept = [b for b in kept if b.position != least.position]
+            return tuple(boundaries), tuple(sorted(dropped, key=lambda b: b.position))
+        boundaries = [b for b in boundaries if b.position != least.position]
         dropped.append(least)
 
 

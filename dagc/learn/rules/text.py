@@ -213,12 +213,12 @@ def _text(findings: Findings) -> str:
     if findings.accuracy is not None:
         out.append(_accuracy_line(findings.accuracy))
     for c in classes.classes if count > 1 and learned.tree.leaves > 1 else ():
-        found = learned.of_class(c.number)
-        out += ["", f"class {c.number + 1}: {counted(len(found), 'rule set')}"]
-        for number, rule_set in enumerate(found[: findings.sets], 1):
+        rule_sets = learned.of_class(c.number)
+        out += ["", f"class {c.number + 1}: {counted(len(rule_sets), 'rule set')}"]
+        for number, rule_set in enumerate(rule_sets[: findings.sets], 1):
             out += _text_of_set(number, rule_set, findings.verdict(rule_set))
-        if len(found) > findings.sets:
-            out.append(f"  and {_rest(found[findings.sets :])}")
+        if len(rule_sets) > findings.sets:
+            out.append(f"  and {_rest(rule_sets[findings.sets :])}")
     return "\n".join(out) + "\n"
 
 
@@ -246,13 +246,13 @@ def _markdown(findings: Findings) -> str:
     if findings.accuracy is not None:
         out.append(f"- {_accuracy_line(findings.accuracy)}")
     for c in classes.classes if len(classes.classes) > 1 and learned.tree.leaves > 1 else ():
-        found = learned.of_class(c.number)
+        rule_sets = learned.of_class(c.number)
         out += ["", f"## Class {c.number + 1}", ""]
         out += ["| implementations | rules | remarks |", "|---|---|---|"]
-        for rule_set in found[: findings.sets]:
+        for rule_set in rule_sets[: findings.sets]:
             out.append(_markdown_row(rule_set, findings.verdict(rule_set)))
-        if len(found) > findings.sets:
-            out += ["", f"And {_rest(found[findings.sets :])}."]
+        if len(rule_sets) > findings.sets:
+            out += ["", f"And {_rest(rule_sets[findings.sets :])}."]
     return "\n".join(out) + "\n"
 
 
