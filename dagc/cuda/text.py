@@ -51,10 +51,16 @@ def _parser() -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
+def tree_of(source: bytes) -> Node:
+    """The syntax tree of any text; what does not parse is an ERROR node in it."""
+    root: Node = _parser().parse(source).root_node
+    return root
+
+
 def body_of(text: str) -> Node:
     """The syntax tree of a kernel's body. Raises NotUnderstood where it does not parse."""
     text = _PRAGMA.sub(r"\n#pragma \1\n", text)  # the parser knows the other spelling only
-    root = _parser().parse(f"void kernel() {{\n{text}\n}}".encode()).root_node
+    root = tree_of(f"void kernel() {{\n{text}\n}}".encode())
     if root.has_error:
         raise NotUnderstood("the kernel's text does not parse as CUDA C++")
     bodies = [node.child_by_field_name("body") for node in root.named_children if node.type == "function_definition"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.cuda.launches import rewrite_for_host, rewrite_launches, rewrite_shared
+from dagc.cuda.launches import rewrite_for_host
 
 LAUNCHES = [
     ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(k, g, b, 0, s, x, n);"),
@@ -45,7 +45,7 @@ LAUNCHES = [
 
 @pytest.mark.parametrize(("text", "expected"), LAUNCHES)
 def test_launch(text: str, expected: str) -> None:
-    assert rewrite_launches(text) == expected
+    assert rewrite_for_host(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_lines_keep_their_numbers(text: str) -> None:
     ],
 )
 def test_dynamic_shared_memory(text: str, expected: str) -> None:
-    assert rewrite_shared(text) == expected
+    assert rewrite_for_host(text) == expected
 
 
 _PIECES = ["k", "<<<", ">>>", "<", ">", "(", ")", "[", "]", "{", "}", ",", ";", '"', "'", "\\", "/*", "*/", "//", "\n"]
@@ -119,4 +119,19 @@ def test_any_text_is_taken_and_keeps_its_lines(text: str) -> None:
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=30).map("".join))
 def test_what_has_no_launch_is_untouched(text: str) -> None:
-    assert "<<<" in text or rewrite_launches(text) == text
+    assert "<<<" in text or rewrite_for_host(text) == text
+
+
+def test_launches_in_macros() -> None:
+    text = "#define RUN(k, n) k<<<n, \\\n  32>>>(x); \\\n  l<<<1, 2>>>()\nmark\n"
+    new = rewrite_for_host(text)
+    assert new.split("\n")[-2] == "mark"
+    assert new.count("\n") == text.count("\n")
+    assert "dagc::launch(k, n, \\\n  32, 0, nullptr, x)" in new
+    assert "dagc::launch(l, 1, 2, 0, nullptr)" in new
+    assert all(line.endswith("\\") for line in new.split("\n")[:2])
+
+
+def test_a_text_may_be_nested_deeply() -> None:
+    text = "(" * 5000 + "k<<<1, 2>>>()" + ")" * 5000
+    assert "dagc::launch(k, 1, 2, 0, nullptr)" in rewrite_for_host(f"void f() {{ {text}; }}")
