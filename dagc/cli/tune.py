@@ -6,6 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
+from dagc.base.resources import names_in
 from dagc.cli.arguments import defines, duration, file, given, natural, positive, quiet, seconds
 from dagc.report import si
 
@@ -30,7 +31,8 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         "--method",
         default="",
         metavar="NAME",
-        help="volume, rational, exhaustive, knn, tree, forest (default: the program's `select`, else volume); or help",
+        help=f"volume, rational, exhaustive, {', '.join(names_in('choice/learners'))}; or help"
+        " (default: the program's `select`, else volume)",
     )
     add(
         "--sizes",
@@ -81,10 +83,10 @@ def run_tune(args: argparse.Namespace) -> int:
     """Exit code 0; failures of single settings are told, and are none of the command."""
     from dagc.recipes import tune as tune_recipe
     from dagc.recipes import tuned as tuned_recipe
-    from dagc.recipes.options import METHODS, TuneOptions
+    from dagc.recipes.options import TuneOptions, methods
 
     if args.method == "help":
-        for name, summary in METHODS.items():
+        for name, summary in methods():
             print(f"{name:11} {summary}")
         return 0
     if args.show:
