@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,40 +173,36 @@ def test_a_matrix_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
 
 
 HEADER = b"%%MatrixMarket matrix coordinate pattern general\n"
+EXPANDS = HEADER + b"57 57 1\n1 1\n" + b"\n" * 20_000_000
+
+# Name: ending, content (made when its test runs: some take long to compress), message.
+NO_MATRICES: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "empty": (".mtx", lambda: b"", "is no Matrix Market file"),
+    "one long line": (".mtx", lambda: b"x" * 5_000_000, "is no Matrix Market file"),
+    "dense": (
+        ".mtx",
+        lambda: HEADER.replace(b"coordinate", b"array") + b"57 57\n",
+        "is no Matrix Market file of a sparse",
+    ),
+    "comments alone": (".mtx", lambda: HEADER + b"% comment\n" * 2000, "no line of rows, columns and entries"),
+    "negative count": (".mtx", lambda: HEADER + b"57 57 -3\n", "no line of rows, columns and entries"),
+    "too many entries": (".mtx", lambda: HEADER + b"57 57 3000000000\n", "too many for 57 rows"),
+    "cut off": (".mtx", lambda: HEADER + b"57 57 3000\n1 1\n", "4 bytes for 3000 entries"),
+    "row out of bounds": (".mtx", lambda: HEADER + b"57 57 1\n58 1\n", "out of bounds|[Ii]ndex"),
+    "expands, xz": (".mtx.xz", lambda: lzma.compress(EXPANDS), "over 1025024 bytes for 1 entries"),
+    "expands, gz": (".mtx.gz", lambda: gzip.compress(EXPANDS), "over 1025024 bytes for 1 entries"),
+    "cut off, gz": (".mtx.gz", lambda: gzip.compress(HEADER + b"57 57 3249\n1 1\n"), "4 bytes for 3249 entries"),
+    "archive cut off": (".mtx.gz", lambda: gzip.compress(HEADER + b"57 57 1\n1 1\n")[:-9], "cannot be read"),
+    "no archive, xz": (".mtx.xz", lambda: b"no archive", "cannot be read"),
+    "no archive, gz": (".mtx.gz", lambda: b"no archive", "cannot be read"),
+}
 
 
-@pytest.mark.parametrize(
-    ("ending", "content", "message"),
-    [
-        (".mtx", b"", "is no Matrix Market file"),
-        (".mtx", b"x" * 5_000_000, "is no Matrix Market file"),
-        (".mtx", HEADER.replace(b"coordinate", b"array") + b"57 57\n", "is no Matrix Market file of a sparse"),
-        (".mtx", HEADER + b"% comment\n" * 2000, "no line of rows, columns and entries"),
-        (".mtx", HEADER + b"57 57 -3\n", "no line of rows, columns and entries"),
-        (".mtx", HEADER + b"57 57 3000000000\n", "too many for 57 rows"),
-        (".mtx", HEADER + b"57 57 3000\n1 1\n", "4 bytes for 3000 entries"),
-        (".mtx", HEADER + b"57 57 1\n58 1\n", "out of bounds|[Ii]ndex"),
-        (
-            ".mtx.xz",
-            lzma.compress(HEADER + b"57 57 1\n1 1\n" + b"\n" * 20_000_000),
-            "over 1025024 bytes for 1 entries",
-        ),
-        (
-            ".mtx.gz",
-            gzip.compress(HEADER + b"57 57 1\n1 1\n" + b"\n" * 20_000_000, mtime=0),
-            "over 1025024 bytes for 1 entries",
-        ),
-        (".mtx.gz", gzip.compress(HEADER + b"57 57 3249\n1 1\n", mtime=0), "4 bytes for 3249 entries"),
-        (".mtx.gz", gzip.compress(HEADER + b"57 57 1\n1 1\n", mtime=0)[:-9], "cannot be read"),
-        (".mtx.xz", b"no archive", "cannot be read"),
-        (".mtx.gz", b"no archive", "cannot be read"),
-    ],
-)
-def test_a_file_that_is_no_such_matrix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, content: bytes, message: str
-) -> None:
+@pytest.mark.parametrize("name", NO_MATRICES)
+def test_a_file_that_is_no_such_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    ending, content, message = NO_MATRICES[name]
     path = tmp_path / f"a{ending}"
-    path.write_bytes(content)
+    path.write_bytes(content())
     monkeypatch.setenv("SPMV_MATRIX", str(path))
     spmv._file_matrix.cache_clear()
     with pytest.raises(ValueError, match=message):

@@ -15,6 +15,7 @@
 #include "host_fiber.hpp"
 #include "host_lanes.hpp"
 #include "host_types.hpp"
+#include "tsan.hpp"
 
 inline thread_local uint3 threadIdx{0, 0, 0};
 inline thread_local uint3 blockIdx{0, 0, 0};
@@ -301,6 +302,8 @@ class Block {
   std::size_t shared_bytes_ = 0;
 };
 
+inline constexpr std::uint64_t kEpochs = 64;  // of a launch, for ThreadSanitizer
+
 // Runs all blocks of a launch on the calling thread.
 template <class Kernel>
 void run_grid(const Site& site, dim3 grid, dim3 block, std::size_t shared, const Kernel& kernel) {
@@ -310,11 +313,14 @@ void run_grid(const Site& site, dim3 grid, dim3 block, std::size_t shared, const
   runner.set_shared(shared);
   gridDim = grid;
   blockDim = block;
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z, epoch = (blocks + kEpochs - 1) / kEpochs;
+  std::uint64_t count = 0;
   for (unsigned int z = 0; z < grid.z; ++z)
     for (unsigned int y = 0; y < grid.y; ++y)
       for (unsigned int x = 0; x < grid.x; ++x) {
         blockIdx = {x, y, z};
         runner.run(kernel, site);
+        if (DAGC_TSAN && ++count % epoch == 0) tsan::new_epoch();
       }
 }
 

@@ -20,6 +20,7 @@
 #include "host_runtime.hpp"
 #include "host_stream.hpp"
 #include "host_types.hpp"
+#include "tsan.hpp"
 
 namespace dagc::host {
 
@@ -163,7 +164,9 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
     return dagc::host::remember(cudaErrorInvalidMemcpyDirection);
   if (bytes != 0 && (to == nullptr || from == nullptr)) return dagc::host::remember(cudaErrorInvalidValue);
   return dagc::host::issue(stream, [=] {
-    if (bytes != 0) std::memcpy(to, from, bytes);
+    dagc::tsan::for_each_piece(bytes, [=](std::size_t offset, std::size_t piece) {
+      std::memcpy(static_cast<char*>(to) + offset, static_cast<const char*>(from) + offset, piece);
+    });
   });
 }
 // Returns when done, but for device to device: that copy the host does not wait for, as in CUDA.
@@ -175,7 +178,9 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cud
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream = nullptr) {
   if (bytes != 0 && to == nullptr) return dagc::host::remember(cudaErrorInvalidValue);
   return dagc::host::issue(stream, [=] {
-    if (bytes != 0) std::memset(to, value, bytes);
+    dagc::tsan::for_each_piece(bytes, [=](std::size_t offset, std::size_t piece) {
+      std::memset(static_cast<char*>(to) + offset, value, piece);
+    });
   });
 }
 // The host does not wait for it, as in CUDA: a non-blocking stream must be made to.

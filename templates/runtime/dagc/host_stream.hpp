@@ -155,11 +155,12 @@ struct CUstream_st {
 
   void serve() {
     dagc::make_signal_stack();
+    dagc::tsan::Histories histories;
     for (std::uint64_t count = 1;; ++count) {
       dagc::host::Task* task = next();
       delete head_;
       head_ = task;
-      task->run();
+      histories.run([task] { task->run(); });
       finished_.store(count, std::memory_order_release);
     }
   }

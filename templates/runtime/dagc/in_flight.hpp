@@ -12,17 +12,9 @@
 
 #include <cstddef>
 
-#if defined(__SANITIZE_THREAD__)
-#define DAGC_UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define DAGC_UNDER_TSAN 1
-#endif
-#endif
+#include "dagc/tsan.hpp"
 
-#ifdef DAGC_UNDER_TSAN
-#include <sanitizer/tsan_interface.h>
-
+#if DAGC_TSAN
 #include <vector>
 
 extern "C" {
@@ -30,14 +22,12 @@ void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 void AnnotateIgnoreWritesBegin(const char* file, int line);
 void AnnotateIgnoreWritesEnd(const char* file, int line);
-void __tsan_read_range(void* address, unsigned long size);
-void __tsan_write_range(void* address, unsigned long size);
 }
 #endif
 
 namespace dagc::tsan {
 
-#ifdef DAGC_UNDER_TSAN
+#if DAGC_TSAN
 
 // While it lives, accesses of this thread are not looked at.
 struct Ignore {
@@ -98,10 +88,7 @@ class InFlight {
     if (bytes == 0) return;
     void* cpu = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(fiber, there);
-    if (write)
-      __tsan_write_range(buffer, bytes);
-    else
-      __tsan_read_range(buffer, bytes);
+    access_range(buffer, bytes, write);
     __tsan_switch_to_fiber(cpu, back);
   }
 

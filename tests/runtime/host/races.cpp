@@ -46,11 +46,28 @@ struct World {
   }
 };
 
+constexpr int kLarge = (1 << 19) + 5;  // more elements than the accesses that ThreadSanitizer remembers of a thread
+
+struct LargeWorld : World {
+  int *sent, *other;
+  LargeWorld() {
+    GOOD(cudaMalloc(&sent, kLarge * sizeof(int)));
+    GOOD(cudaMalloc(&other, kLarge * sizeof(int)));
+  }
+  ~LargeWorld() {
+    GOOD(cudaFree(sent));  // which waits for all streams
+    GOOD(cudaFree(other));
+  }
+  void fill(int* to, int value, cudaStream_t stream) const {
+    dagc::launch(::fill, 64, 256, 0, stream, to, value, kLarge);
+  }
+};
+
 void late() { usleep(5000); }
 volatile int g_sink;  // or the compiler drops reads whose sum nobody wants
-int use(const int* from) {
+int use(const int* from, int n = kN) {
   int sum = 0;
-  for (int i = 0; i < kN; ++i) sum += from[i];
+  for (int i = 0; i < n; ++i) sum += from[i];
   g_sink = sum;
   return sum;
 }
@@ -172,6 +189,17 @@ void sound_message() {
   GOOD(cudaStreamSynchronize(w.b));
 }
 
+void sound_large() {
+  const LargeWorld w;
+  w.fill(w.sent, 1, w.a);
+  GOOD(cudaEventRecord(w.e, w.a));
+  GOOD(cudaEventSynchronize(w.e));
+  DAGC_TSAN_READ(w.sent, kLarge * sizeof(int));
+  GOOD(cudaMemcpyAsync(w.other, w.sent, kLarge * sizeof(int), cudaMemcpyDeviceToDevice, w.b));
+  GOOD(cudaMemsetAsync(w.other + 7, 0, (kLarge - 8) * sizeof(int), w.b));
+  GOOD(cudaStreamSynchronize(w.b));
+  EXPECT(use(w.other, kLarge) == 8);
+}
 void sound_graph() {
   const World w;
   const cudaGraphExec_t graph = graph_of_two_streams(w, true);
@@ -335,20 +363,34 @@ void broken_send_too_early() {
   late();
   DAGC_TSAN_READ(w.x, kN * sizeof(int));
 }
-void broken_large_message() {  // 1 MB, and so much work after it that ThreadSanitizer has forgotten much of the writing
-  const World w;
-  const int n = 1 << 18;
-  int *sent, *other;
-  GOOD(cudaMalloc(&sent, n * sizeof(int)));
-  GOOD(cudaMalloc(&other, n * sizeof(int)));
-  dagc::launch(fill, 64, 256, 0, w.a, sent, 1, n);
-  for (int i = 0; i < 3; ++i) dagc::launch(fill, 64, 256, 0, w.a, other, 1, n);
+void broken_large_message() {  // 2 MB, and so much work after it that the stream's thread made a million accesses since
+  const LargeWorld w;
+  w.fill(w.sent, 1, w.a);
+  for (int i = 0; i < 2; ++i) w.fill(w.other, 1, w.a);
   GOOD(cudaEventRecord(w.e, w.a));
   GOOD(cudaEventSynchronize(w.f));  // another event than the one meant
   usleep(100000);
-  DAGC_TSAN_READ(sent, n * sizeof(int));
-  GOOD(cudaFree(sent));
-  GOOD(cudaFree(other));
+  DAGC_TSAN_READ(w.sent, kLarge * sizeof(int));
+}
+void broken_large_kernel() {  // the CPU starts with what the kernel wrote first, a million accesses before its end
+  const LargeWorld w;
+  w.fill(w.sent, 1, w.a);
+  usleep(100000);
+  use(w.sent, kLarge);
+}
+void broken_large_copy() {
+  const LargeWorld w;
+  w.fill(w.sent, 1, w.a);
+  usleep(100000);
+  GOOD(cudaMemcpyAsync(w.other, w.sent, kLarge * sizeof(int), cudaMemcpyDeviceToDevice, w.b));
+  GOOD(cudaDeviceSynchronize());
+}
+void broken_large_memset() {
+  const LargeWorld w;
+  w.fill(w.sent, 1, w.a);
+  usleep(100000);
+  GOOD(cudaMemsetAsync(w.sent, 0, kLarge * sizeof(int), w.b));
+  GOOD(cudaDeviceSynchronize());
 }
 void broken_receive_into_use() {
   const World w;
@@ -376,6 +418,7 @@ constexpr Case kCases[] = {
     CASE(sound_legacy_stream),
     CASE(sound_barriers),
     CASE(sound_message),
+    CASE(sound_large),
     CASE(sound_graph),
     CASE(broken_no_synchronize),
     CASE(broken_record_without_synchronize),
@@ -396,6 +439,9 @@ constexpr Case kCases[] = {
     CASE(broken_query_not_ready),
     CASE(broken_send_too_early),
     CASE(broken_large_message),
+    CASE(broken_large_kernel),
+    CASE(broken_large_copy),
+    CASE(broken_large_memset),
     CASE(broken_receive_into_use),
     CASE(broken_destroyed_stream),
 };
