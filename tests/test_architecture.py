@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, str] = {
     "perf": "ir cuda",
     "choice": "ir cuda perf",
     "store": "ir cuda perf choice",
-    "measure": "build store",
+    "measure": "ir build store",
     "lab": "ir space choice store measure",
     "learn": "ir space store lab",
     "report": "ir space store lab learn",

@@ -45,9 +45,9 @@ def test_a_text_that_is_edited_while_it_is_tuned_is_the_old_one_and_a_note_says_
 
 def test_included_files_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "size.dag").write_text("param n : i64 = 4\n")
-    (tmp_path / "a.dag").write_text(
-        'program a\ninclude "size.dag"\narray x : f64[n] on host out\nkernel k(x: out f64[*]) { cpu { cpp """ x[0] = 1; """ } }\ndag { a : cpu k(x) }\n'
-    )
+    kernel = 'kernel k(x: out f64[*]) { cpu { cpp """ x[0] = 1; """ } }'
+    lines = ("program a", 'include "size.dag"', "array x : f64[n] on host out", kernel, "dag { a : cpu k(x) }", "")
+    (tmp_path / "a.dag").write_text("\n".join(lines))
     text = read(tmp_path / "a.dag")
     (tmp_path / "size.dag").write_text("param n : i64 = 5\n")
     assert [p.value for p in text.program().params] == [4]

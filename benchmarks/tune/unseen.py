@@ -34,7 +34,7 @@ def unpacked(packed: Path, folder: Path) -> Path:
 def lines(tuned: Path, new: Path) -> list[str]:
     """One for each size of `new`."""
     graph = api.load_graph(ROOT / "samples" / "polybench" / f"{tuned.stem}.dag")
-    (chooser,) = choosers_of(graph, tuned, "sm_90")
+    (chooser,) = choosers_of(graph, load_tuned(tuned), "sm_90")
     (unit,) = units(graph, [chooser.op])
     model = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), load_hardware("h200"))
     times: dict[Point, dict[Settings, float]] = {}

@@ -19,3 +19,12 @@ def resource(path: str) -> Path:
         if candidate.exists():
             return candidate
     raise FileNotFoundError(f"dagc's data file {path!r} is missing: the installation is incomplete")
+
+
+def names_in(folder: str) -> tuple[str, ...]:
+    """The names that the modules of a folder of the package stand for, sorted: `mcts-min` for `mcts_min.py`.
+
+    Nothing is imported. Modules whose names begin with `_` stand for none.
+    """
+    found = (p.stem for p in (_PACKAGE / folder).glob("*.py") if not p.stem.startswith("_"))
+    return tuple(sorted(name.replace("_", "-") for name in found))

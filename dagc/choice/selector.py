@@ -21,7 +21,7 @@ class Selector(Protocol):
 
     @property
     def method(self) -> str:
-        """`knn`, `tree` or `forest`."""
+        """The name of what has learned it: `knn`."""
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -30,6 +30,10 @@ class Selector(Protocol):
     @property
     def text(self) -> str:
         """What was learned, in a few words: `knn, k = 1`."""
+
+    @property
+    def answers(self) -> frozenset[int]:
+        """Every number that `choose` may give."""
 
     def choose(self, sizes: Sequence[int]) -> int:
         """The number of the choice. Sizes below 1 count as 1."""

@@ -6,6 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
+from dagc.base.resources import names_in
 from dagc.cli.arguments import defines, defines_of, duration, file, natural, positive, quiet, seconds
 from dagc.report import si
 
@@ -28,9 +29,11 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--method",
+        type=_method,
         default="",
         metavar="NAME",
-        help="volume, rational, exhaustive, knn, tree, forest (default: the program's `select`, else volume); or help",
+        help=f"volume, rational, exhaustive, {', '.join(names_in('choice/learners'))}; or help"
+        " (default: the program's `select`, else volume)",
     )
     add(
         "--sizes",
@@ -77,16 +80,23 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=("text", "latex", "c", "dot", "svg"), default="text", help="of --show (default: text)")
 
 
+def _method(text: str) -> str:
+    """The name; `help` lists all, without a FILE too, and ends the command as --help does."""
+    if text != "help":
+        return text
+    from dagc.recipes.options import methods
+
+    for name, summary in methods():
+        print(f"{name:11} {summary}")
+    raise SystemExit(0)
+
+
 def run_tune(args: argparse.Namespace) -> int:
     """Exit code 0; failures of single settings are told, and are none of the command."""
     from dagc.recipes import tune as tune_recipe
     from dagc.recipes import tuned as tuned_recipe
-    from dagc.recipes.options import METHODS, TuneOptions
+    from dagc.recipes.options import TuneOptions
 
-    if args.method == "help":
-        for name, summary in METHODS.items():
-            print(f"{name:11} {summary}")
-        return 0
     if args.show:
         print(
             tuned_recipe.show(

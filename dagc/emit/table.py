@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dagc.ir.enums import Opcode
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 
 # ---- runs of GPU entries that a CUDA graph captures ----
@@ -122,9 +123,6 @@ class _Stretches:
 # ---- A traversal as the runner's table: rows (kind, a, b), see templates/runtime/dagc/runner.hpp ----
 
 
-ISSUE, RECORD, WAIT, SYNC, BEGIN, END = range(6)
-
-
 @dataclass(frozen=True, slots=True)
 class RowView:
     kind: int
@@ -136,17 +134,17 @@ def row(step: Step) -> tuple[int, int, int]:
     """The row of one step."""
     match step:
         case Issue(op, stream):
-            return ISSUE, op, -1 if stream is None else stream
+            return Opcode.ISSUE, op, -1 if stream is None else stream
         case Record(event, stream):
-            return RECORD, event, stream
+            return Opcode.RECORD, event, stream
         case Wait(event, stream):
-            return WAIT, event, stream
+            return Opcode.WAIT, event, stream
         case Sync(event):
-            return SYNC, event, -1
+            return Opcode.SYNC, event, -1
         case Begin(_, origin, length):
-            return BEGIN, length, origin
+            return Opcode.BEGIN, length, origin
         case End(_):
-            return END, 0, -1
+            return Opcode.END, 0, -1
 
 
 def rows(traversal: Traversal, capture: bool = False) -> list[tuple[int, int, int]]:
@@ -161,7 +159,7 @@ def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:
 
 def table_line(traversal: Traversal, capture: bool = False) -> str:
     """A line of the file that `runner --tables` reads."""
-    return ";".join(f"{kind},{a},{b}" for kind, a, b in rows(traversal, capture))
+    return ";".join(f"{int(kind)},{a},{b}" for kind, a, b in rows(traversal, capture))
 
 
 def row_views(traversal: Traversal, capture: bool = False) -> tuple[RowView, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 
 
 class ElementType(Enum):
@@ -56,3 +56,14 @@ class OpKind(Enum):
 class CodeLang(Enum):
     CUDA = "cuda"
     CPP = "cpp"
+
+
+class Opcode(IntEnum):
+    """The kind of a row of the table that a runner executes (templates/runtime/dagc/runner.hpp)."""
+
+    ISSUE = 0
+    RECORD = 1
+    WAIT = 2
+    SYNC = 3
+    BEGIN = 4
+    END = 5

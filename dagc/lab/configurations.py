@@ -15,7 +15,6 @@ from dagc.ir.graph import Graph
 from dagc.ir.program import Program, Value
 from dagc.store.results import Configuration
 
-OPEN_BY_DEFAULT = ("transport", "capture")
 MOST = 64  # configurations, unless more are asked for: each is compiled before a search
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
+from dagc.base.resources import names_in
 from dagc.choice.extent import Extent
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.ir.enums import ElementType
@@ -21,7 +22,7 @@ from dagc.ir.sym import free
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
-METHODS = ("knn", "tree", "forest", "exhaustive")
+METHODS = (*names_in("choice/learners"), "exhaustive")
 _WHOLE = {t for t in ElementType if t.value[0] in "iu"}
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 from dagc.base.errors import UsageError
+from dagc.base.resources import names_in
 from dagc.lab.domain import Candidate, Domain
 from dagc.store.results import Outcome
 
@@ -58,8 +58,7 @@ def default(domain: Domain) -> str:
 
 def names() -> tuple[str, ...]:
     """Names of all strategies, sorted; nothing is imported."""
-    folder = Path(__file__).parent / "strategies"
-    return tuple(sorted(p.stem.replace("_", "-") for p in folder.glob("*.py") if not p.stem.startswith("_")))
+    return names_in("lab/strategies")
 
 
 def find(name: str) -> type[Strategy]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from dagc.base.resources import names_in
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir import sym
@@ -365,8 +366,9 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
 
 _FEATURE_NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
 # Methods that `dagc tune` acts on: those of a kernel about its tunables, and those at program level.
-_IN_KERNEL = ("rational", "knn", "tree", "forest")
-_IN_PROGRAM = ("knn", "tree", "forest", "exhaustive")
+_LEARNED = names_in("choice/learners")
+_IN_KERNEL = ("rational", *_LEARNED)
+_IN_PROGRAM = (*_LEARNED, "exhaustive")
 
 
 def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:

@@ -15,7 +15,7 @@ from dagc.lang.context import Context
 from dagc.lang.declarations import Declared, Declarer
 from dagc.lang.evaluate import Evaluator
 from dagc.lang.regions import storage
-from dagc.lang.scope import Key, ScalarKind, Storage, TypeValue, did_you_mean, listing, refuse_reserved
+from dagc.lang.scope import Key, ScalarKind, Storage, TypeValue, refuse_reserved
 
 # ---- What a dag is lowered in: its scope of values, its scope of ops, and the prefixes of display names ----
 
@@ -141,13 +141,6 @@ def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:
     elif storage.array.role is Role.CONST:
         message = f"array `{storage.label}` is `const`, but is written"
         report.error("const-written", message, span, "drop `const`, or write to another array", related)
-
-
-def unknown_op(frame: Frame, name: str, span: Span) -> None:
-    """Report a reference to an op that is not there (Skip)."""
-    known = frame.ops.families
-    help = did_you_mean(name, known, f"there are {listing(known)}" if known else "the dag has no ops")
-    frame.ctx.report.fail("unknown-name", f"unknown op `{name}`", span, help)
 
 
 def words(node: object) -> set[str]:

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from dagc.base import signals
+from dagc.ir.enums import Opcode
 
-# Rows of the runner's table (templates/runtime/dagc/runner.hpp); their writers stand above this layer.
-_ISSUE, _RECORD, _WAIT, _SYNC = range(4)
 # Between the line and the end: the other ranks write theirs, and the starter reads them.
 _GRACE_SECONDS = 0.5
 EXIT_CODE = 5
@@ -79,11 +78,11 @@ def place(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int],
     if not 0 <= position < len(rows):
         return "no entry: before, between or after the iterations"
     kind, a, b = rows[position]
-    names = {
-        _ISSUE: lambda: f"`{op_name(a)}`",
-        _RECORD: lambda: f"`record(e{a})@s{b}`",
-        _WAIT: lambda: f"`wait(e{a})@s{b}`{_waits_for(rows, position, op_name)}",
-        _SYNC: lambda: f"`sync(e{a})`{_waits_for(rows, position, op_name)}",
+    names: dict[int, Callable[[], str]] = {
+        Opcode.ISSUE: lambda: f"`{op_name(a)}`",
+        Opcode.RECORD: lambda: f"`record(e{a})@s{b}`",
+        Opcode.WAIT: lambda: f"`wait(e{a})@s{b}`{_waits_for(rows, position, op_name)}",
+        Opcode.SYNC: lambda: f"`sync(e{a})`{_waits_for(rows, position, op_name)}",
     }
     name = names.get(kind, lambda: "a captured stretch")()
     return f"{name} (entry {position + 1} of {len(rows)})"
@@ -92,11 +91,11 @@ def place(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int],
 def _waits_for(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int], str]) -> str:
     """The last op before the record of the event that the row at `position` waits for."""
     event = rows[position][1]
-    records = [i for i in range(position) if rows[i][0] == _RECORD and rows[i][1] == event]
+    records = [i for i in range(position) if rows[i][0] == Opcode.RECORD and rows[i][1] == event]
     if not records:
         return ""
     stream = rows[records[-1]][2]
-    before = [row for row in rows[: records[-1]] if row[0] == _ISSUE and row[2] == stream]
+    before = [row for row in rows[: records[-1]] if row[0] == Opcode.ISSUE and row[2] == stream]
     return f", which waits for `{op_name(before[-1][1])}`" if before else ""
 
 

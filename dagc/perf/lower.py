@@ -14,7 +14,6 @@ from dagc.perf.program import Assign, Branch, NotRational, Number, RationalProgr
 
 Operand: TypeAlias = str | int | float | bool  # a name, or a constant
 
-ARITHMETIC = ("add", "sub", "mul", "min", "max")
 COMPARISONS = {
     sp.StrictLessThan: "lt", sp.LessThan: "le", sp.StrictGreaterThan: "gt", sp.GreaterThan: "ge",
     sp.Equality: "eq", sp.Unequality: "ne",

@@ -19,10 +19,13 @@ from dagc.report.display import SILENT, Display
 from dagc.space import Space, TooManyStates
 
 if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
     from dagc.ir.graph import Graph
+    from dagc.ir.launching import Chooser, OpenTunable
     from dagc.ir.program import Program
     from dagc.ir.traversal import Traversal
     from dagc.recipes.compiled import Compiled
+    from dagc.store.tuned import Tuned
 
 # The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
 _ID_STATES = 20_000
@@ -58,9 +61,6 @@ def compile(
     are compiled in, or choose among plans (docs/how-to/plans.md). The set-up runs the user's Python code; nothing else
     here does, and it runs before the compiler. `ranks` is by default 4, under mpiexec or srun their number.
     """
-    from dagc.recipes.plans import compile_plans, has_plans  # only with --launch
-    from dagc.recipes.tuned import launch_of  # only with --launch
-
     ranks = ranks_or_default(ranks)
     rank = rank_among(ranks) if run else None
     chosen = choose_target(target, arch)
@@ -69,19 +69,23 @@ def compile(
         folder = Path(program.path).parent
         write_arrays(program, folder, directory / f"data-{ranks}", ranks, seed, display)
 
-    if launch != "fixed" and has_plans(launch):
-        compiled = compile_plans(
-            path, out, launch, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
-            build=build or run, force=force, arrays=arrays if run else None, display=display,
-        )  # fmt: skip
-        return compiled.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else compiled.compiled
+    tuned = _tuned(launch)
+    if tuned is not None:
+        from dagc.recipes.plans import compile_plans, has_plans  # only with --launch
+
+        if has_plans(tuned):
+            plans = compile_plans(
+                path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
+                build=build or run, force=force, arrays=arrays if run else None, display=display,
+            )  # fmt: skip
+            return plans.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else plans.compiled
 
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
         with display.phase("finding the traversal"):
             picked, number = wanted_traversal(graph, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        opened, chooser = launch_of(graph, launch, chosen.gpu_arch)
+        opened, chooser = _launch_choices(graph, tuned, chosen)
         compiled = compile_traversal(
             graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force, open=opened,
             chooser=chooser, arrays=arrays if run else None, display=display,
@@ -110,6 +114,26 @@ def compile(
         audited = "" if done.plan.open else "run one by one, all ops change only what their headers declare; "
         raise WrongResult(error.message, audited + LOOK) from None
     return replace(done, result=result)
+
+
+def _tuned(launch: str) -> Tuned | None:
+    """The tuned file that `--launch` names, None for `fixed`."""
+    if launch == "fixed":
+        return None
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    return load_tuned(launch)
+
+
+def _launch_choices(
+    graph: Graph, tuned: Tuned | None, chosen: TargetChoice
+) -> tuple[tuple[OpenTunable, ...], Chooser | None]:
+    """The launch parameters that stay open until the program runs, and what chooses them."""
+    if tuned is None:
+        return (), None
+    from dagc.recipes.tuned import launch_of  # only with --launch
+
+    return launch_of(graph, tuned, chosen.gpu_arch)
 
 
 def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, display: Display) -> None:

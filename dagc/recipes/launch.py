@@ -86,6 +86,9 @@ def choosers_for(
     """
     if source.file is None:
         return {}
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    tuned = load_tuned(source.file)
     arch = source.chosen.gpu_arch
     out: dict[Kernels, tuple[Any, ...]] = {}
     errors = []
@@ -93,7 +96,7 @@ def choosers_for(
         kernels = kernels_of(configured.configuration)
         if kernels not in out:
             try:
-                out[kernels] = choosers_of(build(dict(kernels)), source.file, arch)
+                out[kernels] = choosers_of(build(dict(kernels)), tuned, arch)
             except UsageError as error:
                 out[kernels] = ()
                 errors.append(error)

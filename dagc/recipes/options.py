@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from dagc.base.resources import names_in
+
 
 @dataclass(frozen=True, slots=True)
 class ExploreOptions:
@@ -75,11 +77,18 @@ class TuneOptions:
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
-METHODS = {
+_SUMMARIES = {
     "rational": "MWP-CWP over counts fitted to hardware counters (ncu), or read from the text; its best are measured",
     "volume": "model of the data volumes; its best few are measured where there is a GPU",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
-    "knn": "every legal setting is measured; elsewhere nearest neighbours, trained on the measured sizes",
-    "tree": "every legal setting is measured; elsewhere a decision tree, trained on the measured sizes",
-    "forest": "every legal setting is measured; elsewhere a random forest, trained on the measured sizes",
 }
+METHODS = (*_SUMMARIES, *names_in("choice/learners"))
+
+
+def methods() -> tuple[tuple[str, str], ...]:
+    """(name, one line) of every method of `dagc tune`."""
+    from dagc.choice.methods import LEARNED, learner  # loads msgspec
+
+    what = "every legal setting is measured; elsewhere"
+    learned = ((name, f"{what} {learner(name).SUMMARY}, trained on the measured sizes") for name in LEARNED)
+    return (*_SUMMARIES.items(), *learned)

@@ -61,18 +61,15 @@ class Chosen:
         return replace(done, result=result, launcher=replace(done.launcher, chosen=choice))
 
 
-def has_plans(launch: str | Path) -> bool:
-    """Does a tuned file choose among programs? Raises UsageError where it is none."""
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
-
-    tuned = load_tuned(launch)
+def has_plans(tuned: Tuned) -> bool:
+    """Does a tuned file choose among programs?"""
     return tuned.program_chooser is not None or (not tuned.choosers and tuned.facts.program is not None)
 
 
 def compile_plans(
     path: str | Path,
     out: str | Path | None,
-    launch: str,
+    tuned: Tuned,
     chosen: TargetChoice,
     *,
     defines: Mapping[str, Any],
@@ -83,32 +80,28 @@ def compile_plans(
     arrays: Callable[[Program, Path], None] | None = None,
     display: Display = SILENT,
 ) -> Chosen:
-    """Write (and build) a plan for each answer of the selector of `launch`, and the program that chooses.
+    """Write (and build) a plan for each answer of the selector of `tuned`, and the program that chooses.
 
     `arrays` writes the data of the first plan's program into the directory, before the compiler runs.
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
-
     if joined() is not None:
         refuse(
             UsageError(
                 "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
             )
         )
-    tuned = load_tuned(launch)
     text = read(path, defines)
     program = text.program()
-    check_tuned(tuned, launch, program, chosen.gpu_arch)
-    stored = _program_chooser(tuned, program, launch)
-    selector, settings, extent = stored.selector, stored.settings, _extent(tuned, stored, launch)
-    _check_request(tuned, launch, stored.names, defines, traversal)
-    _check_fixed(tuned, launch, program, stored)
+    check_tuned(tuned, program, chosen.gpu_arch)
+    stored = _program_chooser(tuned, program)
+    selector, settings, extent = stored.selector, stored.settings, _extent(tuned, stored)
+    _check_request(tuned, stored.names, defines, traversal)
+    _check_fixed(tuned, program, stored)
     labels = tuple(plan_label(s) for s in settings)
     plans = {
-        label: _plan(text.graph(dict(s)), launch, tuned, chosen, prune_syncs)
-        for label, s in zip(labels, settings, strict=True)
+        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs) for label, s in zip(labels, settings, strict=True)
     }
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
@@ -124,49 +117,51 @@ def compile_plans(
     return Chosen(compiled, selector, labels)
 
 
-def _program_chooser(tuned: Tuned, program: Program, launch: str) -> ProgramChooser:
+def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
     """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
     stored = tuned.program_chooser
     if stored is None:
-        raise UsageError(f"{launch}: no chooser in it: tuning did not end", "tune again with --resume")
+        raise UsageError(f"{tuned.path}: no chooser in it: tuning did not end", "tune again with --resume")
     known = whole_scalars(program)
     for name in stored.data:
         if name not in known:
-            raise UsageError(f"{launch}: chooses by `{name}`, which is no scalar of {program.name}", "tune again")
+            raise UsageError(f"{tuned.path}: chooses by `{name}`, which is no scalar of {program.name}", "tune again")
     if len({plan_label(setting) for setting in stored.settings}) != len(stored.settings):
-        raise UsageError(f"{launch}: two settings are the same", "tune again into another file")
+        raise UsageError(f"{tuned.path}: two settings are the same", "tune again into another file")
     return stored
 
 
-def _extent(tuned: Tuned, stored: ProgramChooser, launch: str) -> Extent:
+def _extent(tuned: Tuned, stored: ProgramChooser) -> Extent:
     """The sizes that were measured."""
     try:
         return measured_data(tuned, stored.data)
     except ValueError as error:
-        raise UsageError(f"{launch}: the sizes are damaged ({error})", "tune again into another file") from None
+        raise UsageError(f"{tuned.path}: the sizes are damaged ({error})", "tune again into another file") from None
 
 
-def _check_request(tuned: Tuned, launch: str, names: Any, defines: Mapping[str, Any], traversal: str) -> None:
+def _check_request(tuned: Tuned, names: Any, defines: Mapping[str, Any], traversal: str) -> None:
     for name in names:
         if name in defines:
-            raise UsageError(f"{launch} chooses {name} when the program starts", f"drop -D {name} or --launch")
+            raise UsageError(f"{tuned.path} chooses {name} when the program starts", f"drop -D {name} or --launch")
     if traversal != "first":
-        raise UsageError(f"--traversal {traversal}: every plan of {launch} has orders of its own", "drop --traversal")
+        raise UsageError(
+            f"--traversal {traversal}: every plan of {tuned.path} has orders of its own", "drop --traversal"
+        )
 
 
-def _check_fixed(tuned: Tuned, launch: str, program: Any, stored: ProgramChooser) -> None:
+def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
     if tuned.facts.program is None:
-        raise UsageError(f"{launch}: what was fixed is missing", "tune again into another file")
-    check_fixed(launch, tuned.facts.program, fixed_choices(program, stored.names, sizes))
+        raise UsageError(f"{tuned.path}: what was fixed is missing", "tune again into another file")
+    check_fixed(tuned.path, tuned.facts.program, fixed_choices(program, stored.names, sizes))
 
 
-def _plan(graph: Graph, launch: str, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool) -> Plan:
+def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool) -> Plan:
     """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
     plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
-    opened, chooser = launch_of(graph, launch, chosen.gpu_arch)
+    opened, chooser = launch_of(graph, tuned, chosen.gpu_arch)
     return replace(plan, open=opened, chooser=chooser)
 
 

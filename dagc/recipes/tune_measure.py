@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import unit_in
 from dagc.choice.types import Cell
+from dagc.ir.enums import Opcode
 from dagc.measure.cells import PlannedCell, PlannedPoint, PlannedUnit, Ranks
 from dagc.measure.cells import measure as run_planned
 from dagc.measure.profile import count
@@ -124,7 +125,7 @@ def planned_point(ready: Prepared, point: Point, iterations: int) -> PlannedPoin
 
     at, graph = ready.at[point], ready.task.graph_at(point)
     first = Space(graph).first()
-    issued = [a for kind, a, _ in rows(first) if kind == 0 and graph.ops[a].name != "end"]
+    issued = [a for kind, a, _ in rows(first) if kind == Opcode.ISSUE and graph.ops[a].name != "end"]
     return PlannedPoint(ready.library_at(point), at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
 
 

@@ -16,7 +16,6 @@ from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, coun
 from dagc.base.files import scratch_directory
 from dagc.build.builder import jobs
 from dagc.build.target import choose_target
-from dagc.choice.knn import Knn
 from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
@@ -193,6 +192,8 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
 
 def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Sequence[int]) -> Selector:
     """The label of the nearest size, without training."""
+    from dagc.choice.learners.knn import Knn  # loads msgspec
+
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
     return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(labels[i] for i in order), 1, "uniform")
 

@@ -24,30 +24,28 @@ from dagc.store.fixed import check_compiled
 if TYPE_CHECKING:
     from dagc.choice.types import Unit
     from dagc.ir.graph import Graph
+    from dagc.ir.launching import Chooser, OpenTunable
     from dagc.ir.program import Program
     from dagc.store.tuned import Tuned
     from dagc.store.tuned_schema import KernelChooser
 
 
-def choosers_of(graph: Graph, tuned_path: str | Path, arch: str | None = None) -> tuple[Any, ...]:
+def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None) -> tuple[Any, ...]:
     """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
-
-    tuned = load_tuned(tuned_path)
-    check_tuned(tuned, tuned_path, graph.program, arch)
-    check_compiled(tuned_path, tuned, graph.program)
+    check_tuned(tuned, graph.program, arch)
+    check_compiled(tuned.path, tuned, graph.program)
     stored = tuned.kernel_choosers
     ops = tuple(stored)
     if not ops:
         raise UsageError(
-            f"{tuned_path}: chooses among whole programs, not launch settings of kernels",
+            f"{tuned.path}: chooses among whole programs, not launch settings of kernels",
             "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
         )
-    _check_open(graph, ops, tuned_path)
-    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned_path) for unit in units(graph, ops))
+    _check_open(graph, ops, tuned.path)
+    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path) for unit in units(graph, ops))
 
 
 def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
@@ -99,9 +97,10 @@ def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pa
         raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
 
 
-def check_tuned(tuned: Tuned, path: str | Path, program: Program, arch: str | None) -> None:
+def check_tuned(tuned: Tuned, program: Program, arch: str | None) -> None:
     """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
     compiled for; None: for none, or do not compare."""
+    path = tuned.path
     now = program_record(program)
     if tuned.program.name != now.name:
         raise UsageError(f"{path}: tuned for program {tuned.program.name}, this is {now.name}", "tune this program")
@@ -135,21 +134,18 @@ def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
         )
 
 
-def launch_of(graph: Graph, launch: str, arch: str | None) -> tuple[Any, Any]:
-    """(open tunables, chooser) of `--launch`: nothing for `fixed`, else those of a tuned file."""
-    if launch == "fixed":
-        return (), None
+def launch_of(graph: Graph, tuned: Tuned, arch: str | None) -> tuple[tuple[OpenTunable, ...], Chooser]:
+    """What a tuned file leaves open in the kernels of a graph, and what chooses it when the program runs."""
     from dagc.choice.choose import compiled_chooser  # loads numpy, sympy
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    choosers = choosers_of(graph, launch, arch)
+    choosers = choosers_of(graph, tuned, arch)
     # Only what a chooser may answer is compiled: a value that did not compile when it was tuned is none of it.
     answers = {(c.op, name): {dict(s)[name] for s in c.settings} for c in choosers for name, _ in c.settings[0]}
     opened = tuple(
         replace(t, values=tuple(v for v in t.values if v in answers[t.op, t.name]))
         for t in open_tunables(graph.program, [c.op for c in choosers])
     )
-    cells = [cell for cell in load_tuned(launch).cells if any(cell.op == c.op for c in choosers)]
+    cells = [cell for cell in tuned.cells if any(cell.op == c.op for c in choosers)]
     return opened, replace(compiled_chooser(choosers), warnings=far_parameters(graph.program, cells))
 
 
@@ -191,7 +187,9 @@ def show(
         from dagc.choice.choose import compiled_chooser  # loads numpy, sympy
 
         if tuned is not None:
-            choosers = [c for c in choosers_of(graph, tuned) if c.op == unit.op]
+            from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+            choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op == unit.op]
             if not choosers:
                 raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
             return compiled_chooser(choosers).source

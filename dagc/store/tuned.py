@@ -54,6 +54,7 @@ from dagc.store.tuned_schema import (
 class Tuned:
     """A tuned file, read: cells with the flush of each, checks, facts by name, choosers by op."""
 
+    path: Path
     program: Program
     runs: tuple[Run, ...]
     cells: tuple[Cell, ...]
@@ -182,7 +183,7 @@ def _connection(path: Path, program: Program, machine: Machine, resume: bool, ot
             check(connection, path)
             with reading(path):
                 tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-                _ = _rows(connection) if "tune_cell" in tables else read_runs(connection)  # all of it can be read
+                _ = _rows(connection, path) if "tune_cell" in tables else read_runs(connection)  # all of it can be read
             check_same(connection, path, program, machine, other)
     except BaseException:
         connection.close()
@@ -214,16 +215,17 @@ def _for(machine: Machine) -> str:
 
 def _read(connection: sqlite3.Connection, path: Path) -> Tuned:
     with reading(path):
-        return _rows(connection)
+        return _rows(connection, path)
 
 
-def _rows(connection: sqlite3.Connection) -> Tuned:
-    rows = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id")
-    cells = [row_as(row, CellRow) for row in rows]
+def _rows(connection: sqlite3.Connection, path: Path) -> Tuned:
+    found = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id")
+    cells = [row_as(row, CellRow) for row in found]
     checks = [row_as(row, CheckRow) for row in connection.execute("SELECT op, settings, failure FROM tune_check")]
     facts = dict(row_as(row, tuple[str, str]) for row in connection.execute("SELECT key, value FROM tune_fact"))
     choosers = (row_as(row, tuple[Name, str]) for row in connection.execute("SELECT op, chooser FROM tune_chooser"))
     return Tuned(
+        path=path,
         program=read_program(connection),
         runs=tuple(run for _, run in read_runs(connection)),
         cells=tuple(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 from msgspec import Meta
 
-from dagc.choice.methods import from_json, labels_of
+from dagc.choice.methods import from_json
 from dagc.choice.selector import Selector
 from dagc.cuda.ptx import Instructions, Resources
 from dagc.perf.fit import Fitted, HeldOut
@@ -213,7 +213,7 @@ def _selector(raw: msgspec.Raw, choices: int) -> Selector | None:
     if bytes(raw) == b"null":
         return None
     selector = from_json(msgspec.json.decode(raw))
-    if any(not 0 <= label < choices for label in labels_of(selector)):
+    if any(not 0 <= label < choices for label in selector.answers):
         raise ValueError("a selector that answers with settings that are not there")
     return selector
 

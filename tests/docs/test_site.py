@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
@@ -86,16 +87,17 @@ def test_the_whole_python_api_is_in_the_reference(site: Path) -> None:
     assert {name for name in api.__all__ if f"dagc.api.{name}" not in anchors} == set()
 
 
-def tracked(*patterns: str) -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+def files(*patterns: str) -> list[Path]:
+    """Files of the project whose path matches one of `patterns` (`*` matches `/` too). Needs no git."""
+    folders = ("benchmarks", "dagc", "docs", "grammar", "samples", "templates", "tests")
+    paths = [*ROOT.glob("*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    names = sorted(path.relative_to(ROOT).as_posix() for path in paths if path.is_file())
+    return [ROOT / name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def test_links_of_the_pages_outside_of_the_site() -> None:
     lost = []
-    for path in tracked("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "samples/*.md", "benchmarks/*.md"):
+    for path in files("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "samples/*.md", "benchmarks/*.md"):
         for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
             target, _, anchor = link.partition("#")
             if urlsplit(link).netloc:
@@ -114,7 +116,7 @@ def anchors_of(page: Path) -> set[str]:
 def test_pages_that_the_source_names_are_there() -> None:
     named = {
         (path.relative_to(ROOT).as_posix(), page)
-        for path in tracked("*.py", "*.hpp", "*.cuh", "*.cu", "*.md", "*.j2", "*.sh", "*.toml", "*.yml")
+        for path in files("*.py", "*.hpp", "*.cuh", "*.cu", "*.md", "*.j2", "*.sh", "*.toml", "*.yml")
         for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg|png)\b", path.read_text(encoding="utf-8"))
     }
     assert len(named) > 20
@@ -122,14 +124,14 @@ def test_pages_that_the_source_names_are_there() -> None:
 
 
 def test_modules_that_the_documentation_names_are_there() -> None:
-    pages = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in tracked("docs/*.md")}
+    pages = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files("docs/*.md")}
     names = {(page, name) for page, text in pages.items() for name in re.findall(r"\bdagc(?:\.[A-Za-z_]\w*)+", text)}
     assert len(names) > 20
     assert {(page, name) for page, name in names if not resolves(name)} == set()
 
 
 def test_paths_that_the_documentation_names_are_there() -> None:
-    pages = tracked("docs/*.md", "README.md", "CONTRIBUTING.md", "samples/*.md")
+    pages = files("docs/*.md", "README.md", "CONTRIBUTING.md", "samples/*.md")
     folders = "dagc|tests|benchmarks|samples|templates|grammar|docs"
     named = {
         (page.relative_to(ROOT).as_posix(), name)

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.lang.lower import analyse, parse_with_includes
-from dagc.lang.printer import print_module
 from dagc.passes import graph_with_diagnostics
+from tests.lang.printer import print_module
 from tests.strategies.dag_text import MODULES, loosened, mutants
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))

@@ -14,8 +14,8 @@ from dagc.base.source import Source
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
-from dagc.lang.printer import print_module
 from tests.examples import examples
+from tests.lang.printer import print_module
 from tests.strategies.dag_text import MODULES, loosened, mutants, soups
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))

@@ -9,7 +9,7 @@ import pytest
 from dagc.base.source import Source
 from dagc.lang.ast import Binary, BinaryOp, Conditional, Expr, ListExpr, Literal, Ref, Unary, UnaryOp
 from dagc.lang.parse import parse
-from dagc.lang.printer import print_expr, print_module
+from tests.lang.printer import print_expr, print_module
 from tests.lang.test_parse import ITEMS
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))

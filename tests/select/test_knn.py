@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
-from dagc.choice.knn import Knn, fit_knn
 from dagc.choice.labels import observed_labels, simplest_labels
+from dagc.choice.learners.knn import Knn, fit
 from tests.examples import examples
 
 SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]
@@ -57,7 +57,7 @@ def test_no_labelling_is_simpler(times: list[dict[int, int]], tolerance: float) 
 
 
 def test_a_fit() -> None:
-    chooser = fit_knn(["n"], [[s] for s in reversed(SIZES)], LABELS[::-1])
+    chooser = fit(["n"], [[s] for s in reversed(SIZES)], LABELS[::-1])
     assert chooser.sizes == tuple((s,) for s in SIZES)
     assert [chooser.choose([s]) for s in (50, 900, 6000, 10**9)] == [4, 4, 8, 32]
     assert chooser.text == f"knn, k = {chooser.k}, weights by distance"
@@ -75,7 +75,7 @@ def test_a_tie_goes_to_the_size_that_stands_first() -> None:
 )
 def test_what_cannot_be_fitted(sizes: list[int], labels: list[int]) -> None:
     with pytest.raises(UsageError):
-        fit_knn(["n"], [[s] for s in sizes], labels)
+        fit(["n"], [[s] for s in sizes], labels)
 
 
 @pytest.mark.parametrize(("k", "weights"), [(1, "uniform"), (3, "uniform"), (2, "distance"), (4, "distance")])

@@ -16,11 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
-from dagc.choice.forest import Forest, fit_forest
-from dagc.choice.knn import Knn
+from dagc.choice.learners.forest import Forest
+from dagc.choice.learners.forest import fit as fit_forest
+from dagc.choice.learners.knn import Knn
+from dagc.choice.learners.tree import Tree
+from dagc.choice.learners.tree import fit as fit_tree
 from dagc.choice.methods import LEARNED, fit, from_json
+from dagc.choice.nodes import Split, largest_below
 from dagc.choice.selector import UNIT, Selector, log2_fixed
-from dagc.choice.tree import Split, Tree, fit_tree, largest_below
 from tests.examples import examples
 
 DATA = ("ni", "nj")

@@ -11,9 +11,9 @@ import pytest
 
 from dagc import api
 from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
+from dagc.choice.learners.tree import Tree
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
-from dagc.choice.tree import Tree
 from dagc.choice.types import Settings
 from dagc.perf.hardware import load_hardware
 from tests.tune.oracle import ROOT

@@ -11,6 +11,7 @@ from dagc.base.errors import UsageError
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tuned import choosers_of
+from dagc.store.tuned import load_tuned
 from tests.run.conftest import can_run
 
 pytestmark = [
@@ -61,7 +62,7 @@ def test_each_size_is_a_program_of_its_own(tmp_path: Path) -> None:
     for line in done.lines:
         assert line.chosen == line.best
         graph = api.load_graph(path, dict(line.point.params))
-        (chooser,) = choosers_of(graph, tuned)
+        (chooser,) = choosers_of(graph, load_tuned(tuned))
         assert chooser.data == ("N",)
         assert {a.data for a in chooser.anchors} == {(64,), (5000,)}
         assert chooser.settings[chooser.choose({})] == line.best

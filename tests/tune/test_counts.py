@@ -18,6 +18,7 @@ from dagc.recipes import tune_measure, tune_prepare
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
 from dagc.recipes.tuned import choosers_of
+from dagc.store.tuned import load_tuned
 from tests.tune.oracle import ROOT
 from tests.tune.programs import stored_chooser
 
@@ -96,7 +97,7 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
         found = {name: f.to_json() for name, f in fits.items()}
         records.set_chooser("syrk", {**stored_chooser(tuned, "syrk"), "fits": found})
-    (chooser,) = choosers_of(graph, tuned)
+    (chooser,) = choosers_of(graph, load_tuned(tuned))
     legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     hardware = load_hardware("h200")
     fresh = unit_chooser(graph, unit, legal, hardware, method="rational", fits=fits)
@@ -113,7 +114,7 @@ def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:
     with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
         records.set_chooser("syrk", {**stored_chooser(tuned, "syrk"), "fits": {"requests": {"names": ["ni"]}}})
     with pytest.raises(UsageError, match="the chooser of `syrk` is damaged"):
-        choosers_of(api.load_graph(SYRK), tuned)
+        choosers_of(api.load_graph(SYRK), load_tuned(tuned))
 
 
 def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
@@ -130,8 +131,8 @@ def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
         monkeypatch.setattr("dagc.build.devices.gpus", lambda here=here: here)
         if refused:
             with pytest.raises(UsageError, match="tuned for NVIDIA H200, this machine has NVIDIA H100 PCIe"):
-                choosers_of(graph, tuned, "sm_90")
+                choosers_of(graph, load_tuned(tuned), "sm_90")
         else:
-            assert choosers_of(graph, tuned, "sm_90")
+            assert choosers_of(graph, load_tuned(tuned), "sm_90")
     with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):
-        choosers_of(graph, tuned, "sm_80")
+        choosers_of(graph, load_tuned(tuned), "sm_80")

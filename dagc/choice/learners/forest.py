@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+import msgspec
 
 from dagc.base.errors import counted
+from dagc.choice.nodes import (
+    Label,
+    Name,
+    Node,
+    SplitRow,
+    find_label,
+    from_scikit,
+    leaf_labels,
+    node_of,
+    node_to_c,
+    node_to_json,
+)
 from dagc.choice.selector import check_training, features, head, parameters
-from dagc.choice.tree import Node, find_label, from_scikit, node_to_c, node_to_json
 
+SUMMARY = "a random forest"
 TREES = 15
 
 
@@ -58,12 +72,17 @@ class Forest:
             ]
         )
 
+    @property
+    def answers(self) -> frozenset[int]:
+        """As `Selector.answers`."""
+        return frozenset(label for root in self.roots for label in leaf_labels(root))
+
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
         return {"method": self.method, "data": list(self.data), "trees": [node_to_json(root) for root in self.roots]}
 
 
-def fit_forest(
+def fit(
     data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int], *, trees: int = TREES, seed: int = 0
 ) -> Forest:
     """Full-grown trees; the same seed gives the same forest.
@@ -74,5 +93,17 @@ def fit_forest(
     from sklearn.ensemble import RandomForestClassifier
 
     check_training(data, sizes, labels)
-    forest = RandomForestClassifier(trees, random_state=seed).fit(features(sizes), np.array(labels))
-    return Forest(tuple(data), tuple(from_scikit(tree.tree_, forest.classes_) for tree in forest.estimators_))
+    found = RandomForestClassifier(trees, random_state=seed).fit(features(sizes), np.array(labels))
+    return Forest(tuple(data), tuple(from_scikit(tree.tree_, found.classes_) for tree in found.estimators_))
+
+
+class Row(msgspec.Struct, tag_field="method", tag="forest", frozen=True):
+    """As a tuned file keeps it."""
+
+    data: tuple[Name, ...]
+    trees: Annotated[tuple[Label | SplitRow, ...], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+def read(row: Row) -> Forest:
+    """Raises ValueError."""
+    return Forest(row.data, tuple(node_of(tree, len(row.data)) for tree in row.trees))

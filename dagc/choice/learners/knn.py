@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
+
+from dagc.choice.nodes import LARGEST, Label, Name
 from dagc.choice.selector import FRACTION, check_training, features, head, log2_fixed, parameters
+
+SUMMARY = "nearest neighbours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Knn:
             weight = 1 / math.sqrt(apart[i]) if self.weights == "distance" else 1
             votes[self.labels[i]] = votes.get(self.labels[i], 0.0) + weight
         return min(votes, key=lambda label: (-votes[label], label))
+
+    @property
+    def answers(self) -> frozenset[int]:
+        """As `Selector.answers`."""
+        return frozenset(self.labels)
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
@@ -108,7 +118,7 @@ static inline int {function}_of(const int64_t* size) {{
 """
 
 
-def fit_knn(
+def fit(
     data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
 ) -> Knn:
     """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the seed).
@@ -130,3 +140,21 @@ def fit_knn(
     search.fit(features(ordered), np.array(y))
     best = search.best_params_
     return Knn(tuple(data), ordered, y, int(best["n_neighbors"]), str(best["weights"]))
+
+
+class Row(msgspec.Struct, tag_field="method", tag="knn", frozen=True):
+    """As a tuned file keeps it."""
+
+    data: tuple[Name, ...]
+    sizes: tuple[tuple[Annotated[int, msgspec.Meta(ge=1, le=LARGEST)], ...], ...]
+    labels: tuple[Label, ...]
+    k: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    weights: Literal["uniform", "distance"]
+
+
+def read(row: Row) -> Knn:
+    """Raises ValueError."""
+    lengths = {len(size) for size in row.sizes}
+    if lengths != {len(row.data)} or len(row.labels) != len(row.sizes) or row.k > len(row.sizes):
+        raise ValueError("a knn selector whose parts are not of one length")
+    return Knn(row.data, row.sizes, row.labels, row.k, row.weights)

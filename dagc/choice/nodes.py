@@ -1,13 +1,14 @@
-"""A decision tree over sizes: trained with scikit-learn on logarithms, asked by comparisons of integers."""
+"""Decision trees over sizes: nodes, their C, and nodes from scikit-learn's trees."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from dagc.base.errors import counted
-from dagc.choice.selector import UNIT, check_training, features, head, log2_fixed, parameters
+import msgspec
+
+from dagc.choice.selector import UNIT, head, log2_fixed, parameters
 
 LARGEST = 2**63 - 1
 
@@ -100,49 +101,26 @@ def from_scikit(tree: Any, labels: Sequence[int]) -> Node:
     return node(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """A decision tree; its leaves are numbers of choices."""
+# ---- as a tuned file keeps them -------------------------------------------------------------
 
-    method: ClassVar[str] = "tree"
-    data: tuple[str, ...]
-    root: Node
-
-    @property
-    def text(self) -> str:
-        """`tree of 3 leaves`."""
-        count = leaves(self.root)
-        return f"tree of {counted(count, 'leaf', 'leaves')}"
-
-    def choose(self, sizes: Sequence[int]) -> int:
-        """As `Selector.choose`."""
-        return find_label(self.root, sizes)
-
-    def c_text(self, function: str) -> str:
-        """C99, as `Selector.c_text`."""
-        return f"#include <stdint.h>\n\n{node_to_c(self.root, self.data, function)}"
-
-    def to_json(self) -> dict[str, Any]:
-        """As `Selector.to_json`."""
-        return {"method": self.method, "data": list(self.data), "tree": node_to_json(self.root)}
+Label = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z0-9_,]*\])?\Z", max_length=1000)]
+_DEEPEST = 200  # levels of a tree: compilers have a limit, too
 
 
-def fit_tree(
-    data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
-) -> Tree:
-    """Depth (1 to 5, or any) and least size of a leaf (1 to 3) by GridSearchCV over shuffled folds; of equally good
-    ones the shallowest.
+class SplitRow(msgspec.Struct, array_like=True, frozen=True):
+    """A split and what is below it, as `node_to_json` gives them."""
 
-    `sizes` holds a value for each of `data`. Raises UsageError as `check_training`.
-    """
-    import numpy as np
-    from sklearn.model_selection import GridSearchCV, KFold
-    from sklearn.tree import DecisionTreeClassifier
+    index: Label
+    most: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+    low: Label | SplitRow
+    high: Label | SplitRow
 
-    check_training(data, sizes, labels)
-    grid = {"max_depth": [1, 2, 3, 4, 5, None], "min_samples_leaf": [1, 2, 3]}
-    cv = KFold(min(folds, len(sizes)), shuffle=True, random_state=seed)
-    search = GridSearchCV(DecisionTreeClassifier(random_state=seed), grid, cv=cv)
-    search.fit(features(sizes), np.array(labels))
-    best = search.best_estimator_
-    return Tree(tuple(data), from_scikit(best.tree_, best.classes_))
+
+def node_of(row: int | SplitRow, data: int, depth: int = 0) -> Node:
+    """The node that a row holds, of a selector that asks for so many `data`. Raises ValueError."""
+    if not isinstance(row, SplitRow):
+        return row
+    if row.index >= data or depth >= _DEEPEST:
+        raise ValueError(f"a tree that asks for data that are not there, or with more than {_DEEPEST} levels")
+    return Split(row.index, row.most, node_of(row.low, data, depth + 1), node_of(row.high, data, depth + 1))

@@ -1,0 +1,152 @@
+"""docs/architecture.md says which files a new transport, sync op, model, strategy or learner touches: each list is
+compared with the code, and where one file is enough, a copy of dagc gets that file and uses it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.imports import ROOT, modules
+
+PAGE = (ROOT / "docs/architecture.md").read_text()
+LEARNER = """
+from dagc.choice.learners import knn
+
+SUMMARY, Row, read = "one neighbour", knn.Row, knn.read
+
+
+def fit(data, sizes, labels, seed=0):
+    order = sorted(range(len(sizes)), key=lambda i: tuple(sizes[i]))
+    rows = tuple(tuple(sizes[i]) for i in order)
+    return knn.Knn(tuple(data), rows, tuple(labels[i] for i in order), 1, "uniform")
+"""
+STRATEGY = """
+class Strategy:
+    summary = "in the order of IDs"
+
+    def __init__(self, domain, seed):
+        self.left = iter(domain)
+
+    def propose(self):
+        return next(self.left, None)
+
+    def observe(self, candidate, outcome):
+        pass
+"""
+
+
+def _listed(title: str) -> set[str]:
+    """The files of the list under a heading."""
+    section = PAGE.partition(f"### {title}\n")[2].partition("\n#")[0]
+    return set(re.findall(r"^- `([^`]+)`", section, flags=re.M))
+
+
+def _code(path: Path) -> Iterator[ast.AST]:
+    """The nodes of a file, without its docstrings."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body[0].value.value = None
+    yield from ast.walk(tree)
+
+
+def _files(speaks: Callable[[ast.AST], bool]) -> set[str]:
+    found = modules().values()
+    return {str(path.relative_to(ROOT)) for path in found if any(speaks(node) for node in _code(path))}
+
+
+def test_files_of_a_transport() -> None:
+    def speaks(node: ast.AST) -> bool:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return "peer" in re.split(r"\W+", node.value)
+        return isinstance(node, ast.Attribute) and node.attr == "PEER"
+
+    texts = (".hpp", ".cuh", ".j2", ".py")
+    templates = (path for path in (ROOT / "templates").rglob("*") if path.suffix in texts)
+    in_templates = {str(p.relative_to(ROOT)) for p in templates if re.search(r"\bpeer\b", p.read_text())}
+    assert _files(speaks) | in_templates == _listed("A transport")
+
+
+def test_files_of_a_sync_op() -> None:
+    """Those that tell one kind of entry of a traversal from another."""
+
+    def speaks(node: ast.AST) -> bool:
+        imported = isinstance(node, ast.ImportFrom) and node.module == "dagc.ir.traversal"
+        return imported and bool({"Record", "Wait", "Sync"} & {alias.name for alias in node.names})
+
+    assert _files(speaks) | {"dagc/ir/traversal.py"} == _listed("A sync op")
+
+
+def test_files_of_a_performance_model() -> None:
+    def speaks(node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and node.id in ("volume_program", "op_program")
+
+    assert _files(speaks) <= _listed("A performance model")
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a dagc with a strategy and a learner more, each one file."""
+    root = tmp_path_factory.mktemp("extended")
+    for name in ("dagc", "grammar", "templates"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "dagc/lab/strategies/in_order.py").write_text(STRATEGY)
+    (root / "dagc/choice/learners/one.py").write_text(LEARNER)
+    return {**os.environ, "PYTHONPATH": str(root)}
+
+
+def _run(environment: dict[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "dagc", *words], env=environment, capture_output=True, text=True, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_strategy_is_one_file(extended: dict[str, str]) -> None:
+    assert "in-order     in the order of IDs\n" in _run(extended, "explore", "--strategy", "help")
+    code = (
+        "import sys\nfrom dagc.lab.strategy import find\n"
+        "from dagc.lab.domain import domain_of\n"
+        "from dagc.lab.configurations import configuration_of\n"
+        "from dagc.api import load_graph\n"
+        "graph = load_graph(sys.argv[1], {'transport': 'mpi_cuda'})\n"
+        "domain = domain_of([(configuration_of(graph), graph)])\n"
+        "strategy = find('in-order')(domain, 0)\n"
+        "print([strategy.propose() == domain.at(i) for i in range(3)])\n"
+    )
+    spmv = str(ROOT / "samples/spmv/spmv.dag")
+    done = subprocess.run([sys.executable, "-c", code, spmv], env=extended, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "[True, True, True]\n", done.stderr
+
+
+def test_a_learner_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
+    assert "elsewhere one neighbour, trained on the measured sizes\n" in _run(extended, "tune", "--method", "help")
+    code = (
+        "from dagc.choice.methods import fit, from_json\n"
+        "selector = fit('one', ['n'], [[10], [100], [1000]], [0, 1, 1])\n"
+        "print(selector.choose([12]), selector.choose([500]), from_json(selector.to_json()) == selector)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=extended, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "0 1 True\n", done.stderr
+    program = tmp_path / "a.dag"
+    program.write_text(
+        "program a\nscalar n : i64\narray x : f32[n] out\n"
+        "kernel k(x: out f32[*], n: i64) {\n  tune bx in {32, 64}\n  select bx with one(n)\n"
+        '  gpu { launch grid(ceil(n / bx)) block(bx) cuda """ """ }\n}\ndag { a : gpu k(x, n) }\n'
+    )
+    assert "select" not in _run(extended, "check", str(program))  # no note that it has no effect
