@@ -212,7 +212,7 @@ def test_each_text_of_a_plan_is_read_or_refused(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert plan_to_json(plan_from_json(json.dumps(record), plan.graph)) == plan_to_json(plan)
     read = refused = 0
-    for text in ("\x1b[2J", "\0\t\n", "\u202e", MARKUP, "x" * 1_000_000):
+    for text in ("\x1b[2J", "\0\t\n", "\u202e", MARKUP, "x" * 100_000):
         for new in with_text(record, text):
             try:
                 found = plan_from_json(json.dumps(new), plan.graph, "plan.json")
