@@ -38,7 +38,7 @@ class Made:
 
     def run(self, program: str, *options: str | Path, ranks: int = RANKS, data: Path | None = None) -> Finished:
         argv = [self.bench if program == "bench" else self.runner, "--data", data or self.data, *options]
-        return launch(argv, ranks, timeout=120)
+        return launch(argv, ranks, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_bad_tables(made: Made, tmp_path: Path, line: str, words: str) -> None:
 
 
 def test_help_and_unknown_options(made: Made) -> None:
-    done = launch([made.bench, "--help"], 1, timeout=60)
+    done = launch([made.bench, "--help"], 1, timeout=300)
     assert done.returncode == 0
     for option in ("--data", "--seconds", "--repeats", "--json", "--check-only", "--mpi-takes-device-pointers"):
         assert option in done.stdout

@@ -60,7 +60,7 @@ needs_mpi = [pytest.mark.mpi, pytest.mark.skipif(not can_run(), reason="needs a 
 class Built:
     """A sample with its choices made, as a runner program and the arrays of its ranks.
 
-    `flags`: of the compiler. `built`: the runner, where it was built with others.
+    `flags`: of the compiler. `built`: the runner, or the bench, where it was built with others.
     """
 
     plan: Plan
@@ -107,7 +107,7 @@ class Built:
 
 
 Make = Callable[..., Built]
-Lowered = Callable[[Path, str], Built]
+Lowered = Callable[[Path, str, str, tuple[str, ...]], Built]
 
 
 @pytest.fixture(scope="session")
@@ -132,23 +132,16 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 @pytest.fixture(scope="session")
 def lowered(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Lowered:
-    """`lowered(SPMV, "mpi_host")`, with the runners of all lowerings built together.
-
-    Those of the SpMV are optimised, as for users.
-    """
+    """`lowered(SPMV, "mpi_host", "runner", ("-O0",))`; the runners (or benches) of all lowerings are built together."""
 
     @cache
-    def all_of(path: Path) -> dict[str, Built]:
+    def all_of(path: Path, program: str, flags: tuple[str, ...]) -> dict[str, Built]:
         made = {name: make(path, **choices) for name, choices in LOWERINGS.items()}
         plans = {re.sub(r"\W+", "-", name): built.plan for name, built in made.items()}
-        flags = () if path == SPMV else ("-O0",)
-        runners = build_together(plans, tmp_path_factory.mktemp(path.stem) / "together", "runner", flags)
-        return {
-            name: replace(built, built=runner)
-            for (name, built), runner in zip(made.items(), runners.values(), strict=True)
-        }
+        programs = build_together(plans, tmp_path_factory.mktemp(path.stem) / "together", program, flags).values()
+        return {name: replace(one, built=built) for (name, one), built in zip(made.items(), programs, strict=True)}
 
-    return lambda path, name: all_of(path)[name]
+    return lambda path, name, program, flags: all_of(path, program, flags)[name]
 
 
 def wander(space: Space, random: Random) -> Traversal:
