@@ -89,6 +89,20 @@ def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None
         explore(path, tmp_path / "r.db", QUICK)
 
 
+@pytest.fixture(scope="module")
+def unwritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that writes nothing to its first array, or not the last element of another, as the set-up chooses."""
+    header = "a: out i32[2, 3], b: out i8[2, 3], c: out f64[2, 3], which: i32"
+    code = "if (which != 0) a[i] = -1; if (which != 1 || i != 5) b[i] = 1; if (which != 2 || i != 5) c[i] = 1;"
+    checks = "verify a ~ all_ones() rtol 0\nverify b ~ small() rtol 1e10\nverify c ~ doubled_c() rtol 1e300\n"
+    text = (
+        'program small\nsetup "small.py" chosen()\nscalar which : i32\narray x : f64[2, 3] in\n'
+        "array a : i32[2, 3] out\narray b : i8[2, 3] out\narray c : f64[2, 3] out\n"
+    )
+    dag = f"dag {{ op : gpu some(a, b, c, which) }}\n{checks}"
+    return write(tmp_path_factory.mktemp("unwritten"), text + kernel("some", header, code) + dag, SETUP)
+
+
 @pytest.mark.parametrize(
     ("which", "wrong"),
     [
@@ -98,21 +112,11 @@ def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None
     ],
 )
 def test_what_is_never_written_is_wrong_whatever_the_reference_and_the_tolerance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, wrong: str
+    unwritten: Path, monkeypatch: pytest.MonkeyPatch, which: str, wrong: str
 ) -> None:
-    """Of one array nothing is written, of the others not the last element; one at a time, by one program."""
     monkeypatch.setenv("WHICH", which)
-    header = "a: out i32[2, 3], b: out i8[2, 3], c: out f64[2, 3], which: i32"
-    code = "if (which != 0) a[i] = -1; if (which != 1 || i != 5) b[i] = 1; if (which != 2 || i != 5) c[i] = 1;"
-    checks = "verify a ~ all_ones() rtol 0\nverify b ~ small() rtol 1e10\nverify c ~ doubled_c() rtol 1e300\n"
-    text = (
-        'program small\nsetup "small.py" chosen()\nscalar which : i32\narray x : f64[2, 3] in\n'
-        "array a : i32[2, 3] out\narray b : i8[2, 3] out\narray c : f64[2, 3] out\n"
-    )
-    dag = f"dag {{ op : gpu some(a, b, c, which) }}\n{checks}"
-    path = write(tmp_path, text + kernel("some", header, code) + dag, SETUP)
     with pytest.raises(WrongResult, match=wrong):
-        run(path, ranks=1)
+        run(unwritten, ranks=1)
 
 
 def test_results_that_go_wrong_while_they_are_timed_are_seen(tmp_path: Path) -> None:
