@@ -36,6 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # would make this one look quicker than it is. To keep one between runs, name it in DAGC_CACHE.
         os.environ["DAGC_CACHE"] = tempfile.mkdtemp(prefix="dagc-test-cache-")
         config.add_cleanup(partial(shutil.rmtree, os.environ["DAGC_CACHE"], ignore_errors=True))
+    # What tests compute is small, and threads of BLAS and OpenMP that wait for each other spin: on a busy machine five
+    # times the work. Read where NumPy and scikit-learn are loaded, so after this.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     # Also for programs that tests start themselves, with more ranks than there are cores.
     for name, value in YIELDING[MPIKind.MPICH].items():
         os.environ.setdefault(name, value)

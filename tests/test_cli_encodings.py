@@ -18,7 +18,7 @@ UTF8 = {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "0"}
 def dagc(locale: dict[str, str], *arguments: str | bytes, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **locale}
     command = [sys.executable, "-m", "dagc", *arguments]
-    return subprocess.run(command, capture_output=True, env=environment, cwd=cwd, timeout=120)
+    return subprocess.run(command, capture_output=True, env=environment, cwd=cwd, timeout=300)
 
 
 @pytest.mark.parametrize("locale", [ASCII, UTF8], ids=["ascii", "utf8"])

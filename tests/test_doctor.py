@@ -20,7 +20,7 @@ EXAMINE = (
 def _examine_with(**variables: str) -> tuple[int, dict[str, dict[str, object]]]:
     """The facts as another process sees them, with these variables."""
     environment = {**os.environ, **variables}
-    done = subprocess.run([sys.executable, "-c", EXAMINE], capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run([sys.executable, "-c", EXAMINE], capture_output=True, text=True, env=environment, timeout=300)
     assert done.stderr == ""
     content = json.loads(done.stdout)
     assert content["host_can_run"] == (done.returncode == 0)

@@ -191,7 +191,7 @@ def test_ctrl_c_in_another_process(tmp_path: Path) -> None:
     assert child.stdout is not None
     assert child.stdout.readline() == "writing\n"
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=30)
+    child.communicate(timeout=300)
     assert child.returncode == -signal.SIGINT
     assert _names(tmp_path) == set()
 

@@ -137,17 +137,17 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
         raise UsageError(f"{name}: not JSON: {error}", "write it anew with `dagc compile`") from None
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
-        version_text = "no schema_version" if version is None else f"schema_version {version}"
-        raise UsageError(f"{name}: {version_text}, expected {SCHEMA_VERSION}", "write it anew with `dagc compile`")
+        found = "no schema_version" if version is None else f"schema_version {version!r}"
+        raise UsageError(f"{name}: {found}, expected {SCHEMA_VERSION}", "write it anew with `dagc compile`")
     try:
         return PlanInputs(
             path=_typed(record, "path", str),
-            sources=tuple(_typed(record, "sources", dict).items()),
-            params=tuple(_typed(record, "params", dict).items()),
-            decisions=tuple(_typed(record, "decisions", dict).items()),
+            sources=_texts(record),
+            params=_values(record, "params"),
+            decisions=_values(record, "decisions"),
             target=Target(_typed(record, "target", str)),
-            arch=_typed(record, "arch", str),
-            program_hash=_typed(record, "program_hash", str),
+            arch=_word(record, "arch"),
+            program_hash=_word(record, "program_hash"),
             traversal=_typed(record, "traversal", str),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -160,6 +160,28 @@ def _typed(record: dict[str, Any], key: str, kind: type) -> Any:
     if not isinstance(record[key], kind):
         raise TypeError(f"`{key}` is not a {kind.__name__}")
     return record[key]
+
+
+def _values(record: dict[str, Any], key: str) -> tuple[tuple[str, Value], ...]:
+    found = _typed(record, key, dict)
+    if not all(isinstance(value, bool | int | float | str) for value in found.values()):
+        raise TypeError(f"a value of `{key}` is no number, text or truth value")
+    return tuple(found.items())
+
+
+def _texts(record: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    found = _typed(record, "sources", dict)
+    if not all(isinstance(text, str) for text in found.values()):
+        raise TypeError("a text of `sources` is not a str")
+    return tuple(found.items())
+
+
+def _word(record: dict[str, Any], key: str) -> str:
+    """What becomes a word of a command line, or is shown."""
+    word: str = _typed(record, key, str)
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,64}", word):
+        raise ValueError(f"`{key}` is not one word")
+    return word
 
 
 def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.build.builder import build
-from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.emit import table_line
 from dagc.ir.plan import Plan, Target
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import SINK, plan, write
+from tests.emit.build import SINK, plan
+from tests.emit.together import build_together
 
 mpi = find_mpi()
 pytestmark = [
@@ -32,33 +32,39 @@ RANKS = 3
 @dataclass(frozen=True)
 class Made:
     plan: Plan
-    directory: Path
+    bench: Path
+    runner: Path
     data: Path
 
     def run(self, program: str, *options: str | Path, ranks: int = RANKS, data: Path | None = None) -> Finished:
-        argv = [self.directory / program, "--data", data or self.data, *options]
-        return launch(argv, ranks, timeout=120)
+        argv = [self.bench if program == "bench" else self.runner, "--data", data or self.data, *options]
+        return launch(argv, ranks, timeout=300)
 
 
-def make(directory: Path, transport: str) -> Made:
-    made = plan(SINK, Target.HOST, transport=transport)
-    write(made, directory)
-    # Of the two programs of each transport one is optimised, as for users.
-    bench, runner = ((), ("-O0",)) if transport == "mpi_host" else (("-O0",), ())
-    build([directory / "bench.cpp"], directory / "bench", mpi=require_mpi(), flags=bench)
-    runner_main = ("DAGC_RUNNER_MAIN",)
-    build([directory / "runner.cpp"], directory / "runner", mpi=require_mpi(), defines=runner_main, flags=runner)
-    run_setup(made.program, SINK.parent, RANKS, 1, directory / "data")
-    return Made(made, directory, directory / "data")
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
+    """By transport. The benches are optimised, as for users."""
+    folder = tmp_path_factory.mktemp("sink")
+    plans = {transport: plan(SINK, Target.HOST, transport=transport) for transport in ("mpi_host", "mpi_cuda")}
+    benches = build_together(plans, folder / "bench", "bench", flags=())
+    runners = build_together(plans, folder / "runner", "runner")
+    run_setup(plans["mpi_host"].program, SINK.parent, RANKS, 1, folder / "data")
+    return {name: Made(plans[name], benches[name], runners[name], folder / "data") for name in plans}
 
 
-@pytest.fixture(scope="module", params=["mpi_host", "mpi_cuda"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make(tmp_path_factory.mktemp(request.param), request.param)
+@pytest.fixture(params=["mpi_host", "mpi_cuda"])
+def each(request: pytest.FixtureRequest, programs: dict[str, Made]) -> Made:
+    """For what depends on the transport."""
+    return programs[request.param]
 
 
-def test_every_kind_of_op_gives_the_right_result(made: Made) -> None:
-    done = made.run("bench", "--seconds", "0.001", "--repeats", "3")
+@pytest.fixture
+def made(programs: dict[str, Made]) -> Made:
+    return programs["mpi_host"]
+
+
+def test_every_kind_of_op_gives_the_right_result(each: Made) -> None:
+    done = each.run("bench", "--seconds", "0.001", "--repeats", "3")
     assert done.returncode == 0, done.stderr
     assert "agree with the reference" in done.stdout
     assert "median" in done.stdout
@@ -74,10 +80,10 @@ def test_json(made: Made, tmp_path: Path) -> None:
     assert min(record["time"]["seconds"]) > 0
 
 
-def test_fifty_traversals_from_tables(made: Made, tmp_path: Path) -> None:
+def test_fifty_traversals_from_tables(each: Made, tmp_path: Path) -> None:
     from random import Random
 
-    space, random = Space(made.plan.graph), Random(3)
+    space, random = Space(each.plan.graph), Random(3)
     lines = []
     for _ in range(50):
         entries = []
@@ -87,9 +93,9 @@ def test_fifty_traversals_from_tables(made: Made, tmp_path: Path) -> None:
             entry = random.choice(list(offers))
             entries.append(entry)
             state = space.moves.step(state, entry, offers[entry])
-        lines.append(table_line(type(made.plan.traversal)(tuple(entries))))
+        lines.append(table_line(type(each.plan.traversal)(tuple(entries))))
     (tmp_path / "tables").write_text("# fifty\n" + "\n".join(lines) + "\n")
-    done = made.run("runner", "--tables", tmp_path / "tables")
+    done = each.run("runner", "--tables", tmp_path / "tables")
     assert done.returncode == 0, done.stderr
     assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["good"] * 50
 
@@ -117,15 +123,15 @@ def fails(done: Finished, code: int, *words: str) -> None:
     assert sum(line.startswith("dagc: ") for line in done.stderr.splitlines()) >= 1
 
 
-def test_a_wrong_result(made: Made, broken: Path) -> None:
+def test_a_wrong_result(each: Made, broken: Path) -> None:
     file = broken / "rank-0001/expected/o.npy"
     values = np.load(file)
     values[17] += 1
     np.save(file, values)
-    done = made.run("bench", data=broken)
+    done = each.run("bench", data=broken)
     fails(done, 1, "rank 1: o is wrong: element 17 is")
     assert "median" not in done.stdout  # nothing that is wrong is timed
-    fails_table = made.run("runner", data=broken)
+    fails_table = each.run("runner", data=broken)
     assert fails_table.returncode == 1
     assert "0: wrong: rank 1: o is wrong" in fails_table.stdout
 
@@ -156,19 +162,19 @@ def test_a_wrong_type(made: Made, broken: Path) -> None:
     fails(made.run("bench", data=broken), 5, "a.npy: has type f4, expected f8")
 
 
-def test_a_slice_outside(made: Made, broken: Path) -> None:
+def test_a_slice_outside(each: Made, broken: Path) -> None:
     """count / 2 elements are copied, whatever the rank has."""
     rank = broken / "rank-0000"
     np.save(rank / "n.npy", np.int32(7))
     for name in ("a", "kept", "e"):
         np.save(rank / f"{name}.npy", np.zeros(7))
     np.save(rank / "grid2.npy", np.zeros((3, 7), np.int32))
-    fails(made.run("bench", data=broken), 5, "in op low: the slice 0 .. 500 is not within 0 .. 7")
+    fails(each.run("bench", data=broken), 5, "in op low: the slice 0 .. 500 is not within 0 .. 7")
 
 
-def test_a_peer_that_does_not_exist(made: Made, broken: Path) -> None:
+def test_a_peer_that_does_not_exist(each: Made, broken: Path) -> None:
     np.save(broken / "rank-0000/towards.npy", np.int32(3))
-    fails(made.run("bench", data=broken), 5, "x: rank 3 does not exist, there are 3")
+    fails(each.run("bench", data=broken), 5, "x: rank 3 does not exist, there are 3")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +193,7 @@ def test_bad_tables(made: Made, tmp_path: Path, line: str, words: str) -> None:
 
 
 def test_help_and_unknown_options(made: Made) -> None:
-    done = launch([made.directory / "bench", "--help"], 1, timeout=60)
+    done = launch([made.bench, "--help"], 1, timeout=300)
     assert done.returncode == 0
     for option in ("--data", "--seconds", "--repeats", "--json", "--check-only", "--mpi-takes-device-pointers"):
         assert option in done.stdout

@@ -70,6 +70,16 @@ def test_cuda(nccl: bool, tmp_path: Path) -> None:
     compile_together([(p, c) for p, c in CASES if (c.get("transport") == "nccl") == nccl], Target.CUDA, tmp_path, nccl)
 
 
+def test_programs_together_are_told_apart_by_the_source_file(tmp_path: Path) -> None:
+    """The build cache does not read the files that it includes."""
+    transports = ("mpi_host", "mpi_cuda")
+    texts = [
+        write_together({"one": plan(SPMV, Target.HOST, transport=t)}, tmp_path / t).read_text() for t in transports
+    ]
+    assert texts[0] != texts[1]
+    assert texts[0].split("\n")[1:] == texts[1].split("\n")[1:]
+
+
 @needs_mpi
 @needs_cxx
 def test_programs_together_are_compiled_with_their_warnings(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def kernels_are_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Itera
 def run(directory: Path, *options: str) -> Finished:
     argv = [sys.executable, directory / "driver.py", "--data", directory / "data", *options]
     env = {"PYTHONPATH": str(FAKE), "DAGC_NVCC": str(FAKE / "nvcc"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return launch(argv, RANKS, env=env, timeout=120)
+    return launch(argv, RANKS, env=env, timeout=300)
 
 
 def prepare(made: Plan, path: Path, directory: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from dagc.build.builder import build
@@ -33,6 +34,7 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
     """
     headers: set[str] = set()
     parts, cases = [], []
+    digest = sha256()
     for number, (name, plan) in enumerate(plans.items()):
         space = re.sub(r"\W", "_", f"p_{name}")
         (directory / space).mkdir(parents=True)
@@ -40,7 +42,9 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
         source = bench if program == "bench" else runner
         for file, text in emit(plan).items():
             path = directory / space / file
-            path.write_text(text.replace('extern "C"', 'extern "C++"'), encoding="utf-8")
+            text = text.replace('extern "C"', 'extern "C++"')
+            path.write_text(text, encoding="utf-8")
+            digest.update(text.encode())
             # For g++, files of one text and one time are one file to `#pragma once`.
             os.utime(path, (number, number))
             if file not in (bench, runner) or file == source:
@@ -49,7 +53,10 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
         cases.append(CASE.format(name=name, space=space))
     write_headers(directory / "include")
     together = directory / f"together{Path(source).suffix}"
-    together.write_text("\n".join([*sorted(headers), *parts]) + MAIN.format(cases="".join(cases)), encoding="utf-8")
+    # The build cache reads what is beside a source, and not the folders of the programs.
+    head = f"// {digest.hexdigest()}"
+    text = "\n".join([head, *sorted(headers), *parts]) + MAIN.format(cases="".join(cases))
+    together.write_text(text, encoding="utf-8")
     return together
 
 

@@ -21,7 +21,7 @@ from tests.strategies.dag_text import MODULES, loosened, mutants, soups
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
 TEXTS = [path.read_text(encoding="utf-8") for path in SAMPLES]
 many = settings(
-    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -72,7 +72,7 @@ def in_c(programs: Sequence[RationalProgram], points: Sequence[Values], folder: 
     source.write_text("\n".join(lines))
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", *FLAGS[how]]
     subprocess.run(["gcc", *flags, str(source), "-o", str(binary)], check=True, capture_output=True, text=True)
-    done = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     found = [int(word) for word in done.stdout.split()]
     return [found[i :: len(programs)] for i in range(len(programs))]

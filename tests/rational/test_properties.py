@@ -35,9 +35,9 @@ from tests.rational.programs import (
 
 # Each example of a batch compiles one file with many programs.
 BATCHES = settings(
-    max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-SINGLE = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SINGLE = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POINTS = st.lists(values_of(PARAMETERS), min_size=5, max_size=8)
 _counter = itertools.count()  # a library that is loaded must not be overwritten
 

@@ -66,7 +66,7 @@ def test_built_in_macros_of_compilers_name_nothing(tmp_path: Path, compiler: str
     (tmp_path / "empty.cu").write_text("")
     language = ("-Xcompiler", "-dM") if compiler == "nvcc" else ("-dM", "-x", "c++")
     command = [found, "-E", *language, "empty.cu"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
     macros = re.findall(r"^#define (\w+)", done.stdout, re.MULTILINE)
     # The host's headers that nvcc includes by itself bring macros of C: another test.
     macros = [m for m in macros if compiler != "nvcc" or m.startswith("_")]

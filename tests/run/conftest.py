@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from random import Random
 
@@ -16,11 +17,13 @@ from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit.table import table_line
+from dagc.ir.plan import Plan
 from dagc.ir.traversal import Entry, Traversal
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.proof import Prover
+from tests.emit.together import build_together
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag"
@@ -55,8 +58,12 @@ needs_mpi = [pytest.mark.mpi, pytest.mark.skipif(not can_run(), reason="needs a 
 
 @dataclass(frozen=True)
 class Built:
-    """A sample with its choices made, as a runner program and the arrays of its ranks. `flags`: of the compiler."""
+    """A sample with its choices made, as a runner program and the arrays of its ranks.
 
+    `flags`: of the compiler. `built`: the runner, or the bench, where it was built with others.
+    """
+
+    plan: Plan
     space: Space
     directory: Path
     data: Path
@@ -64,9 +71,12 @@ class Built:
     sanitize: str
     capture: bool
     flags: tuple[str, ...] = ()
+    built: Path | None = None
 
     @cached_property
     def runner(self) -> Path:
+        if self.built is not None:
+            return self.built
         source, out = self.directory / "runner.cpp", self.directory / "runner"
         main = ("DAGC_RUNNER_MAIN",)
         return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, defines=main, flags=self.flags)
@@ -97,6 +107,7 @@ class Built:
 
 
 Make = Callable[..., Built]
+Lowered = Callable[[Path, str, str, tuple[str, ...]], Built]
 
 
 @pytest.fixture(scope="session")
@@ -112,10 +123,25 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
             done = api.compile(path, directory, target="host", defines=defines, build=False)
             data = directory / "data"
             run_setup(done.plan.program, path.parent, ranks, 7, data)
-            known[key] = Built(Space(done.plan.graph), directory, data, ranks, sanitize, done.plan.capture, flags)
+            space = Space(done.plan.graph)
+            known[key] = Built(done.plan, space, directory, data, ranks, sanitize, done.plan.capture, flags)
         return known[key]
 
     return made
+
+
+@pytest.fixture(scope="session")
+def lowered(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Lowered:
+    """`lowered(SPMV, "mpi_host", "runner", ("-O0",))`; the runners (or benches) of all lowerings are built together."""
+
+    @cache
+    def all_of(path: Path, program: str, flags: tuple[str, ...]) -> dict[str, Built]:
+        made = {name: make(path, **choices) for name, choices in LOWERINGS.items()}
+        plans = {re.sub(r"\W+", "-", name): built.plan for name, built in made.items()}
+        programs = build_together(plans, tmp_path_factory.mktemp(path.stem) / "together", program, flags).values()
+        return {name: replace(one, built=built) for (name, one), built in zip(made.items(), programs, strict=True)}
+
+    return lambda path, name, program, flags: all_of(path, program, flags)[name]
 
 
 def wander(space: Space, random: Random) -> Traversal:

@@ -16,13 +16,13 @@ import pytest
 from dagc import api
 from dagc.base.errors import DagcError, UsageError, WrongResult
 from dagc.build.toolchain import find_cmake, require_mpi
-from dagc.ir.plan import Target
+from dagc.ir.plan import Plan, Target
 from dagc.ir.traversal import traversal_text
-from dagc.measure.bench import run_bench
+from dagc.measure.bench import BenchResult, run_bench
 from dagc.measure.launch import Finished, launch, launch_command
 from dagc.recipes.compiled import Compiled
 from dagc.space.proof import NotProved
-from tests.run.conftest import HALO, LOWERINGS, SMALL, SPMV, needs_mpi
+from tests.run.conftest import HALO, LOWERINGS, RANKS, SMALL, SPMV, Lowered, needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("strict")]
 QUICK = {"seconds": 0.001, "repeats": 3}
@@ -44,20 +44,32 @@ def _compile(path: Path, out: Path, **more: object) -> Compiled:
 # ---- good runs -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
-def test_compile_and_run(tmp_path: Path, path: Path, lowering: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One program is compiled as it is for users, the others are not optimised."""
-    if (path, lowering) == (SPMV, "mpi_host"):
-        monkeypatch.setenv("DAGC_CXXFLAGS", "-Werror")
-    done = _compile(path, tmp_path / "out", defines=LOWERINGS[lowering], run=True, **QUICK)
-    assert (done.plan.target, done.number, done.target_reason) == (Target.HOST, 0, "as asked for")
-    result = done.result
-    assert result is not None
+def _good(result: BenchResult, plan: Plan) -> None:
     assert (result.ranks, result.repeats) == (4, 3)
     assert 0 < result.minimum <= result.median <= result.maximum
     assert result.low <= result.median <= result.high
-    assert result.record["traversal"] == traversal_text(done.plan.traversal, done.plan.graph)
+    assert result.record["traversal"] == traversal_text(plan.traversal, plan.graph)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
+def test_the_program_of_every_lowering(lowered: Lowered, path: Path, lowering: str) -> None:
+    made = lowered(path, lowering, "bench", ("-O0", "-Werror"))
+    assert made.built is not None
+    _good(run_bench(made.built, made.data, RANKS, **QUICK), made.plan)
+
+
+@pytest.mark.parametrize(
+    ("path", "lowering"), [(SPMV, "mpi_host"), (SPMV, "captured"), (HALO, "nccl")], ids=["spmv", "captured", "halo"]
+)
+def test_compile_and_run(tmp_path: Path, path: Path, lowering: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program is compiled as it is for users, the others are not optimised."""
+    if lowering == "mpi_host":
+        monkeypatch.setenv("DAGC_CXXFLAGS", "-Werror")
+    done = _compile(path, tmp_path / "out", defines=LOWERINGS[lowering], run=True, **QUICK)
+    assert (done.plan.target, done.number, done.target_reason) == (Target.HOST, 0, "as asked for")
+    assert done.result is not None
+    _good(done.result, done.plan)
     assert {"plan.json", "traversal.txt", "kernels.cu", "bench.cpp", "iteration.hpp"} <= set(done.files)
     assert all((done.directory / name).is_file() for name in done.files)
 
@@ -156,7 +168,7 @@ Bench = Callable[..., Finished]
 def bench(spmv: Compiled) -> Bench:
     def run(*options: str, ranks: int = 4, data: Path | None = None) -> Finished:
         assert spmv.binary is not None
-        return launch([spmv.binary, "--data", data or spmv.directory / "data-4", *options], ranks, timeout=120)
+        return launch([spmv.binary, "--data", data or spmv.directory / "data-4", *options], ranks, timeout=300)
 
     return run
 
@@ -266,9 +278,9 @@ def test_the_directory_builds_without_dagc(spmv: Compiled, tmp_path: Path) -> No
         made = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
         assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
     data = spmv.directory / "data-4"
-    checked = launch([build / "bench", "--data", data, "--check-only"], 4, timeout=120).check()
+    checked = launch([build / "bench", "--data", data, "--check-only"], 4, timeout=300).check()
     assert checked.stdout.startswith("spmv on 4 ranks")
-    assert launch([build / "runner", "--data", data], 4, timeout=120).check().stdout == "0: good\n"
+    assert launch([build / "runner", "--data", data], 4, timeout=300).check().stdout == "0: good\n"
 
 
 # ---- started by the user's own mpiexec -------------------------------------------------------

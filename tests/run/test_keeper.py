@@ -33,7 +33,7 @@ def started(code: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_signal_is_named_and_ends_the_parent_too(number: signal.Signals) -> None:
     with started(f"os.kill(os.getpid(), {int(number)})") as process:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
     assert process.returncode == -number
     assert said.startswith(f"dagc: rank 4: ended by {number.name} (")
     assert len(said.splitlines()) == 1
@@ -41,7 +41,7 @@ def test_a_signal_is_named_and_ends_the_parent_too(number: signal.Signals) -> No
 
 def test_an_exit_code_passes() -> None:
     with started("sys.exit(3)") as process:
-        assert process.communicate(timeout=60) == ("", "")
+        assert process.communicate(timeout=300) == ("", "")
     assert process.returncode == 3
 
 
@@ -51,7 +51,7 @@ def test_a_signal_to_the_parent_is_for_the_child() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60) == ("", "")
+        assert process.communicate(timeout=300) == ("", "")
     assert process.returncode == 7
 
 
@@ -60,11 +60,10 @@ def test_the_child_ends_with_the_parent() -> None:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         process.kill()
-    for _ in range(100):
-        if not Path(f"/proc/{child}").exists():
-            return
-        time.sleep(0.1)
-    pytest.fail("it goes on")
+    until = time.monotonic() + 300
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < until, "it goes on"
+        time.sleep(0.05)
 
 
 @pytest.mark.mpi
@@ -74,7 +73,7 @@ def test_under_mpiexec_a_command_names_the_rank_that_was_killed(tmp_path: Path) 
     (tmp_path / "spmv.dag").write_bytes(SPMV.read_bytes())
     (tmp_path / "spmv.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     command = [sys.executable, "-m", "dagc", "explore", "spmv.dag", "--target", "host", "--quiet"]
-    done = launch(command, 3, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, timeout=120)
+    done = launch(command, 3, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, timeout=300)
     assert done.returncode != 0
     told = [line for line in done.stderr.splitlines() if line.startswith("dagc: rank ")]
     assert told == ["dagc: rank 0: ended by SIGKILL (Killed; the system sends it where memory runs out)"]

@@ -45,7 +45,7 @@ class Library:
     loadable: Loadable
 
     def machine(
-        self, link: Link, watchdog: float = 60.0, on_reference: Callable[[float], None] | None = None
+        self, link: Link, watchdog: float = 300.0, on_reference: Callable[[float], None] | None = None
     ) -> LiveMachine:
         return LiveMachine(
             self.domain, [self.loadable], link, seconds=0.002, watchdog=watchdog, on_reference=on_reference
@@ -111,7 +111,7 @@ def alive(mark: str) -> list[int]:
 
 
 def wait_until(done: Callable[[], bool]) -> bool:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 300
     while not done():
         if time.monotonic() > give_up:
             return False
@@ -218,11 +218,13 @@ def test_a_table_of_no_sense_is_a_failure(library: Library, link: Link) -> None:
 
 
 def test_a_hang_is_named_and_the_next_measurement_works(library: Library, link: Link) -> None:
-    machine = library.machine(link, watchdog=3.0)
+    machine = library.machine(link)
     assert not machine.measure(library.first).failure
     hanging = library.moved("wait_recv", before="post_send")
     at = [row[1] for row in rows(hanging.traversal)].index(library.domain.spaces[0].graph.by_name("wait_recv").id)
+    machine._watchdog = 3.0  # for this one alone: on a busy machine others may take as long
     outcome = machine.measure(hanging)
+    machine._watchdog = 300.0
     assert outcome.failure.startswith("hang: ")
     assert "in `wait_recv` (entry " in outcome.failure
     assert f"of {len(hanging.traversal.entries)})" in outcome.failure
@@ -339,25 +341,26 @@ if link is None:
 else:
     with link:
         library = build_library(Path(sys.argv[1]))
-        machine, random = library.machine(link, watchdog=float(sys.argv[2])), Random(0)
+        machine, random = library.machine(link), Random(0)
         for _ in range(5):
             assert not machine.measure(library.domain.sample(random)).failure
         print("wrong result" in machine.measure(library.moved("y", before="yl")).failure)
         print(len(machine.trace(library.first)) == RANKS * len(library.first.traversal.entries))
-        if sys.argv[3:]:
+        if sys.argv[2:]:
+            machine._watchdog = 3.0
             machine.measure(library.moved("wait_recv", before="post_send"))
 """
 
 
 def test_ranks_that_the_user_has_started_measure(library: Library, folder: Path) -> None:
-    done = launch([sys.executable, "-c", JOINED, folder, "60"], RANKS, cwd=Path(__file__).parents[2], timeout=60)
+    done = launch([sys.executable, "-c", JOINED, folder], RANKS, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode == 0, done.stderr
     # Words, not lines: a starter may mix what its ranks write.
     assert [done.stdout.count(word) for word in ("True", "False", "served")] == [2, 0, RANKS - 1]
 
 
 def test_a_hang_ends_ranks_that_the_user_has_started(library: Library, folder: Path) -> None:
-    done = launch([sys.executable, "-c", JOINED, folder, "3", "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=60)
+    done = launch([sys.executable, "-c", JOINED, folder, "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode not in (0, 124)
     assert "dagc: hang: rank 0 in `wait_recv`" in done.stderr
 

@@ -20,7 +20,7 @@ pytestmark = needs_mpi
 
 PLAIN, CAPTURED = LOWERINGS["mpi_host"], LOWERINGS["captured"]
 OF_EACH = 40  # traversals
-CLOCKS = 0.01  # seconds; how well the GPU's clock is placed on the CPU's depends on how busy the machine is
+CLOCKS = 0.2  # seconds; how well the GPU's clock is placed on the CPU's depends on how busy the machine is
 
 WORK = """
 import json, sys, threading
@@ -121,7 +121,7 @@ class Ranks:
         self.traced: Traversal = self.built[1].space.sample(random)
         order = folder / "order.json"
         order.write_text(json.dumps({"programs": programs, "wrong": WRONG, "plain": rows(self.traced)}))
-        launch([sys.executable, "-c", WORK, order], self.built[0].ranks, timeout=120).check()
+        launch([sys.executable, "-c", WORK, order], self.built[0].ranks, timeout=300).check()
         ranks = range(self.built[0].ranks)
         self.said = [json.loads(Path(f"{order}.{rank}").read_text()) for rank in ranks]
         self.traces = [np.load(f"{order}.trace.{rank}.npy") for rank in ranks]

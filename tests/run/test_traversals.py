@@ -13,7 +13,7 @@ import pytest
 from dagc.emit.table import rows
 from dagc.ir.traversal import Issue, Traversal
 from dagc.measure.launch import launch
-from tests.run.conftest import HALO, LOWERINGS, SPMV, Built, Make, needs_mpi, wander
+from tests.run.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
 
 pytestmark = needs_mpi
 
@@ -28,11 +28,10 @@ def _sample(built: Built, number: int, seed: int) -> list[Traversal]:
 
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
-def test_many_traversals_are_right(make: Make, path: Path, lowering: str) -> None:
-    """Two hundred of one lowering and 40 of each other one. As for users all of the SpMV's programs are optimised."""
+def test_many_traversals_are_right(lowered: Lowered, path: Path, lowering: str) -> None:
+    """Two hundred of one lowering and 40 of each other one. Those of the SpMV are optimised, as for users."""
     number = 200 if lowering == "mpi_host" else 40
-    flags = () if path is SPMV or lowering == "mpi_host" else ("-O0",)
-    built = make(path, flags=flags, **LOWERINGS[lowering])
+    built = lowered(path, lowering, "runner", () if path is SPMV else ("-O0",))
     traversals = _sample(built, number, seed=42)
     assert len({t.entries for t in traversals}) >= 0.7 * number
     assert all(built.prover.proved(t) for t in traversals)
@@ -41,9 +40,9 @@ def test_many_traversals_are_right(make: Make, path: Path, lowering: str) -> Non
     assert done.stdout.split("\n")[:-1] == [f"{i}: good" for i in range(number)]
 
 
-def test_a_traversal_that_reads_too_early_is_wrong(make: Make) -> None:
+def test_a_traversal_that_reads_too_early_is_wrong(lowered: Lowered) -> None:
     """The check would see it: y is computed before what it adds up."""
-    built = make(SPMV, transport="mpi_cuda")
+    built = lowered(SPMV, "mpi_cuda", "runner", ())
     entries = built.space.first().entries
     names = [op.name for op in built.space.graph.ops]
     last = next(i for i, e in enumerate(entries) if isinstance(e, Issue) and names[e.op] == "y")
@@ -90,7 +89,7 @@ def test_three_traversals_give_the_same_bits(make: Make, tmp_path: Path, path: P
         "arrays": arrays, "out": str(tmp_path),
     }  # fmt: skip
     (tmp_path / "order.json").write_text(json.dumps(order))
-    done = launch([sys.executable, "-c", FETCH, tmp_path / "order.json"], built.ranks, timeout=120)
+    done = launch([sys.executable, "-c", FETCH, tmp_path / "order.json"], built.ranks, timeout=300)
     done.check()
     for rank in range(built.ranks):
         first, *others = (np.load(tmp_path / f"{number}-{rank}.npz") for number in range(len(traversals)))

@@ -21,6 +21,7 @@ import pytest
 from benchmarks.fuzz_files import HOSTILE, write_program, write_results
 from dagc import api
 from dagc.base.errors import UsageError
+from dagc.ir.plan import plan_from_json, plan_inputs, plan_to_json
 from dagc.recipes import results as results_recipe
 from dagc.store.records import load
 from tests.security.test_injection import with_text
@@ -199,3 +200,47 @@ def test_a_message_quotes_no_endless_line() -> None:
     assert len(text) < 6000
     assert re.search(r"x \.\.\. \(9980\d\d characters\) \.\.\. x", text)
     assert "\x1b" not in text
+
+
+# ---- plan.json ------------------------------------------------------------------------------
+
+
+def test_each_text_of_a_plan_is_read_or_refused(tmp_path: Path) -> None:
+    """What is read is the plan that was written: nothing of the changed texts is in it."""
+    dag = write_program(tmp_path)
+    plan = api.compile(dag, tmp_path / "out", target="cuda", arch="sm_90", build=False).plan
+    record = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert plan_to_json(plan_from_json(json.dumps(record), plan.graph)) == plan_to_json(plan)
+    read = refused = 0
+    for text in ("\x1b[2J", "\0\t\n", "\u202e", MARKUP, "x" * 100_000):
+        for new in with_text(record, text):
+            try:
+                found = plan_from_json(json.dumps(new), plan.graph, "plan.json")
+            except UsageError as error:
+                said = error.render()
+                refused += 1
+            else:
+                said = "plan.json"
+                assert plan_to_json(found) == plan_to_json(plan), text
+                read += 1
+            assert all(c.isprintable() or c == "\n" for c in said), (text, said)
+            assert "plan.json" in said
+            assert len(said) < 10_000
+    assert min(read, refused) > 50
+
+
+@pytest.mark.parametrize(
+    "key", ["path", "sources", "params", "decisions", "target", "arch", "program_hash", "traversal"]
+)
+def test_fields_of_a_plan_have_types(key: str) -> None:
+    record: dict[str, Any] = {
+        "schema_version": 1, "path": "a", "sources": {"a": ""}, "params": {"n": 1}, "decisions": {"m": "x"},
+        "target": "host", "arch": "sm_90", "program_hash": "0", "traversal": "end",
+    }  # fmt: skip
+    assert plan_inputs(json.dumps(record)).arch == "sm_90"
+    wrong = [7, None, [], {"a": []}] + (
+        ["", "../x", "sm_90 -x", "*/", "x" * 65] if key in ("arch", "target", "program_hash") else []
+    )
+    for value in wrong:
+        with pytest.raises(UsageError, match="plan.json: not a plan: "):
+            plan_inputs(json.dumps({**record, key: value}))

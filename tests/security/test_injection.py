@@ -64,12 +64,10 @@ def test_texts_in_python_are_what_they_were() -> None:
 @needs_cxx
 @pytest.mark.mpi
 @pytest.mark.usefixtures("unoptimised")
-@pytest.mark.parametrize(
-    "name", ['new\nline "quoted" \\N{x}', "'''\"\"\" *SLASH ??SLASH \\", "$(touch x) ${HOME} %s {{ x }} #;"]
-)
-def test_a_program_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name.replace("SLASH", "")
-    folder.mkdir()
+def test_a_program_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    names = ('new\nline "quoted" \\N{x}', "'''\"\"\" *SLASH ??SLASH \\", "$(touch x) ${HOME} %s {{ x }} #;")
+    folder = tmp_path.joinpath(*(name.replace("SLASH", "") for name in names))
+    folder.mkdir(parents=True)
     path = write(folder)
     done = api.compile(path, folder / "host", target="host", run=True, ranks=1, seconds=1e-3, repeats=2)
     assert done.result is not None
