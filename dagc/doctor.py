@@ -195,7 +195,7 @@ def _packages() -> list[Fact]:
 
 def _cache() -> Fact:
     path = cache_directory()
-    cost = "the same text is compiled anew each time"
+    cost = "the same text is compiled again each time"
     detail = "" if path is None else str(path)
     return Fact("build cache", path is not None, detail, cost, "name a directory that can be written in DAGC_CACHE")
 

@@ -86,7 +86,7 @@ def test_explore_and_everything_that_reads_it(
 def test_resume_goes_on_and_a_file_is_never_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "r.db"
     first = run(file, replace(QUICK, confirm=0, strategy="random", resume=True))
-    assert f"{file} did not exist; it was begun anew" in first.notes
+    assert f"{file} did not exist; it was created" in first.notes
     with pytest.raises(UsageError, match="exists"):
         run(file)
     second = run(file, replace(QUICK, confirm=0, strategy="random", resume=True, seed=3))

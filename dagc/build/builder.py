@@ -2,7 +2,7 @@
 
 Results are kept in a cache by content: the same text, headers, flags and compiler give the same file, at once. The
 cache is `$DAGC_CACHE`, else `$XDG_CACHE_HOME/dagc`, else `~/.cache/dagc`; it may be deleted at any time, and several
-processes may use it. Where it cannot be written, or another user could write to it, everything is compiled anew. What
+processes may use it. Where it cannot be written, or another user could write to it, everything is compiled again. What
 is kept has its SHA-256 before it: what was cut off or changed is compiled again.
 
 Flags. Both targets are optimised (-O3) with every warning an error. `host` is compiled for any processor of its

@@ -187,7 +187,7 @@ def _times(chooser: UnitChooser, model: RationalProgram, name: str) -> str:
     programs = [model] if chooser.launchable is None else [model, chooser.launchable]
     batch = split(programs, dict(chooser.columns))
     if batch is not None:
-        out.append("/* The same for all settings at once. What hangs on them alone is in tables. */\n")
+        out.append("/* The same for all settings at once. What depends on them alone is in tables. */\n")
         out.append(batch_to_c(batch, f"dagc_batch_{name}", data, len(chooser.settings)))
         known = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
         lines += [
@@ -236,7 +236,7 @@ def worth_measuring(top: int, legal: int) -> int:
 
 @lru_cache(maxsize=64)
 def _over_settings(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> Evaluator:
-    """A model over all settings; what hangs on these alone is computed once."""
+    """A model over all settings; what depends on these alone is computed once."""
     import numpy as np
 
     names = {p.name for p in program.parameters}
@@ -458,7 +458,7 @@ def chooser_of(
 ) -> UnitChooser:
     """`dagc.choice.choose.unit_chooser`; `exhaustive` has the volume model beside its measured bests.
 
-    Where the model, or the limits of the grid, hang on what is neither a size nor known of a setting (a tunable in the
+    If the model, or the limits of the grid, depend on what is neither a size nor known of a setting (a tunable in the
     grid's size, a block's third dimension), or where the kernel's text is nested too deeply to be read, the chooser has
     neither."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
@@ -471,13 +471,13 @@ def chooser_of(
     except RecursionError:
         return _without(graph, unit, settings, anchors, selector, "its text is nested too deeply to be read")
     except KeyError as error:  # an anchor has no value for what the model takes for a size
-        return _without(graph, unit, settings, anchors, selector, f"it hangs on {error.args[0]}, which it cannot see")
+        return _without(graph, unit, settings, anchors, selector, f"it depends on {error.args[0]}, which it cannot see")
     known = {s.name for s in graph.program.scalars} | {name for name, _ in chooser.columns} | {"rank", "ranks"}
     programs = [p for p in (chooser.model, chooser.launchable) if p is not None]
     unknown = sorted({parameter.name for p in programs for parameter in p.parameters} - known)
     if unknown:
         return _without(
-            graph, unit, settings, anchors, selector, f"it hangs on {', '.join(unknown)}, which it cannot see"
+            graph, unit, settings, anchors, selector, f"it depends on {', '.join(unknown)}, which it cannot see"
         )
     return chooser
 

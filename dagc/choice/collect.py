@@ -2,7 +2,7 @@
 
 Sizes are a Latin hypercube over the ranges of the asked ones, in logarithms, so that most are no powers of two; none
 has a larger product than the largest that is asked for. At each size other settings are drawn, each number of a warp's
-lanes along x as often as the next, since memory instructions hang on that most.
+lanes along x as often as the next, since memory instructions depend on that most.
 """
 
 from __future__ import annotations

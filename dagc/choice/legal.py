@@ -100,7 +100,7 @@ def _may_hold(condition: Sym) -> bool:
 
 
 def block_of(program: Program, op: KernelOp, settings: Settings) -> tuple[int, int, int]:
-    """The block in threads. Raises sym.UnboundName where a dimension hangs on a size."""
+    """The block in threads. Raises sym.UnboundName where a dimension depends on a size."""
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
     env = bindings(program, op, settings)
@@ -120,7 +120,7 @@ def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Settings, 
 
 
 def _shared_fits(impl: Impl, env: Mapping[str, Sym]) -> bool:
-    """Dynamic shared memory; one that hangs on sizes is left to the launch."""
+    """Dynamic shared memory; one that depends on sizes is left to the launch."""
     if impl.launch is None or impl.launch.shared is None:
         return True
     size = substitute(impl.launch.shared, env)

@@ -301,7 +301,7 @@ def _with_notes(args: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def _speak_utf8() -> None:
-    """Start anew in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
+    """Start again in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
 
     Where the encoding is another one, what it lacks is printed as an escape.
     """

@@ -92,7 +92,7 @@ def _method(text: str) -> str:
 
 
 def run_tune(args: argparse.Namespace) -> int:
-    """Exit code 0; failures of single settings are told, and are none of the command."""
+    """Exit code 0; failures of single settings are reported, and are not failures of the command."""
     from dagc.recipes import tune as tune_recipe
     from dagc.recipes import tuned as tuned_recipe
     from dagc.recipes.options import TuneOptions

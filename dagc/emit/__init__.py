@@ -45,7 +45,7 @@ def emit(plan: Plan) -> dict[str, str]:
         "step": macro("bench/step.j2", "step"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
         "device_messages": _device_messages(plan),
-        "captured": bool(iteration.stretches),
+        "captured": bool(iteration.regions),
         "repeat": _repeat(plan, layout),
         "view": program,
         "nccl": uses_nccl(plan),

@@ -9,7 +9,7 @@ from dagc.emit.cxx import cxx_string
 from dagc.emit.declared import WriteView, writes
 from dagc.emit.render import dag_text
 from dagc.emit.steps import Call, Step, Steps
-from dagc.emit.table import Begin, End, plain, with_stretches
+from dagc.emit.table import Begin, End, plain, with_capture_regions
 from dagc.ir.graph import Action, Graph, GraphOp
 from dagc.ir.program import CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region
 from dagc.ir.sym import Sym
@@ -32,7 +32,7 @@ class EntryView:
 
 
 @dataclass(frozen=True, slots=True)
-class StretchView:
+class CaptureRegionView:
     """Entries that are captured in a CUDA graph; `origin` is the stream that it is launched on."""
 
     number: int
@@ -46,7 +46,7 @@ class IterationView:
     streams: int
     events: int
     entries: tuple[EntryView, ...]
-    stretches: tuple[StretchView, ...]
+    regions: tuple[CaptureRegionView, ...]
     uses_program: bool
 
 
@@ -65,13 +65,13 @@ class TableOpView:
 
 def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bool = False) -> IterationView:
     """Raises DagcError for ops that cannot be emitted yet."""
-    placed = [p.step for p in (with_stretches if capture else plain)(traversal)]
+    placed = [p.step for p in (with_capture_regions if capture else plain)(traversal)]
     flat = [step for step in placed if not isinstance(step, Begin | End)]
     recorded = _what_events_mean(graph, flat)
     streams = [e.stream for e in flat if not isinstance(e, Sync) and e.stream is not None]
     events = [e.event for e in flat if isinstance(e, Record)]
     entries: list[EntryView] = []
-    stretches: list[StretchView] = []
+    regions: list[CaptureRegionView] = []
     at = 0
     while at < len(placed):
         step = placed[at]
@@ -79,9 +79,9 @@ def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bo
             inside = [e for e in placed[at + 1 : at + 1 + step.length] if not isinstance(e, Begin | End)]
             names = ", ".join(graph.ops[e.op].name for e in inside if isinstance(e, Issue))
             views = tuple(_entry(graph, e, steps, recorded) for e in inside)
-            stretches.append(StretchView(step.stretch, step.origin, views, names))
-            launch = Call(f"p.graph[{step.stretch}].launch", f"p.stream[{step.origin}]")
-            entries.append(EntryView(f"stretch {step.stretch} on stream {step.origin}: {names}", (launch,)))
+            regions.append(CaptureRegionView(step.region, step.origin, views, names))
+            launch = Call(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
+            entries.append(EntryView(f"stretch {step.region} on stream {step.origin}: {names}", (launch,)))
             at += step.length + 2
         else:
             assert not isinstance(step, End)
@@ -91,7 +91,7 @@ def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bo
         streams=max(streams, default=-1) + 1,
         events=max(events, default=-1) + 1,
         entries=tuple(entries),
-        stretches=tuple(stretches),
+        regions=tuple(regions),
         uses_program=any(e.steps for e in entries),
     )
 

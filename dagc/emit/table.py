@@ -11,21 +11,21 @@ from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Travers
 # ---- runs of GPU entries that a CUDA graph captures ----
 
 
-SMALLEST = 2  # GPU ops in a stretch: a graph of one op is no gain
+SMALLEST = 2  # GPU ops of a capture region: a graph of one op is no gain
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A stretch begins; it is launched on `origin`. `length` entries follow until its `End`."""
+    """A capture region begins; it is launched on `origin`. `length` entries follow until its `End`."""
 
-    stretch: int
+    region: int
     origin: Stream
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    stretch: int
+    region: int
 
 
 Step: TypeAlias = Entry | Begin | End
@@ -39,9 +39,9 @@ class Placed:
     position: int | None
 
 
-def with_stretches(traversal: Traversal) -> tuple[Placed, ...]:
-    """The steps of a traversal whose stretches are captured."""
-    return _Stretches(traversal).run()
+def with_capture_regions(traversal: Traversal) -> tuple[Placed, ...]:
+    """The steps of a traversal with its capture regions marked."""
+    return _CaptureRegions(traversal).run()
 
 
 def plain(traversal: Traversal) -> tuple[Placed, ...]:
@@ -53,11 +53,11 @@ def _on_gpu(entry: Entry) -> bool:
     return not isinstance(entry, Sync) and entry.stream is not None
 
 
-class _Stretches:
+class _CaptureRegions:
     def __init__(self, traversal: Traversal) -> None:
         self.entries = traversal.entries
         self.events = sum(isinstance(e, Record) for e in self.entries)
-        self.stretches = 0
+        self.regions = 0
         self.out: list[Placed] = []
 
     def run(self) -> tuple[Placed, ...]:
@@ -99,8 +99,8 @@ class _Stretches:
         for stream in others:
             join = self._event()
             body += [Placed(Record(join, stream), None), Placed(Wait(join, origin), None)]
-        self.out += [Placed(Begin(self.stretches, origin, len(body)), None), *body, Placed(End(self.stretches), None)]
-        self.stretches += 1
+        self.out += [Placed(Begin(self.regions, origin, len(body)), None), *body, Placed(End(self.regions), None)]
+        self.regions += 1
         later = {e.event for e in self.entries[end:] if isinstance(e, Wait | Sync)}
         self.out += [Placed(Record(event, origin), None) for event in sorted(recorded & later)]
         for stream in others:
@@ -148,13 +148,13 @@ def row(step: Step) -> tuple[int, int, int]:
 
 
 def rows(traversal: Traversal, capture: bool = False) -> list[tuple[int, int, int]]:
-    """One row per entry, in order. With `capture`, stretches of GPU ops are marked to be captured in CUDA graphs."""
-    return [row(placed.step) for placed in (with_stretches if capture else plain)(traversal)]
+    """One row per entry, in order. With `capture`, regions of GPU ops are marked to be captured in CUDA graphs."""
+    return [row(placed.step) for placed in (with_capture_regions if capture else plain)(traversal)]
 
 
 def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:
     """Per row of `rows`, the position of its entry in the traversal; None for what capturing added."""
-    return [placed.position for placed in (with_stretches if capture else plain)(traversal)]
+    return [placed.position for placed in (with_capture_regions if capture else plain)(traversal)]
 
 
 def table_line(traversal: Traversal, capture: bool = False) -> str:

@@ -134,11 +134,11 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: not JSON: {error}", "write it anew with `dagc compile`") from None
+        raise UsageError(f"{name}: not JSON: {error}", "write it again with `dagc compile`") from None
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         found = "no schema_version" if version is None else f"schema_version {version!r}"
-        raise UsageError(f"{name}: {found}, expected {SCHEMA_VERSION}", "write it anew with `dagc compile`")
+        raise UsageError(f"{name}: {found}, expected {SCHEMA_VERSION}", "write it again with `dagc compile`")
     try:
         return PlanInputs(
             path=_typed(record, "path", str),
@@ -151,7 +151,7 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
             traversal=_typed(record, "traversal", str),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{name}: not a plan: {error}", "write it anew with `dagc compile`") from None
+        raise UsageError(f"{name}: not a plan: {error}", "write it again with `dagc compile`") from None
 
 
 def _typed(record: dict[str, Any], key: str, kind: type) -> Any:

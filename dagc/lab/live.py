@@ -46,7 +46,7 @@ class Loadable:
 
 
 class LiveMachine:
-    """Measures the candidates of a domain. Failures are outcomes; the next measurement starts anew.
+    """Measures the candidates of a domain. Failures are outcomes; the next measurement starts again.
 
     The first candidate that can be measured becomes the drift reference, and is timed again after every eighth
     measurement; each of these timings is handed to `on_reference` at once. An outcome's reference is the median of the

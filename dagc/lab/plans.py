@@ -53,7 +53,7 @@ def program_select(program: Program) -> ProgramSelect | None:
                 f"name scalars of the program ({names})",
             )
     if not data:
-        raise UsageError(f"`select ... with {item.method}()` has no data", "name the scalars it hangs on: knn(n)")
+        raise UsageError(f"`select ... with {item.method}()` has no data", "name the scalars it depends on: knn(n)")
     return ProgramSelect(item.names, item.method, tuple(data))
 
 
@@ -73,7 +73,7 @@ def plan_label(settings: Settings) -> str:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What may be learned from: `settings` that are right everywhere, and at each point (ascending by its data) the
-    seconds of each by its number. `notes` say what was left out."""
+    seconds of each by its number. `notes` say what was skipped."""
 
     settings: tuple[Settings, ...]
     points: tuple[Point, ...]
@@ -94,9 +94,9 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
     for point in sorted(at, key=lambda p: (data[p], p)):
         tried = sum(s in at[point] for s in legal)
         if tried < len(legal):
-            notes.append(f"{_name(point)}: {tried} of {len(legal)} settings tried, left out until --resume ends it")
+            notes.append(f"{_name(point)}: {tried} of {len(legal)} settings tried, skipped until --resume completes it")
         elif all(c.failure for c in at[point].values()):
-            notes.append(f"{_name(point)}: no setting runs, left out")
+            notes.append(f"{_name(point)}: no setting runs, skipped")
         else:
             complete[point] = at[point]
     every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))

@@ -43,7 +43,7 @@ class Team:
     ) -> BenchResult:
         """Check one run, then time it: as `bench` does, through the runner.
 
-        Raises WrongResult on rank 0 and Elsewhere on the others, so that it is told once.
+        Raises WrongResult on rank 0 and Elsewhere on the others, so that it is reported once.
         """
         with Runner(library, data, self.comm, mpi_takes_device_pointers=device_pointers) as runner:
             table = runner.prepare(rows)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Serve until told to stop."""
+    """Serve until the stop command."""
     parser = argparse.ArgumentParser(prog="dagc.measure.worker")
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--ranks", type=int, required=True)

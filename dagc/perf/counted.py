@@ -1,8 +1,8 @@
 """Counts of a launch as rational functions of sizes and block, fitted to hardware counters; MWP-CWP over them.
 
 KLARAPTOR's steps 2 and 3 ("rational function determination", "code generation"). What is fitted is counted a warp that
-has work, or a memory request, since these hang on little; how many warps have work is known from the launch itself
-(`dagc.perf.geometry`). Which of the sizes and of the block's numbers a count hangs on is found on points that the
+has work, or a memory request, since these depend on little; how many warps have work is known from the launch itself
+(`dagc.perf.geometry`). Which of the sizes and of the block's numbers a count depends on is found on points that the
 coefficients did not see; the error that is kept comes from points that this choice did not see either.
 """
 
@@ -26,7 +26,7 @@ from dagc.perf.program import ParameterKind, RationalProgram
 
 SOURCE = "Hong and Kim, ISCA 2009, over counts that were fitted to hardware counters"
 FEWEST = 16  # launches
-# What counts may hang on besides the sizes. Not on the whole block: of two blocks with the same lanes a fit's error of
+# What counts may depend on besides sizes. Not on the whole block: of two blocks with the same lanes a fit's error of
 # a few per cent would choose, which on the oracle costs more than the true difference (docs/explanation/mwp-cwp.md).
 BLOCK = ("lanes_x",)
 WORSE = 1.05  # by how much the error may grow when a parameter is left out

@@ -32,7 +32,7 @@ def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[st
 
 
 class Evaluator:
-    """A program with some values known: what hangs on them alone is computed once, when the object is made.
+    """A program with some values known: what depends on them alone is computed once, when the object is made.
 
     What is left becomes one function when it is first called, and again where other values are arrays than before.
     """

@@ -174,7 +174,7 @@ def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
 
 
 class Geometry:
-    """Of one op. `place` writes the assignments and makes the attributes that hang on the block."""
+    """Of one op. `place` writes the assignments and makes the attributes that depend on the block."""
 
     def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False, shared: int = 0) -> None:
         """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block."""
@@ -298,8 +298,8 @@ class Geometry:
 
 
 def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Basic]:
-    """The `require`s that hang on sizes. Those on tunables and the GPU alone were seen to when settings were listed; a
-    tunable that is no block dimension cannot be told here."""
+    """The `require`s that depend on sizes. Those on tunables and the GPU alone were checked with the settings; a
+    tunable that is no block dimension has no value here."""
     kernel, impl = geometry.kernel, geometry.impl
     assert impl.launch is not None
     blocks = {s.name: f"blockDim_{a}" for s, a in zip(impl.launch.block, "xy", strict=False) if isinstance(s, Var)}

@@ -46,7 +46,7 @@ def instructions(program: RationalProgram) -> tuple[Instruction, ...]:
 
 
 def live(code: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Without the instructions that the last one does not hang on."""
+    """Without the instructions that the last one does not depend on."""
     needed = {code[-1].name}
     for instruction in reversed(code):
         if instruction.name in needed:

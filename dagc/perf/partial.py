@@ -1,4 +1,4 @@
-"""A program over a table of settings, split by what its instructions hang on.
+"""A program over a table of settings, split by what its instructions depend on.
 
 settings alone   computed here: tables of constants
 sizes alone      once for each call, before the loop
@@ -226,7 +226,7 @@ class _Split:
     # ---- values -------------------------------------------------------------------------------
 
     def _table(self, value: Any, number: Number | None, name: str = "") -> Operand:
-        """What hangs on the settings alone: a constant where it is the same for all."""
+        """What depends on the settings alone: a constant where it is the same for all."""
         import numpy as np
 
         values = np.atleast_1d(np.asarray(value))
@@ -288,7 +288,7 @@ class _Split:
     # ---- the end ------------------------------------------------------------------------------
 
     def _live(self, results: tuple[Operand, ...]) -> Batch:
-        """What the results hang on, under names for readers."""
+        """What the results depend on, under names for readers."""
         needed = {r for r in results if isinstance(r, str)}
         for i in reversed(self.before + self.loop):
             if i.name in needed:

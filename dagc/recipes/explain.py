@@ -102,7 +102,7 @@ class _Subject:
     def seconds(self) -> float:
         return self.ranked[0].seconds(self.loaded.results.reference)
 
-    def luck(self, recorded: Results) -> float:
+    def selection_bias(self, recorded: Results) -> float:
         """By how much the best may seem faster than it is, because it was chosen by the times of `recorded`.
 
         The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that cannot be told from
@@ -150,12 +150,13 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
         """More pairs than recorded passes would only look like more knowledge."""
         return min(machine.passes(subject.best), machine.passes(edit))
 
-    luck = subject.luck(recorded)
-    timing = Options(pairs=options.pairs, noise=recorded.noise, luck=luck, seed=options.seed)
+    selection_bias = subject.selection_bias(recorded)
+    timing = Options(pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed)
     answers = answer(subject.domain, asked, machine, _Unkept(), timing, most=passes)
     note = f"times are those of {replay}, and only what was recorded can be an edit"
-    if luck:
-        note += f"; the best was chosen by these times: up to {100 * luck:.1f} % of each cost may be its luck"
+    if selection_bias:
+        share = f"{100 * selection_bias:.1f} %"
+        note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
     return explanation(
         subject.learned, subject.domain, asked, answers, subject.seconds, [note]
     ), answers.interrupted  # fmt: skip

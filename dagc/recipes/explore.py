@@ -216,7 +216,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         check_resumable(output, program_record(program), options.ranks)
         earlier = load(output)
     elif options.resume:
-        notes.append(f"{output} did not exist; it was begun anew")
+        notes.append(f"{output} did not exist; it was created")
     require_machine(chosen)
     folder = output.parent / f"{output.stem}-build"
     configurations = that_can_run(configurations, chosen, options, notes)

@@ -273,7 +273,7 @@ class Excluded:
 
 
 def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: Display) -> Path:
-    """The folder with the arrays and what the references gave: checked where it was given, else made anew.
+    """The folder with the arrays and what the references gave: checked where it was given, else generated.
 
     This comes before anything that takes long: most mistakes of a new program are here. Raises UsageError and
     ProgramError.

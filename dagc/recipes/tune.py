@@ -66,8 +66,8 @@ def tune(
 ) -> Tuning:
     """Tune a program's launch configurations and write choosers (and cells) to `output`.
 
-    Runs the program's Python code (set-up), and its kernels where something is measured. `progress` is told how many
-    cells of how many are done (of none: before there are any), and what was done last. Raises UsageError for an unknown
+    Runs the program's Python code (set-up), and its kernels if something is measured. `progress` is called with the
+    number of cells done, the number of all (0: not known yet), and what was done last. Raises UsageError for an unknown
     method, and as `tuning_task`.
     """
     from dagc.store.tuned import is_fresh  # loads msgspec, numpy, sqlite3, sympy
@@ -242,7 +242,7 @@ def _run(
         return
     for result in measure(ready, todo, timing, check=check, later=later, seconds=seconds):
         if isinstance(result, Lost):
-            measured.failures.append(f"{result.point.text}: left out: {result.failure}")
+            measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
             continue
         what = f"{result.op} {settings_text(result.settings)}"
         measured.busy += result.took

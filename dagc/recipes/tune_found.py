@@ -118,7 +118,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What `dagc tune` found. `seconds`: of checking and timing `cells` settings, all told; `busy`: of these, what the
+    """What `dagc tune` found. `seconds`: of checking and timing `cells` settings, in all; `busy`: of these, what the
     checks and timings took themselves, without starting processes and loading data."""
 
     lines: tuple[Line, ...]

@@ -318,7 +318,7 @@ def sample_plan(
 
 
 def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[Sample]:
-    """Count launches of the ops at sample points. A size that the program does not take is left out; a note tells.
+    """Count launches of the ops at sample points. A size that the program refuses is skipped, with a note.
 
     Raises MissingTool where counters cannot be read.
     """

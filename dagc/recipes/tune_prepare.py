@@ -58,7 +58,7 @@ def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
     """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
     and the instructions of that with the defaults, or of the first.
 
-    An op is left out where there is no nvcc, or it does not say.
+    An op is missing if there is no nvcc, or it does not report them.
     """
     directory = folder / "resources"
     _emitted(task, directory)
@@ -383,7 +383,7 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
     for a in at:
         for unit in here.units:
             if not a.fits[unit.op]:
-                out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, left out")
+                out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, skipped")
     return out
 
 
@@ -421,7 +421,7 @@ def _usable_points(
     for point, error in failed:
         if point in needed or not any(a.point in task.points for a in at):
             raise error
-    return at, [f"{point.text}: left out: {' '.join(str(error).split())}" for point, error in failed]
+    return at, [f"{point.text}: skipped: {' '.join(str(error).split())}" for point, error in failed]
 
 
 def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:

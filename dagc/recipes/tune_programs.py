@@ -388,7 +388,7 @@ def _cells(
         try:
             data[point] = _write_data(task, point, place)
         except DagcError as error:
-            failures.append(f"{point.text or 'as given'}: left out: {' '.join(str(error).split())}")
+            failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
             shutil.rmtree(place, ignore_errors=True)
             continue
         if records is not None:

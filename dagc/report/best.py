@@ -94,7 +94,7 @@ def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[
 def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
     found = point.implementation
     if found.configuration not in graphs:
-        raise UsageError(f"{file}: no graph of the configuration {found.configuration.text}", "explore anew")
+        raise UsageError(f"{file}: no graph of the configuration {found.configuration.text}", "explore again")
     graph = graphs[found.configuration]
     return graph, parse_traversal(found.traversal, graph, file)
 

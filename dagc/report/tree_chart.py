@@ -1,4 +1,4 @@
-"""The decision tree as a picture (Fig. 6 of the seed), root at the left; each box closes and opens what hangs on it."""
+"""The decision tree as a picture (Fig. 6 of the seed), root at the left; each box hides and shows its subtree."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Chart:
         return picture(self.width, height, [self._branch(0)], self.title, "plot tree natural", "group", id=name)
 
     def _branch(self, at: int) -> str:
-        """A box with everything that hangs on it."""
+        """A box with its subtree."""
         node = self.nodes[at]
         if self._end(at):
             return tag("g", self._end_box(at), class_="leaf" if node.leaf else "leaf cut", data_tip=_tooltip(node))

@@ -148,16 +148,16 @@ class Checker:
             return None
 
     def size(self, expr: Sym, what: str) -> int | None:
-        """A whole number, 0 or more; None where it is not (reported) or hangs on a value already found wrong."""
+        """A whole number, 0 or more; None where it is not (reported) or depends on a value already found wrong."""
         try:
             value = evaluate(expr, self.env)
         except UnboundName as error:
             # A scalar that was missing or wrong has been reported already.
             if not any(s.name == error.args[0] for s in self._program.scalars):
-                self._add("setup-size", f"needs {what}, which hangs on `{error.args[0]}`", "use per-rank scalars")
+                self._add("setup-size", f"needs {what}, which depends on `{error.args[0]}`", "use per-rank scalars")
             return None
         except (ZeroDivisionError, ValueError, TypeError) as error:
-            self._add("setup-size", f"makes {what} meaningless: {error}", "change the scalars it hangs on")
+            self._add("setup-size", f"makes {what} meaningless: {error}", "change the scalars it depends on")
             return None
         if isinstance(value, (str, bool)) or value < 0 or value != int(value):
             shown = f"{float(value):g}" if isinstance(value, Fraction) else value

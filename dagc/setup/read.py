@@ -136,7 +136,7 @@ def _parsed(file: BinaryIO) -> _Header:
 
 def _refused(path: Path, why: str) -> UsageError:
     why = "".join(c if c.isprintable() else "\ufffd" for c in why)
-    return UsageError(f"{path}: {why}", "make the arrays anew with `dagc setup`, with the same -D and ranks")
+    return UsageError(f"{path}: {why}", "make the arrays again with `dagc setup`, with the same -D and ranks")
 
 
 def _same(declared: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:

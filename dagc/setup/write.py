@@ -107,7 +107,7 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
     needed = wanted(program)
     checker.names(data, needed)
     out: dict[str, Any] = {}
-    # Scalars first: the sizes of arrays hang on them.
+    # Scalars first: the sizes of arrays depend on them.
     for scalar in program.scalars:
         if scalar.name in data:
             out[scalar.name] = checker.scalar(scalar, data[scalar.name])

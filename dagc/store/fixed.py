@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def fixed_choices(program: Program, names: Collection[str], sizes: Collection[str]) -> dict[str, Any]:
-    """What the tuned times hang on besides `sizes` and the settings of `names`: parameters, and the other decisions."""
+    """What the tuned times depend on besides `sizes` and the settings of `names`: parameters, other decisions."""
 
     def json_value(value: Any) -> Any:  # as JSON gives it back
         if isinstance(value, ElementType):

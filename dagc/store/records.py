@@ -223,7 +223,7 @@ class Records:
         return known
 
     def _take_under_way(self) -> Implementation | None:
-        """What was being measured when the last run died. The second death is told as its failure."""
+        """What was being measured when the last run died. The second crash is reported as its failure."""
         row = self._connection.execute("SELECT implementation FROM under_way").fetchone()
         if row is None or row[0] is None:
             return None

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dagc.emit import emit
-from dagc.emit.table import SMALLEST, Begin, End, Placed, positions, rows, with_stretches
+from dagc.emit.table import SMALLEST, Begin, End, Placed, positions, rows, with_capture_regions
 from dagc.ir.plan import Target
 from dagc.ir.traversal import Issue, Stream, Sync, Traversal, parse_traversal
 from dagc.space import Space
@@ -31,7 +31,7 @@ def test_what_capturing_adds_only_strengthens_the_order(name: str, streams: int)
     space, prover, random = Space(graph), Prover(graph), Random(streams)
     for _ in range(60):
         traversal = space.walk(random)
-        placed = with_stretches(traversal)
+        placed = with_capture_regions(traversal)
         assert prover.proved(flat(placed))
         kept = [p for p in placed if p.position is not None]
         assert sorted(p.position for p in kept if p.position is not None) == list(range(len(traversal.entries)))
@@ -45,12 +45,12 @@ def test_stretches_hold_gpu_entries_and_are_as_long_as_can_be(streams: int) -> N
     space = Space(spmv(streams))
     for _ in range(60):
         traversal = space.walk(random)
-        placed = with_stretches(traversal)
+        placed = with_capture_regions(traversal)
         begins = [i for i, p in enumerate(placed) if isinstance(p.step, Begin)]
         for i in begins:
             begin = placed[i].step
             assert isinstance(begin, Begin)
-            assert placed[i + begin.length + 1].step == End(begin.stretch)
+            assert placed[i + begin.length + 1].step == End(begin.region)
             inside = [p.step for p in placed[i + 1 : i + 1 + begin.length]]
             assert all(not isinstance(s, Begin | End | Sync) and s.stream is not None for s in inside)
             assert sum(isinstance(s, Issue) for s in inside) >= SMALLEST
@@ -75,7 +75,7 @@ def test_by_hand() -> None:
         " wait(e1)@s1 y@s1 record(e2)@s1 sync(e2) end"
     )
     traversal = parse_traversal(text, graph, "by hand")
-    steps = [p.step for p in with_stretches(traversal)]
+    steps = [p.step for p in with_capture_regions(traversal)]
     begin = next(i for i, s in enumerate(steps) if isinstance(s, Begin))
     assert steps[begin] == Begin(0, Stream(0), 9)
     before = rows(traversal, capture=True)[:begin]

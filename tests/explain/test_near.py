@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dagc.ir.graph import Graph
 from dagc.ir.traversal import Traversal
-from dagc.learn.explain.near import Near, translated, wish_of
+from dagc.learn.explain.near import Near, priorities_of, translated
 from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
@@ -28,7 +28,7 @@ def is_in(space: Space, traversal: Traversal) -> bool:
 def test_the_wish_of_a_traversal_leads_to_it() -> None:
     space = Space(spmv())
     near = Near(space)
-    assert all(near.follow(wish_of(t, space.graph)) == t for t in space)
+    assert all(near.follow(priorities_of(t, space.graph)) == t for t in space)
 
 
 @given(graphs(), st.integers(0, 1000))
@@ -63,8 +63,8 @@ def test_what_is_aimed_at_an_order_mostly_breaks_it(order: tuple[str, str]) -> N
     broken = 0
     ids = [i for i, held in enumerate(holds) if held][::20]
     for number in ids:
-        wish = wish_of(space.at(number), space.graph)
-        aimed = [near.follow(w) for w in near.breaking(Rule(feature, True), wish)]
+        priorities = priorities_of(space.at(number), space.graph)
+        aimed = [near.follow(w) for w in near.breaking(Rule(feature, True), priorities)]
         broken += not Samples([(space.graph, NONE, t) for t in aimed]).ask(feature).all()
     assert broken >= 0.9 * len(ids)
 
@@ -77,8 +77,8 @@ def test_what_is_aimed_at_a_stream_breaks_it(together: bool) -> None:
     for number in range(0, 2036, 60):
         alone = Samples([(space.graph, NONE, space.at(number))])
         if bool(alone.ask(feature)[0]) is together:
-            wish = wish_of(space.at(number), space.graph)
-            aimed = [near.follow(w) for w in near.breaking(Rule(feature, together), wish)]
+            priorities = priorities_of(space.at(number), space.graph)
+            aimed = [near.follow(w) for w in near.breaking(Rule(feature, together), priorities)]
             assert all(Samples([(space.graph, NONE, t) for t in aimed]).ask(feature) != together)
 
 
@@ -89,12 +89,12 @@ def test_a_large_space() -> None:
     found = set(near.neighbours(traversal))
     assert len(found) > 50
     assert all(is_in(space, t) for t in found)
-    assert near.follow(wish_of(traversal, space.graph)) in found | {traversal}
+    assert near.follow(priorities_of(traversal, space.graph)) in found | {traversal}
 
 
 def test_a_wish_for_another_graph() -> None:
     here, there = spmv(), spmv(3)
     traversal = Space(here).at(700)
-    assert Near(Space(there)).follow(translated(wish_of(traversal, here), here, there)) == traversal
+    assert Near(Space(there)).follow(translated(priorities_of(traversal, here), here, there)) == traversal
     fewer = halo(1)
-    assert is_in(Space(fewer), Near(Space(fewer)).follow(translated(wish_of(traversal, here), here, fewer)))
+    assert is_in(Space(fewer), Near(Space(fewer)).follow(translated(priorities_of(traversal, here), here, fewer)))

@@ -198,5 +198,7 @@ def test_a_noisy_machine_does_not_make_costs_disappear() -> None:
 
 def test_what_luck_may_explain_is_not_a_cost() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.03, EDITS[1]: 1.06})
-    timings = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(pairs=6, luck=0.04, noise=0.01)).timings
+    timings = time_pairs(
+        DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(pairs=6, selection_bias=0.04, noise=0.01)
+    ).timings
     assert [t.verdict for t in timings] == [Verdict.UNDECIDED, Verdict.COSTS]

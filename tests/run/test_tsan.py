@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.emit.table import Begin, End, with_stretches
+from dagc.emit.table import Begin, End, with_capture_regions
 from dagc.ir.graph import Action, GraphOp
 from dagc.ir.program import KernelOp
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
@@ -114,7 +114,7 @@ def late_wait_recv(built: Built, traversal: Traversal) -> Iterator[Traversal]:
 
 def _executed(built: Built, traversal: Traversal) -> Traversal:
     """What a traversal is in the end: capturing a stretch adds some order."""
-    steps = [p.step for p in with_stretches(traversal)] if built.capture else traversal.entries
+    steps = [p.step for p in with_capture_regions(traversal)] if built.capture else traversal.entries
     return Traversal(tuple(step for step in steps if not isinstance(step, Begin | End)))
 
 

@@ -61,7 +61,7 @@ def test_a_tunable_of_the_grid_is_measured_without_a_model(of_the_grid: Path, tm
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert not done.failures
     assert all(line.best is not None for line in done.lines)
-    told = any("fill: no model: it hangs on rows" in note for note in done.notes)
+    told = any("fill: no model: it depends on rows" in note for note in done.notes)
     assert told == (method != "knn")  # which has none anyway
     out = ["-o", str(tmp_path / "o"), "--run", "-n", "1"]
     arguments = ["compile", str(program), "--launch", str(tmp_path / "t.db"), "--target", "host"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.ir.traversal import Traversal
 from dagc.lab.domain import Candidate, Domain
-from dagc.learn.explain.near import Near, translated, wish_of
+from dagc.learn.explain.near import Near, priorities_of, translated
 from dagc.learn.explain.types import Edit, Question
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.types import FeatureKind, Rule
@@ -116,10 +116,10 @@ def _everything(domain: Domain, best: Candidate) -> Iterator[Candidate]:
 def _around(domain: Domain, best: Candidate, rules: Sequence[Rule]) -> Iterator[Candidate]:
     """Neighbours of the best; what is aimed at each rule."""
     near = Near(domain.spaces[best.space].space)
-    wish = wish_of(best.traversal, near.graph)
+    priorities = priorities_of(best.traversal, near.graph)
     found: Iterable[Traversal] = (
         *near.neighbours(best.traversal),
-        *(near.follow(other) for rule in rules for other in near.breaking(rule, wish)),
+        *(near.follow(other) for rule in rules for other in near.breaking(rule, priorities)),
     )
     return (Candidate(best.space, traversal) for traversal in found)
 
@@ -127,14 +127,14 @@ def _around(domain: Domain, best: Candidate, rules: Sequence[Rule]) -> Iterator[
 def _elsewhere(domain: Domain, best: Candidate, known: Sequence[Candidate]) -> Iterator[Candidate]:
     """Of every other configuration: the best's traversal, or the nearest to it, and the fastest that is known."""
     graph = domain.spaces[best.space].graph
-    wish = wish_of(best.traversal, graph)
+    priorities = priorities_of(best.traversal, graph)
     fastest: dict[int, Candidate] = {}
     for candidate in known:
         fastest.setdefault(candidate.space, candidate)
     for index, other in enumerate(domain.spaces):
         if index != best.space:
             near = Near(other.space)
-            yield Candidate(index, near.follow(translated(wish, graph, near.graph)))
+            yield Candidate(index, near.follow(translated(priorities, graph, near.graph)))
             if index in fastest:
                 yield fastest[index]
 

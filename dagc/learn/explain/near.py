@@ -1,11 +1,11 @@
 """Traversals near a given one, for spaces too large to look at all of them.
 
-A traversal is followed by wish: at each state of the space the offer is taken that comes first in the wish, a number
-for every op and every sync op that it may ask for. The wish that a traversal makes leads to that traversal; a wish with
-some numbers changed leads to one near it, with the sync ops that it needs then. So every result is in the space.
+A traversal is built from priorities, a number for each op and each sync op that it may need: at each state of the space
+the offer with the smallest number is taken. The priorities of a traversal reproduce that traversal; with some numbers
+changed they lead to one near it, with the sync ops that it then needs. So every result is in the space.
 
-Neighbours deviate from a traversal at a single state, and follow its wish from there on; and wishes are aimed at a
-rule: to break `a before b`, a is held back until b, or b and what it needs is pulled before a.
+Neighbours deviate from a traversal at a single state, and follow its priorities from there on. Priorities can also aim
+at a rule: to break `a before b`, a is delayed until after b, or b and what it needs is moved before a.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dagc.learn.rules.types import FeatureKind, Rule
 from dagc.space import Space
 from dagc.space.moves import State
 
-_OTHER_STREAM = 10_000.0  # later than everything: an op goes to another stream than wished only where it must
+_OTHER_STREAM = 10_000.0  # later than everything: an op goes to another stream than the preferred one only if it must
 _RECORD, _SYNC, _WAIT = "CER-after-", "CES-b4-", "CSWE-after-"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """When, and on which stream, each entry is wished for. Ops by number; streams by the labels of the source.
+class Priorities:
+    """The position at which each entry should come, and its stream. Ops by number; streams by the labels of the source.
 
     issue    per op
     stream   per op, None for a CPU op
@@ -41,8 +41,8 @@ class Wish:
     wait: dict[tuple[int, int], float]
 
 
-def wish_of(traversal: Traversal, graph: Graph) -> Wish:
-    """The wish that leads to this traversal."""
+def priorities_of(traversal: Traversal, graph: Graph) -> Priorities:
+    """The priorities that lead to this traversal."""
     issue = [0.0] * len(graph.ops)
     stream: list[int | None] = [None] * len(graph.ops)
     record: dict[int, float] = {}
@@ -67,18 +67,18 @@ def wish_of(traversal: Traversal, graph: Graph) -> Wish:
             case Sync(event):
                 for u in covered[event]:
                     sync.setdefault(u, position + _older(u, event, covered))
-    return Wish(tuple(issue), tuple(stream), record, sync, wait)
+    return Priorities(tuple(issue), tuple(stream), record, sync, wait)
 
 
 def _older(u: int, event: Event, covered: dict[Event, tuple[int, ...]]) -> float:
-    """A little more for what an earlier record of the stream follows too: that one is wished for less."""
+    """A little more for what an earlier record of the stream also follows: that one has a lower priority."""
     return 0.1 * sum(u in ops for other, ops in covered.items() if other < event)
 
 
-def translated(wish: Wish, graph: Graph, other: Graph) -> Wish:
-    """A wish for `graph` as one for another lowering of its program: ops of the same name are wished for alike.
+def translated(priorities: Priorities, graph: Graph, other: Graph) -> Priorities:
+    """Priorities for `graph` as those for another lowering of its program: ops of the same name keep theirs.
 
-    An op that `graph` does not have is wished for right after what it needs, on the first stream.
+    An op that `graph` does not have comes right after what it needs, on the first stream.
     """
     number: dict[str, int] = {op.name: op.id for op in graph.ops}
     twin: dict[int, int] = {number[op.name]: op.id for op in other.ops if op.name in number}
@@ -92,19 +92,19 @@ def translated(wish: Wish, graph: Graph, other: Graph) -> Wish:
             name = other.ops[v].name
             known = name in number
             issue[v] = (
-                wish.issue[number[name]] if known else max((when(u) for u in before.get(v, ())), default=-1) + 0.5
+                priorities.issue[number[name]] if known else max((when(u) for u in before.get(v, ())), default=-1) + 0.5
             )
         return issue[v]
 
     lanes: list[int | None] = [0 if op.gpu else None for op in other.ops]
     for old, new in twin.items():
-        lanes[new] = (wish.stream[old] or 0) if other.ops[new].gpu else None
-    return Wish(
+        lanes[new] = (priorities.stream[old] or 0) if other.ops[new].gpu else None
+    return Priorities(
         tuple(when(op.id) for op in other.ops),
         tuple(lanes),
-        {twin[u]: at for u, at in wish.record.items() if u in twin},
-        {twin[u]: at for u, at in wish.sync.items() if u in twin},
-        {(twin[u], lane): at for (u, lane), at in wish.wait.items() if u in twin},
+        {twin[u]: at for u, at in priorities.record.items() if u in twin},
+        {twin[u]: at for u, at in priorities.sync.items() if u in twin},
+        {(twin[u], lane): at for (u, lane), at in priorities.wait.items() if u in twin},
     )
 
 
@@ -131,15 +131,15 @@ class Near:
         for u, v in (*self.graph.completion, *self.graph.order):
             self._before[v].add(u)
 
-    def follow(self, wish: Wish) -> Traversal:
-        """The traversal that a wish leads to."""
-        walk = _Walk(self, wish)
+    def follow(self, priorities: Priorities) -> Traversal:
+        """The traversal that the priorities lead to."""
+        walk = _Walk(self, priorities)
         walk.finish()
         return Traversal(tuple(walk.entries))
 
     def neighbours(self, traversal: Traversal) -> Iterator[Traversal]:
         """What every single deviation from a traversal of the space leads to; some may be equal, none is itself."""
-        walk = _Walk(self, wish_of(traversal, self.graph))
+        walk = _Walk(self, priorities_of(traversal, self.graph))
         for chosen in traversal.entries:
             for entry in walk.offers():
                 if entry != chosen:
@@ -149,36 +149,36 @@ class Near:
                     yield Traversal(tuple(other.entries))
             walk.take(chosen)
 
-    def breaking(self, rule: Rule, wish: Wish) -> Iterator[Wish]:
-        """Wishes that may break a rule of an order or a stream. None where the graph lacks what it speaks of."""
+    def breaking(self, rule: Rule, priorities: Priorities) -> Iterator[Priorities]:
+        """Priorities that may break a rule about an order or a stream. None if the graph lacks an op of the rule."""
         feature = rule.feature
         ops = [op for op in self.graph.ops if op.name in (_op_name(feature.a), _op_name(feature.b))]
         if len(ops) < len({_op_name(feature.a), _op_name(feature.b)}):
             return
         if feature.kind is FeatureKind.BEFORE:
             first, second = (feature.b, feature.a) if rule.truth else (feature.a, feature.b)
-            yield from self._put_before(first, second, wish)
+            yield from self._put_before(first, second, priorities)
         elif feature.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT) and all(op.gpu for op in ops):
             together = (feature.kind is FeatureKind.SAME) != rule.truth
-            yield from self._rebind(feature.a, feature.b, together, wish)
+            yield from self._rebind(feature.a, feature.b, together, priorities)
 
-    def _put_before(self, first: str, second: str, wish: Wish) -> Iterator[Wish]:
-        """Wishes for `first` before `second`, both names of entries."""
-        at, limit = self._when(first, wish), self._when(second, wish)
-        yield self._moved(wish, {second: at + 0.25})
-        ahead = sorted(self._ancestors(self._served(first)), key=lambda v: wish.issue[v])
-        names = [self.graph.ops[v].name for v in ahead if wish.issue[v] > limit]
+    def _put_before(self, first: str, second: str, priorities: Priorities) -> Iterator[Priorities]:
+        """Priorities for `first` before `second`, both names of entries."""
+        at, limit = self._when(first, priorities), self._when(second, priorities)
+        yield self._moved(priorities, {second: at + 0.25})
+        ahead = sorted(self._ancestors(self._served(first)), key=lambda v: priorities.issue[v])
+        names = [self.graph.ops[v].name for v in ahead if priorities.issue[v] > limit]
         pulled = {name: limit - 0.5 + 0.4 * (i + 1) / (len(names) + 1) for i, name in enumerate([*names, first])}
-        yield self._moved(wish, pulled)
+        yield self._moved(priorities, pulled)
 
-    def _rebind(self, a: str, b: str, together: bool, wish: Wish) -> Iterator[Wish]:
+    def _rebind(self, a: str, b: str, together: bool, priorities: Priorities) -> Iterator[Priorities]:
         for moved, other in ((a, b), (b, a)):
             op, mate = self.graph.by_name(moved).id, self.graph.by_name(other).id
             for lane in range(self.space.moves.streams):
-                if (lane == wish.stream[mate]) == together and lane != wish.stream[op]:
-                    streams = list(wish.stream)
+                if (lane == priorities.stream[mate]) == together and lane != priorities.stream[op]:
+                    streams = list(priorities.stream)
                     streams[op] = lane
-                    yield replace(wish, stream=tuple(streams))
+                    yield replace(priorities, stream=tuple(streams))
 
     # ---- names of entries ---------------------------------------------------------------
 
@@ -186,18 +186,26 @@ class Near:
         """The op that a name speaks of."""
         return self.graph.by_name(_op_name(name)).id
 
-    def _when(self, name: str, wish: Wish) -> float:
+    def _when(self, name: str, priorities: Priorities) -> float:
         op = self._served(name)
         if name.startswith(_RECORD):
-            return wish.record.get(op, wish.issue[op] + 0.5)
+            return priorities.record.get(op, priorities.issue[op] + 0.5)
         if name.startswith(_SYNC):
-            return min((wish.sync[u] for u in self._needs[op] if u in wish.sync), default=wish.issue[op] - 0.5)
+            return min(
+                (priorities.sync[u] for u in self._needs[op] if u in priorities.sync),
+                default=priorities.issue[op] - 0.5,
+            )
         if name.startswith(_WAIT):
-            return min((at for (u, _), at in wish.wait.items() if u == op), default=wish.issue[op] + 0.5)
-        return wish.issue[op]
+            return min((at for (u, _), at in priorities.wait.items() if u == op), default=priorities.issue[op] + 0.5)
+        return priorities.issue[op]
 
-    def _moved(self, wish: Wish, places: dict[str, float]) -> Wish:
-        issue, record, sync, wait = list(wish.issue), dict(wish.record), dict(wish.sync), dict(wish.wait)
+    def _moved(self, priorities: Priorities, places: dict[str, float]) -> Priorities:
+        issue, record, sync, wait = (
+            list(priorities.issue),
+            dict(priorities.record),
+            dict(priorities.sync),
+            dict(priorities.wait),
+        )
         for name, at in places.items():
             op = self._served(name)
             if name.startswith(_RECORD):
@@ -212,7 +220,7 @@ class Near:
                 for u in self._needs[op] if early else ():  # what it asks for comes along
                     record[u] = min(record.get(u, at), at - 0.02)
                     sync[u] = min(sync.get(u, at), at - 0.01)
-        return Wish(tuple(issue), wish.stream, record, sync, wait)
+        return Priorities(tuple(issue), priorities.stream, record, sync, wait)
 
     def _ancestors(self, op: int) -> set[int]:
         found: set[int] = set()
@@ -224,17 +232,17 @@ class Near:
                     todo.append(u)
         return found
 
-    def asked(self, u: int, wish: Wish, cpu: bool) -> float:
-        """When a sync op for u is wished for that the wish does not have: after whoever may want it."""
-        users = [wish.issue[v] for v in self._users[u] if self.graph.ops[v].gpu != cpu]
+    def asked(self, u: int, priorities: Priorities, cpu: bool) -> float:
+        """The position of a sync op for u that the priorities do not have: after the first op that may need it."""
+        users = [priorities.issue[v] for v in self._users[u] if self.graph.ops[v].gpu != cpu]
         return min(users, default=_OTHER_STREAM) + 0.5
 
 
 class _Walk:
-    """A walk through the space by a wish."""
+    """A walk through the space by priorities."""
 
-    def __init__(self, near: Near, wish: Wish) -> None:
-        self._near, self._wish, self._moves = near, wish, near.space.moves
+    def __init__(self, near: Near, priorities: Priorities) -> None:
+        self._near, self._priorities, self._moves = near, priorities, near.space.moves
         self.entries: list[Entry] = []
         self._state: State = self._moves.start()
         self._label: dict[int, int] = {s: s for s in range(self._moves.streams) if self._moves.pinned >> s & 1}
@@ -243,7 +251,7 @@ class _Walk:
         self._settled: set[tuple[int, int]] = set()  # (op, stream that has waited for it; -1: the CPU)
 
     def copy(self) -> _Walk:
-        other = _Walk(self._near, self._wish)
+        other = _Walk(self._near, self._priorities)
         other.entries, other._state = list(self.entries), self._state
         other._label, other._covers = dict(self._label), dict(self._covers)
         other._settled = set(self._settled)
@@ -259,18 +267,18 @@ class _Walk:
             self.take(self.offers()[0])
 
     def offers(self) -> list[Entry]:
-        """What may come next, by wish."""
+        """What may come next, by priority."""
         offers = list(self._moves.offers(self._state))
-        return sorted(offers, key=self._wished)  # stable: equal wishes in the order of offers
+        return sorted(offers, key=self._priority)  # stable: equal priorities in the order of offers
 
     def take(self, entry: Entry) -> None:
         self._state = self._moves.step(self._state, entry, self._moves.offers(self._state)[entry])
         self.entries.append(entry)
         match entry:
             case Issue(op, lane) if lane is not None:
-                wished = self._wish.stream[op]
-                if wished is not None and wished not in self._label and int(lane) not in self._label.values():
-                    self._label[wished] = int(lane)
+                preferred = self._priorities.stream[op]
+                if preferred is not None and preferred not in self._label and int(lane) not in self._label.values():
+                    self._label[preferred] = int(lane)
                 self._lanes.setdefault(int(lane), []).append(op)
             case Record(event, lane):
                 self._covers[event] = tuple(self._lanes.get(int(lane), ()))
@@ -279,33 +287,40 @@ class _Walk:
             case Sync(event):
                 self._settled |= {(u, -1) for u in self._covers[event]}
 
-    def _wished(self, entry: Entry) -> float:
-        wish, near = self._wish, self._near
+    def _priority(self, entry: Entry) -> float:
+        priorities, near = self._priorities, self._near
         match entry:
             case Issue(op, None):
-                return wish.issue[op]
+                return priorities.issue[op]
             case Issue(op, lane):
-                return wish.issue[op] + (0.0 if self._is_wished(op, lane) else _OTHER_STREAM)
+                return priorities.issue[op] + (0.0 if self._is_on_preferred_stream(op, lane) else _OTHER_STREAM)
             case Record(_, lane):
                 fresh = self._fresh(int(lane))
-                return min((wish.record.get(u, near.asked(u, wish, True)) for u in fresh), default=_OTHER_STREAM)
+                return min(
+                    (priorities.record.get(u, near.asked(u, priorities, True)) for u in fresh), default=_OTHER_STREAM
+                )
             case Sync(event):
                 ops = self._unsettled(event, -1)
-                return min((wish.sync.get(u, near.asked(u, wish, True)) for u in ops), default=_OTHER_STREAM)
+                return min(
+                    (priorities.sync.get(u, near.asked(u, priorities, True)) for u in ops), default=_OTHER_STREAM
+                )
             case Wait(event, lane):
                 back = next((w for w, label in self._label.items() if label == lane), self._unlabelled())
                 ops = self._unsettled(event, int(lane))
-                return min((wish.wait.get((u, back), near.asked(u, wish, False)) for u in ops), default=_OTHER_STREAM)
+                return min(
+                    (priorities.wait.get((u, back), near.asked(u, priorities, False)) for u in ops),
+                    default=_OTHER_STREAM,
+                )
 
-    def _is_wished(self, op: int, lane: Stream | None) -> bool:
-        wished = self._wish.stream[op]
-        assert wished is not None
-        if wished in self._label:
-            return self._label[wished] == lane
+    def _is_on_preferred_stream(self, op: int, lane: Stream | None) -> bool:
+        preferred = self._priorities.stream[op]
+        assert preferred is not None
+        if preferred in self._label:
+            return self._label[preferred] == lane
         return lane not in self._label.values()
 
     def _unlabelled(self) -> int:
-        """The first stream of the wish that has no label here yet."""
+        """The first stream of the priorities that has no label here yet."""
         return next((s for s in range(self._moves.streams) if s not in self._label), -1)
 
     def _unsettled(self, event: Event, waiter: int) -> list[int]:

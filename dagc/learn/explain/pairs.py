@@ -1,7 +1,7 @@
 """Edits timed against the best in interleaved pairs: best, edit, edit, best, and so on.
 
 The two measurements of a pair follow each other, so what drifts is in both; their order alternates, so what the second
-gains from the first cancels. All edits take turns, four measurements each, in an order drawn anew every round: a
+gains from the first cancels. All edits take turns, four measurements each, in an order drawn again every round: a
 minute in which the machine is disturbed does not fall on one edit.
 """
 
@@ -31,13 +31,13 @@ class Options:
     pairs       most pairs of each edit
     tolerance   half a width of the interval of the ratio at which an edit is known well enough
     noise       relative standard deviation of a single measurement, NaN: unknown
-    luck        see Timing; 0 where the best was chosen by other times than those that are taken now
+    selection_bias  see Timing; 0 if the best was chosen by times other than those measured now
     """
 
     pairs: int = 30
     tolerance: float = 0.004
     noise: float = math.nan
-    luck: float = 0.0
+    selection_bias: float = 0.0
     seed: int = 0
 
 
@@ -86,7 +86,7 @@ def time_pairs(
     `most` says how many pairs there can be of an edit (a recording has only so many passes). Every measurement is kept
     in `store` for the purpose "explain". A failure ends the pairs of its edit; after one of the best itself the edit
     goes on with its next pair, at most as often as it was to be timed. Ctrl-C ends the timing: what was measured until
-    then counts. `progress` is told how many pairs are timed, of how many at most.
+    then counts. `progress` is called with how many pairs are timed, of how many at most.
     """
     series = {edit: _Series(edit, min(options.pairs, most(edit) if most else options.pairs)) for edit in edits}
     total = sum(s.most for s in series.values())
@@ -106,7 +106,7 @@ def time_pairs(
             rounds += 1
     except KeyboardInterrupt:
         interrupted = True
-    timings = {edit: _timing(one, options.noise, options.luck) for edit, one in series.items()}
+    timings = {edit: _timing(one, options.noise, options.selection_bias) for edit, one in series.items()}
     return Timed(tuple(timings[edit] for edit in edits), interrupted)
 
 
@@ -144,7 +144,7 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float, float, float]:
     return math.exp(middle), math.exp(low), math.exp(high), confidence
 
 
-def _timing(one: _Series, noise: float, luck: float) -> Timing:
+def _timing(one: _Series, noise: float, selection_bias: float) -> Timing:
     if one.failure:
         return Timing(failure=one.failure)
     n = len(one.ratios)
@@ -156,4 +156,6 @@ def _timing(one: _Series, noise: float, luck: float) -> Timing:
         spread = _ERRORS * noise * math.sqrt(2 / n)
         low, high, confidence = min(low, ratio * math.exp(-spread)), max(high, ratio * math.exp(spread)), 0.95
     known = LEAST_NOISE if math.isnan(noise) else noise
-    return Timing(n, ratio, low, high, confidence, known, median(one.best), median(one.edited), luck=luck)
+    return Timing(
+        n, ratio, low, high, confidence, known, median(one.best), median(one.edited), selection_bias=selection_bias
+    )

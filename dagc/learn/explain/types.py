@@ -62,7 +62,7 @@ class Timing:
     ratio        time of the edit over time of the best: Hodges-Lehmann estimate over the pairs
     low, high    its interval, with this `confidence` (0.95; less with fewer than six pairs and an unknown noise)
     noise        relative standard deviation of a single measurement; of a ratio it is that times sqrt(2 / pairs)
-    luck         what the best may owe to having been chosen by these very times: a smaller cost may be that
+    selection_bias  how much faster the best may look because these same times chose it: a smaller cost may be that
     best, edited medians of the times, in seconds
     failure      why it could not be timed; all else is NaN then
     """
@@ -76,7 +76,7 @@ class Timing:
     best: float = math.nan
     edited: float = math.nan
     failure: str = ""
-    luck: float = 0.0
+    selection_bias: float = 0.0
 
     @property
     def verdict(self) -> Verdict:
@@ -85,7 +85,7 @@ class Timing:
         if self.confidence < LEAST_CONFIDENCE:
             return Verdict.UNDECIDED
         clear = abs(self.ratio - 1) > self.noise * math.sqrt(2 / self.pairs)
-        if self.low > 1 + self.luck and clear:
+        if self.low > 1 + self.selection_bias and clear:
             return Verdict.COSTS
         if self.high < 1 and clear:
             return Verdict.FASTER

@@ -17,7 +17,7 @@ change places in 24 % of repetitions, by less more often: such classes cannot be
 **Outliers.** Of the classes that are left, the smallest that has no more samples than chance may put there is joined
 with the one beside it that it differs from least, and again (`dagc.learn.rules.labels`). With few times the percentile
 leaves one or two peaks, and where these were outliers only one class is left. Then the times without those outliers
-are cut anew, if they were the fastest or slowest and more than three noise floors away; in the end they belong to the
+are cut again, if they were the fastest or slowest and more than three noise floors away; in the end they belong to the
 class next to them.
 
 **Several configurations.** Between transports times differ by far more than between orders; then only those differences
