@@ -44,7 +44,7 @@ def of_code(code: int) -> int | None:
 
 
 class Ended(BaseException):
-    """The process was told to end. Unwinds all that it does; no `except Exception` stops it."""
+    """The process received a signal to end. Unwinds the stack; no `except Exception` stops it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(named(number))

@@ -179,7 +179,7 @@ def rank_among(ranks: int) -> int | None:
 
 
 def refuse(error: DagcError) -> NoReturn:
-    """Raises `error` on the first rank; the others end silently, so that one tells it for all.
+    """Raises `error` on the first rank; the others end silently, so that it is reported once.
 
     They end with exit code 0: a starter ends all ranks as soon as one fails, and the first is still to speak.
     """

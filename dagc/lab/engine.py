@@ -114,7 +114,7 @@ class Tally:
 class Summary:
     """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
 
-    ties         how many others cannot be told from the best: the 95% intervals of their medians overlap
+    ties         how many others cannot be distinguished from the best: the 95% intervals of their medians overlap
     reasons      (why, how many implementations), of those that could not be measured, most first
     lowest       the lowest single measurement, of whichever implementation: less than `seconds` where that was chance
     displayed    the same as the display has shown it, scaled to the drift reference as it was when the search began

@@ -274,7 +274,7 @@ def _unfinished_line(stop: Stop) -> Diagnostic | None:
 
 
 def _assignment(stop: Stop) -> Diagnostic | None:
-    # What could have come tells little: the parser has closed the expression before it saw that `=` does not fit.
+    # The accepted tokens say little here: the parser has closed the expression before it saw that `=` does not fit.
     if stop.found.text == "=" and not stop.accepts & {":", "in", "of", "with", "(", "->"}:
         return Diagnostic("syntax", "`=` names a value and does not compare", stop.span(stop.found), "write `==`")
     return None
@@ -366,7 +366,7 @@ def _unclosed(stop: Stop, opened: Token) -> Diagnostic:
 
 
 def _unclosed_brace(stop: Stop, opened: list[Token]) -> Token:
-    """The brace that the writer most likely forgot to close: the indentation tells."""
+    """The brace that the writer most likely forgot to close, by the indentation."""
     stack: list[Token] = []
     for i, t in enumerate(stop.tokens[:-1]):
         if t.text == "{":

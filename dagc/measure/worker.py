@@ -78,7 +78,7 @@ def _serve(comm: Comm, path: Path) -> None:
 
 
 def _commands(comm: Comm, executor: Executor, path: Path) -> None:
-    """Execute commands until told to stop, or until nobody is there any more."""
+    """Execute commands until the stop command, or until the other end is closed."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         with suppress(ConnectionError), connection.makefile("rw", encoding="utf-8") as lines:

@@ -141,13 +141,13 @@ def _storage(touch: Touch) -> str | Region:
 
 def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], findings: list[Diagnostic]) -> None:
     """Adds a diagnostic for each pair of ops and array without an order."""
-    told = set()
+    reported = set()
     for i, j in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
         a, b = lowered.touches[i], lowered.touches[j]
         u, v = lowered.ops[a.begin], lowered.ops[b.begin]
         first, second = (u.op.name if u.op else u.name), (v.op.name if v.op else v.name)
-        if (first, second, a.region.array) not in told:
-            told.add((first, second, a.region.array))
+        if (first, second, a.region.array) not in reported:
+            reported.add((first, second, a.region.array))
             findings.append(_finding(first, second, a, b, u.span, v.span, program.explicit))
 
 

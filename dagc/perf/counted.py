@@ -169,7 +169,7 @@ def counted_program(
     program: Program, op: KernelOp, fits: Mapping[str, Fitted], barriers: int = 0, *, shared: int = 0
 ) -> RationalProgram:
     """MWP-CWP for a launch of `op`, its counts those of `fit_counts`: cycles, in the program's scalars, the block and
-    the registers of a thread, the limits of the GPU and MACHINE. `barriers`: of a warp, which no counter tells."""
+    the registers of a thread, the limits of the GPU and MACHINE. `barriers`: of a warp, which no counter gives."""
     g = Geometry(program, op, shared=shared)
     g.place()
     for name, fitted in fits.items():

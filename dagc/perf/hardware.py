@@ -108,7 +108,7 @@ def _hardware(path: Path, key: str, table: dict[str, Any]) -> Hardware:
 
 
 def _unasked(table: dict[str, Any]) -> dict[str, Any]:
-    """What no driver tells: the L1 cache's size, as another GPU of the architecture has it, else at least as much as
+    """What no driver reports: the L1 cache's size, as another GPU of the architecture has it, else at least as much as
     the shared memory that it can be turned into."""
     if "l1_bytes" in table:
         return {}

@@ -105,7 +105,7 @@ class _Subject:
     def selection_bias(self, recorded: Results) -> float:
         """By how much the best may seem faster than it is, because it was chosen by the times of `recorded`.
 
-        The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that cannot be told from
+        The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that are no different from
         the best. 0 where the times are others, or the noise is not known.
         """
         results, best = self.loaded.results, self.ranked[0]

@@ -106,7 +106,7 @@ class Explored:
             why = "nothing could be measured" if s.failures else early
             return "\n".join([*out, f"best       none: {why}", ""])
         noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
-        ties = f"; {s.ties} more cannot be told from it" if s.ties else ""
+        ties = f"; {s.ties} more cannot be distinguished from it" if s.ties else ""
         out += [
             f"best       {_us(s.seconds)} ({spread(s.low, s.high, s.measurements_of_best)})",
             *self._how_sure(),

@@ -234,7 +234,7 @@ def best(
     name = "best" if rank == 0 else f"number {rank}"
     head = [
         f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread(low, high, len(chosen.measurements))})"
-        + (f"; {alike} more cannot be told from it" if alike else ""),
+        + (f"; {alike} more cannot be distinguished from it" if alike else ""),
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",

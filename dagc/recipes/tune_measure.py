@@ -145,9 +145,9 @@ def _check(
     base: dict[str, Settings],
     tried: Sequence[CheckedSettings],
 ) -> Iterator[CheckedSettings]:
-    """Settings of one op at a time, the others at `base`, but for those that were `tried` so; of these, what failed is
-    told here. Where `base` is wrong itself, a setting that is right takes its place, and ops of which no setting was
-    right beside it are checked again."""
+    """Check the settings of one op at a time, with the others at `base`. Those already `tried` so are not run again; their
+    failures are yielded here. If `base` itself is wrong, a setting that is right replaces it, and ops of which no
+    setting was right beside it are checked again."""
     right: dict[str, Settings] = {}
     for result in tried:
         if not result.failure:

@@ -22,7 +22,7 @@ _STOPS = ((0, 114, 178), (86, 180, 233), (201, 180, 88), (230, 159, 0), (213, 94
 
 
 def class_colour(number: int, classes: int) -> str:
-    """From blue (fast) over yellow to vermilion (slow): told apart with every kind of colour vision."""
+    """From blue (fast) over yellow to vermilion (slow): distinguishable with every kind of colour vision."""
     place = (len(_STOPS) - 1) * (number / (classes - 1) if classes > 1 else 0.0)
     at = min(int(place), len(_STOPS) - 2)
     mixed = (round(a + (b - a) * (place - at)) for a, b in zip(_STOPS[at], _STOPS[at + 1], strict=True))
@@ -92,7 +92,7 @@ def _intervals(group: Group, place: Mapping[ImplementationId, float], y: Scale) 
 
 
 def _floor(best: float, noise: float, y: Scale, plot: Plot) -> list[str]:
-    """What lies in this band cannot be told from the best by one measurement."""
+    """One measurement cannot distinguish what lies in this band from the best."""
     left, right = plot.x_range
     high, low = y.clamped(best * (1 + noise)), y.clamped(best)
     words = f"noise floor: {si.percent(noise)} above the best"

@@ -138,7 +138,7 @@ def _convergence(results: Results) -> Mapping[str, object] | None:
 
 
 def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
-    """Colour and name; where configurations share a colour, the transport. Nothing where that tells no two apart."""
+    """Colour and name; where configurations share a colour, the transport. Nothing if that is the same for all."""
     colours: dict[int, list[Group]] = {}
     for group in groups:
         colours.setdefault(group.colour, []).append(group)
@@ -150,7 +150,7 @@ def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
 
 
 def _data(points: Sequence[Point], groups: Sequence[Group]) -> str:
-    """What the page's script tells of an implementation that is pointed at: times as text, traversal, configuration."""
+    """What the page's script shows of an implementation under the pointer: times as text, traversal, configuration."""
     place = {group.configuration: number for number, group in enumerate(groups)}
     rows = [
         [p.implementation.traversal, place[p.implementation.configuration], si.seconds(p.seconds), _interval(p)]

@@ -33,7 +33,7 @@ class Group:
     points: tuple[Point, ...]
 
 
-COLOURS = 8  # that the style sheet has, told apart by people who see colours differently
+COLOURS = 8  # that the style sheet has, distinguishable with colour blindness
 
 
 def points_of(results: Results) -> tuple[Point, ...]:

@@ -226,7 +226,7 @@ def noise_advice(noise: float, machine: Machine, ranks: int) -> tuple[str, ...]:
     clocked = ", on GPUs fix the clocks (nvidia-smi -lgc)" if machine.gpus else ""
     floor = f"The noise floor of one measurement is {100 * noise:.0f} %"
     return (
-        f"{floor}: times that differ by less cannot be told apart. The machine is busy, or its clocks change.",
+        f"{floor}: times that differ by less cannot be distinguished. The machine is busy, or its clocks change.",
         *([f"Seen before measuring: {'; '.join(seen)}."] if seen else []),
         f"To do: end the other work,{crowded} measure longer (--seconds 0.1) and more often (--passes 5){clocked}.",
     )
@@ -269,7 +269,7 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
-    """How many others cannot be told from the first: the 95% intervals of their medians overlap.
+    """How many others cannot be distinguished from the first: the 95% intervals of their medians overlap.
 
     `ranked`: times of the candidates, best first. Where one has a single time, two standard deviations of a single
     measurement stand for its interval (nothing where the noise is not known).

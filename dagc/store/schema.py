@@ -24,7 +24,7 @@ from dagc.base.errors import UsageError
 from dagc.store.results import Configuration, ImplementationId, Machine, Program, Run
 
 SCHEMA_VERSION = 1
-# "dagc" in ASCII: `file results.db` shows it, and other databases are told from results files by it.
+# "dagc" in ASCII: `file results.db` shows it, and it distinguishes results files from other databases.
 APPLICATION_ID = 0x64616763
 
 TABLES = """

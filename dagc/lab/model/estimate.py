@@ -2,7 +2,7 @@
 
 A time is a sum of costs along a path through the simulation. Which path, the costs fitted last say; with paths given
 it is linear in the costs, so what is known of the costs and what the simulation misses are one Gaussian process
-(`dagc.lab.model.process`): it tells what a candidate would teach about costs from what it would about itself alone.
+(`dagc.lab.model.process`): it separates what a candidate would teach about costs from what it would about itself alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Model:
         self._fitted_with = 0
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[float] = []  # every observation of the process
-        self._fresh: list[tuple[Candidate, float]] = []  # what it has not been told yet
+        self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted ones
         self._estimate: tuple[Array, Array] | None = None
         # The arrays are small. Threads of BLAS would gain little on an idle machine, and on one whose cores are taken,

@@ -43,7 +43,7 @@ class Costs:
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "") -> int:
-        """The number of a cost; `what` tells equal kinds apart (the name of an op)."""
+        """The number of a cost; `what` distinguishes costs of one kind (the name of an op)."""
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)

@@ -12,7 +12,7 @@ have steep ends too. So a boundary is drawn only if the classes on its two sides
 median of the one above over that of the one below, minus 1, must reach the relative standard deviation of the times
 used, `noise_of(noise, n)` for medians of n measurements. The boundary that misses it by most is dropped, its two
 classes are one, and again, until all that are left reach it. Two times that differ by one standard deviation of each
-change places in 24 % of repetitions, by less more often: such classes cannot be told apart.
+change places in 24 % of repetitions, by less more often: such classes cannot be distinguished.
 
 **Outliers.** Of the classes that are left, the smallest that has no more samples than chance may put there is joined
 with the one beside it that it differs from least, and again (`dagc.learn.rules.labels`). With few times the percentile
@@ -171,7 +171,7 @@ def classify_times(
 ) -> Classes:
     """Cut times (any order, at least one) into classes.
 
-    `noise` is that of these times, see `noise_of`; NaN keeps every boundary. `repeats` tells which classes are
+    `noise` is that of these times, see `noise_of`; NaN keeps every boundary. `repeats` says which classes are
     outliers; without it, or without noise, none is. ValueError without times.
     """
     import numpy as np

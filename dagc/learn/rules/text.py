@@ -108,7 +108,7 @@ def _best_line(findings: Findings) -> Iterable[str]:
 
 
 def why_no_rules(learned: LearnedRules) -> str:
-    """The reason where nothing tells fast from slow; "" where there are rules."""
+    """Why no rule separates fast from slow; "" if there are rules."""
     classes = learned.classes
     if len(classes.classes) > 1:
         if learned.tree.leaves > 1:
