@@ -145,7 +145,7 @@ def _check(
     base: dict[str, Settings],
     tried: Sequence[CheckedSettings],
 ) -> Iterator[CheckedSettings]:
-    """Check the settings of one op at a time, with the others at `base`. Those already `tried` so are not run again; their
+    """Check the settings of one op at a time, with the others at `base`. Those already `tried` are not run again; their
     failures are yielded here. If `base` itself is wrong, a setting that is right replaces it, and ops of which no
     setting was right beside it are checked again."""
     right: dict[str, Settings] = {}
