@@ -44,9 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, value in YIELDING[MPIKind.MPICH].items():
         os.environ.setdefault(name, value)
     _keep_addresses_fixed()
-    # What a script starts in the background ignores Ctrl-C, and so would what tests start to interrupt it.
+    # What a script starts in the background ignores Ctrl-C, what nohup starts ignores SIGHUP: not what tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _keep_addresses_fixed() -> None:
