@@ -31,7 +31,7 @@ from dagc.base.files import claim
 from dagc.base.source import read_file
 from dagc.build.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
 
-# ---- Where the files of a build that failed are found afterwards, so that the command which repeats it works ----
+# ---- files of a build that failed ----
 
 
 KEPT = 8
@@ -73,7 +73,7 @@ def _drop_oldest(folder: Path) -> None:
         shutil.rmtree(entry, ignore_errors=True)
 
 
-# ---- Emitted source files -> a program or a shared library. The only caller of compilers ----
+# ---- builds and their cache ----
 
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")

@@ -1,4 +1,4 @@
-"""What a command does that mpiexec or srun has started as one of several ranks."""
+"""What an MPI needs in its environment, what it can do, and whether this process is one of its ranks."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     return int(value) if value.isdigit() else None
 
 
-# ---- Whether an MPI takes device pointers. Asked of another process, since an MPI may end the process that asks ----
+# ---- device pointers ----
 
 
 # MPI_Init first: Open MPI knows its accelerator components only then. The answer has a mark of its own, as libraries
@@ -147,7 +147,7 @@ def _library(mpi: MPI) -> Path | None:
     return None
 
 
-# ---- What a command does that mpiexec or srun has started as one of several ranks ----
+# ---- one of several ranks ----
 
 
 DEFAULT_RANKS = 4

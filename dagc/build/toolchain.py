@@ -1,4 +1,4 @@
-"""Where NCCL is on this machine, for what transport nccl emits for GPUs."""
+"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL. Looks, never builds or runs a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dagc.base.errors import MissingTool, UsageError
 
-# ---- The tools of this machine: C++ compilers, nvcc, CMake and an MPI. Looks, never builds or runs a program ----
+# ---- compilers and MPI ----
 
 
 NO_CXX_HELP = "install one (apt-get install g++), or name it in DAGC_CXX"
@@ -345,7 +345,7 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
     return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
 
 
-# ---- Where NCCL is on this machine, for what transport nccl emits for GPUs ----
+# ---- NCCL ----
 
 
 NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"

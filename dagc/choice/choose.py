@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dagc.perf.hardware import Hardware
 
 
-# ---- Choosers as C99: one function a unit, without libraries ----
+# ---- in C99 ----
 
 
 C_HEAD = (
@@ -221,7 +221,7 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-# ---- Choosers: which setting of a unit at which size. One decision rule, in Python and in C ----
+# ---- in Python ----
 
 
 # Found on the oracle of an H200: with the best of one size kept unless the model gains 5 %, the mean regret is least.

@@ -1,4 +1,4 @@
-"""Instructions of kernels, counted in PTX, the text that nvcc's front end hands to its assembler.
+"""What a compiled kernel takes of a multiprocessor, and its instructions, counted in PTX.
 
 A loop is what lies between a label and the last branch back to it. Loops that finish what an unrolled one leaves over
 are left out: they run a few times at most. nvcc marks them `.pragma "nounroll"`, as it does loops that the program's
@@ -49,7 +49,7 @@ class Resources:
 ASSUMED = Resources()  # of a kernel that nvcc has not seen
 
 
-# ---- Instructions of kernels, counted in PTX, the text that nvcc's front end hands to its assembler ----
+# ---- instructions ----
 
 
 # Comments, and the lines that name places in the source, which no semicolon ends.

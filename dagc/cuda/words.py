@@ -1,4 +1,4 @@
-"""Names that C, CUDA, MPI and NCCL keep for themselves in the global namespace, besides the words of C++.
+"""Words of C++ and CUDA, and the names that headers of C, CUDA, MPI and NCCL keep in the global namespace.
 
 Found with g++ 12, glibc 2.36, nvcc 13.0, MPICH 5.0 and NCCL: what may not name a function in a file that includes what
 emitted files include. tests/emit/test_global_names.py looks for more with the compilers that are there.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-# ---- Words of C++ and CUDA that nothing in a program's code may be named after ----
+# ---- words ----
 
 
 # The words of C++20, and what compilers add to them without an underscore: `typeof`, and macros of g++ in GNU modes.
@@ -33,7 +33,7 @@ def is_reserved(name: str) -> bool:
     return _RESERVED.match(name) is not None
 
 
-# ---- Names that C, CUDA, MPI and NCCL keep for themselves in the global namespace, besides the words of C++ ----
+# ---- names of headers ----
 
 
 FUNCTIONS = frozenset(

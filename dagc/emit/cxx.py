@@ -1,4 +1,4 @@
-"""Code texts of a program: their lines, where they came from, and the names that they use."""
+"""C++ of a program: types, values, expressions, names, constants and code texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Param, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 
-# ---- C++ spelling of types, values and symbolic expressions ----
+# ---- types, values and symbolic expressions ----
 
 
 _TYPES = {
@@ -88,7 +88,7 @@ def expression(expr: Sym, name: Callable[[str], str]) -> str:
     return re.sub(r"std::int64_t\{(-\d+)\}", r"(\1)", re.sub(r"std::int64_t\{(\d+)\}", r"\1", text))
 
 
-# ---- C++ names for display names: `pack[x,lo]` becomes `pack_x_lo` ----
+# ---- names ----
 
 
 def mangle(display: str) -> str:
@@ -121,7 +121,7 @@ def hides_declaration(name: str) -> bool:
     return is_macro(name) or name.startswith(("cuda", "MPI_"))
 
 
-# ---- Compile-time names of a program as C++ constants, only those that its code uses ----
+# ---- constants ----
 
 
 _PARAM_TYPES = {"i64": "std::int64_t", "f64": "double", "bool": "bool", "str": "const char*"}
@@ -197,7 +197,7 @@ def local_constants(
     return tuple(out)
 
 
-# ---- Code texts of a program: their lines, where they came from, and the names that they use ----
+# ---- code texts ----
 
 
 _SKIP = re.compile(

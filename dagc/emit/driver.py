@@ -1,4 +1,4 @@
-"""Views of `driver.py`: the same traversal with PyCUDA and mpi4py.
+"""Views of `driver.py`: a traversal with PyCUDA and mpi4py, and the Python of symbolic expressions.
 
 Text of Python is made here, since an op is a line or two of it; the template holds the frame.
 """
@@ -24,7 +24,7 @@ from dagc.ir.program import Array, CollectiveKind, CollectiveOp, CopyOp, Exchang
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
 
-# ---- Python spelling of symbolic expressions ----
+# ---- symbolic expressions in Python ----
 
 
 _INFIX = {
@@ -68,7 +68,7 @@ def _apply(expr: Apply, name: Callable[[str], str], outer: int) -> str:
     return f"({text})" if level < outer else text
 
 
-# ---- Views of `driver.py`: the same traversal with PyCUDA and mpi4py ----
+# ---- views ----
 
 
 # struct's letters of by-value arguments.

@@ -12,7 +12,7 @@ from dagc.base.resources import resource
 from dagc.emit.cxx import comment_text, cxx_string
 from dagc.ir.sym import Const, Fn, Sym, Var
 
-# ---- Spelling of symbolic expressions as in a `.dag`, for comments and messages of emitted code ----
+# ---- symbolic expressions as in a `.dag` ----
 
 
 _LEVEL = {
@@ -49,7 +49,7 @@ def _constant(expr: Const) -> str:
     return f'"{expr.value}"' if isinstance(expr.value, str) else str(expr.value)
 
 
-# ---- Templates: the only importer of Jinja. Views come in finished; templates decide nothing ----
+# ---- templates ----
 
 
 def comment(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A traversal as the runner's table: rows (kind, a, b), see templates/runtime/dagc/runner.hpp."""
+"""A traversal as the table that runners execute, its runs of GPU entries captured where that is asked for."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class _CaptureRegions:
         return Event(self.events - 1)
 
 
-# ---- A traversal as the runner's table: rows (kind, a, b), see templates/runtime/dagc/runner.hpp ----
+# ---- rows (kind, a, b), see templates/runtime/dagc/runner.hpp ----
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Symbolic values as the `.dag` language writes them."""
+"""Symbolic scalars (sizes, grids, by-value arguments, conditions) and their text in the language."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import TypeAlias
 
-# ---- Symbolic scalars: sizes, grids, by-value arguments, conditions ----
+# ---- symbolic scalars ----
 
 
 Number: TypeAlias = "int | float | bool | str | Fraction"
@@ -289,7 +289,7 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, _outer: int = 0) -> str:
     return f"({text})" if level < _outer else text
 
 
-# ---- Symbolic values as the `.dag` language writes them ----
+# ---- as the language writes them ----
 
 
 _PREC = {

@@ -1,4 +1,4 @@
-"""The text of traversals: `pack@s0 record(e0)@s0 sync(e0) post_send ... end`."""
+"""A traversal: the entries of one implementation in issue order, and their text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Traversal:
     entries: tuple[Entry, ...]
 
 
-# ---- The text of traversals: `pack@s0 record(e0)@s0 sync(e0) post_send ... end` ----
+# ---- its text ----
 
 
 def entry_text(entry: Entry, graph: Graph) -> str:

@@ -1,4 +1,4 @@
-"""Features and selectors: checked in full, carried in the program; `dagc tune` acts on some of the selectors."""
+"""Declarations: values, arrays, parts, tunables, requirements, features and selectors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from dagc.lang.scope import (
     too_large,
 )
 
-# ---- Declarations of values: param, let, enum, scalar, array, part, tune, require ----
+# ---- values: param, let, enum, scalar, array, part, tune, require ----
 
 
 @dataclass(slots=True)
@@ -361,7 +361,7 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
     return tuple(values)
 
 
-# ---- Features and selectors: checked in full, carried in the program; `dagc tune` acts on some of the selectors ----
+# ---- features and selectors ----
 
 
 _FEATURE_NUMBERS = (ScalarKind.INT, ScalarKind.REAL)

@@ -1,4 +1,4 @@
-"""How many ops a dag expands to, before it is expanded: three loops of 1000 are refused at once."""
+"""Expressions, compile-time loops and branches, and how many ops a dag expands to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from dagc.lang.scope import (
     too_large,
 )
 
-# ---- Evaluation of expressions: exact and symbolic; decisions stay variables until a value is demanded ----
+# ---- expressions: decisions stay variables until a value is needed ----
 
 
 _BINARY = {op: Fn(op.value) for op in ast.BinaryOp}
@@ -407,7 +407,7 @@ def _as_label(fn: Fn, left: Value, right: Value, out: Sym) -> Value:
     return Label(names, index) if isinstance(index, int) and 0 <= index < len(names) else out
 
 
-# ---- Compile-time loops and branches ----
+# ---- loops and branches ----
 
 
 def turns(ev: Evaluator, item: ast.For) -> Iterator[Evaluator]:
@@ -443,7 +443,7 @@ def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
     return item.then if test else item.otherwise or ()
 
 
-# ---- How many ops a dag expands to, before it is expanded: three loops of 1000 are refused at once ----
+# ---- how many ops a dag expands to ----
 
 
 def refuse_too_many(ev: Evaluator, dags: dict[str, ast.SubDag], main: ast.MainDag) -> None:

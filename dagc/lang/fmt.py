@@ -1,4 +1,4 @@
-"""The formatter: the writer's lines, with the blanks, the indentation and the empty lines of the house.
+"""The formatter: a text's lines, the blanks between tokens, indentation, columns and empty lines.
 
 Kept: every comment, code texts to the letter, line breaks inside items, blocks on one line that fit, single empty
 lines, and blanks that really align words of neighbouring lines. Formatting twice changes nothing.
@@ -18,7 +18,7 @@ from dagc.lang import ast
 from dagc.lang.parse import parse
 from dagc.lang.tokens import RESERVED, Token, TokenKind, scan, unix_lines
 
-# ---- Blanks between two tokens of one line, and what each bracket is: the small rules of the formatter ----
+# ---- blanks ----
 
 
 _OPENERS = "([{"
@@ -114,7 +114,7 @@ def is_unary(tokens: list[Token], i: int) -> bool:
     return before.kind is TokenKind.PUNCT and before.text not in _CLOSERS
 
 
-# ---- Cuts a text into the lines of the formatter, and writes them: structure first, then columns ----
+# ---- lines ----
 
 
 WIDTH = 120
@@ -362,7 +362,7 @@ def _needed(tokens: list[Token], i: int, text: str, marks: Marks) -> bool:
     return tokens[i + 1].start in marks.items and "\n" not in text[tokens[i - 1].end : tokens[i + 1].start]
 
 
-# ---- The formatter: the writer's lines, with the blanks, the indentation and the empty lines of the house ----
+# ---- the formatter ----
 
 
 _ITEMS = get_args(ast.Item)

@@ -1,4 +1,4 @@
-"""The world outside: set-up, verification, `until`. Nothing of it is run or even looked for here."""
+"""What a dag is lowered in: its scopes and prefixes; and the world outside (set-up, verification, `until`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dagc.lang.evaluate import Evaluator
 from dagc.lang.regions import storage
 from dagc.lang.scope import Key, ScalarKind, Storage, TypeValue, refuse_reserved
 
-# ---- What a dag is lowered in: its scope of values, its scope of ops, and the prefixes of display names ----
+# ---- frames ----
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ def words(node: object) -> set[str]:
     return names
 
 
-# ---- The world outside: set-up, verification, `until`. Nothing of it is run or even looked for here ----
+# ---- set-up, verification, `until`: none of it is run here ----
 
 
 def setup(ev: Evaluator, item: ast.Setup) -> ir.Setup:

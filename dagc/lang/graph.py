@@ -1,4 +1,4 @@
-"""The items of dags: ops, compounds, loops."""
+"""The items of a dag: ops, compounds, loops, edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dagc.lang.messages import collective, exchange
 from dagc.lang.regions import check_sizes, overlap, storage
 from dagc.lang.scope import Scope, Skip, Storage, did_you_mean, kind_of_type, listing
 
-# ---- Edges: references to ops, to ends of exchanges, and to compounds ----
+# ---- edges ----
 
 
 def lower_edges(out: GraphOut) -> tuple[ir.Edge, ...]:
@@ -125,7 +125,7 @@ def _bad_index(frame: Frame, name: str, text: str, known: list[str], span: Span)
     frame.ctx.report.fail("bad-index", what, span, f"there are {listing(known)}")
 
 
-# ---- The items of dags: ops, compounds, loops ----
+# ---- items ----
 
 
 def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: bool) -> None:

@@ -1,4 +1,4 @@
-"""Lowering: syntax tree to `Program`. Names are resolved, loops, branches and compounds expanded, calls checked.
+"""A text with its includes to a `Program`.
 
 All errors are collected. Nothing of the text or of its set-up is run.
 """

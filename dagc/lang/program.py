@@ -1,4 +1,4 @@
-"""The stages of lowering one file: values, kernels, graph, the world outside, checks, decisions."""
+"""Lowering of one program: its stages, its requirements, and what is checked of it as a whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.scope import Report, ScalarKind, did_you_mean, listing, refuse_reserved, spelled
 from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, condition
 
-# ---- Checks of the whole program: what is read before it is written, and what nothing uses ----
+# ---- checks of the whole program ----
 
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -185,7 +185,7 @@ def _copy(state: _Sides, to: Device) -> ir.CopyOp:
     return ir.CopyOp(name, base, region, region, inserted=True, span=state.array.span)
 
 
-# ---- Program-level `require`s: choose values that satisfy them, leave to run time what depends on the rank ----
+# ---- requirements of the program ----
 
 
 class OtherChoices(Exception):
@@ -252,7 +252,7 @@ def _may_hold(expr: Sym, env: Assignment) -> bool:
     return not isinstance(settled, Const) or bool(settled.value)
 
 
-# ---- The stages of lowering one file: values, kernels, graph, the world outside, checks, decisions ----
+# ---- stages ----
 
 
 __all__ = ["Lowering", "OtherChoices"]

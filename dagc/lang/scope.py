@@ -1,4 +1,4 @@
-"""Finding declared names."""
+"""What lowering is done with: the report of findings, values, scopes, and the names declared in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dagc.ir import sym
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 
-# ---- Collecting diagnostics: lowering goes on after an error, so that one run reports all of them ----
+# ---- findings: lowering goes on after an error ----
 
 
 class Skip(Exception):
@@ -95,7 +95,7 @@ def listing(words: Iterable[str], limit: int = 8) -> str:
     return shown + (f", ... ({len(all_words)} in all)" if len(all_words) > limit else "")
 
 
-# ---- Values of expressions while lowering, and what kind of number a symbolic one is ----
+# ---- values ----
 
 
 class ScalarKind(Enum):
@@ -221,7 +221,7 @@ def spelled(value: object) -> str:
     return str(value)
 
 
-# ---- Scopes of values: program, dag, kernel, implementation. No shadowing, but for the formals of a kernel or dag ----
+# ---- scopes: program, dag, kernel, implementation; only formals may shadow ----
 
 
 Key: TypeAlias = tuple[int, ...]
@@ -394,7 +394,7 @@ def _indices(count: int) -> str:
     return {0: "no index", 1: "one index"}.get(count, f"{count} indices")
 
 
-# ---- Finding declared names ----
+# ---- declared names ----
 
 
 _HIDDEN = (What.SCALAR, What.ARRAY, What.PART, What.FEATURE)

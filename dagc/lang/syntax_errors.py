@@ -1,4 +1,4 @@
-"""Says what is wrong with the syntax, in words of the language, at the place where the help belongs."""
+"""Messages about syntax: what is wrong, what could stand there, and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagc.base.errors import Diagnostic
 from dagc.base.source import Source, Span
 from dagc.lang.tokens import FORMS, OPERATION, PLACES, RESERVED, Token, TokenKind
 
-# ---- What the parser could have taken, in a few words ----
+# ---- what the parser could have taken ----
 
 
 _EXPRESSION = frozenset(("NAME", "INT", "STRING", "true", "(", "!"))
@@ -62,7 +62,7 @@ def describe(accepts: Set[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-# ---- Says what is wrong with the syntax, in words of the language, at the place where the help belongs ----
+# ---- messages ----
 
 
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}

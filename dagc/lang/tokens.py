@@ -1,4 +1,4 @@
-"""What each item of the language looks like, in one line: shown to who wrote it otherwise."""
+"""The words of the language, and what each of its items looks like."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def scan(text: str) -> list[Token]:
     return out
 
 
-# ---- What each item of the language looks like, in one line: shown to who wrote it otherwise ----
+# ---- what items look like ----
 
 
 FORMS = {

@@ -1,4 +1,4 @@
-"""Statistics of measurements, as templates/runtime/dagc/measure.hpp has them."""
+"""Runs an emitted `bench` on its ranks, and statistics of measurements as measure.hpp computes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, Wron
 from dagc.measure.launch import Finished, launch
 from dagc.measure.watchdog import ended
 
-# ---- Runs an emitted `bench` on its ranks and reads what it measured ----
+# ---- bench ----
 
 
 # What cudaGetErrorString says of errors that kernels cause while they run; none can be recovered from.
@@ -128,7 +128,7 @@ def _failure(done: Finished) -> DagcError:
     return kind("\n".join(lines))
 
 
-# ---- Statistics of measurements, as templates/runtime/dagc/measure.hpp has them ----
+# ---- statistics, as templates/runtime/dagc/measure.hpp has them ----
 
 
 def median_interval(n: int) -> tuple[int, int]:

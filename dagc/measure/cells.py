@@ -1,4 +1,4 @@
-"""Runs `dagc.measure.plan_worker` over whole programs at one size, and goes on behind one that ends it."""
+"""Cells (settings at sizes, whole programs) measured in a process that is started again when one of them ends it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dagc.base.signals import named, of_code
 from dagc.measure.launch import Started, start
 from dagc.measure.watchdog import ended
 
-# ---- Cells measured by a process of their own, which is started again behind a cell that ends it ----
+# ---- the process and its cells ----
 
 
 MOST_DEATHS_BEFORE_A_CELL = 2
@@ -165,7 +165,7 @@ def _reason(errors: Path, code: int) -> str:
     return lines[-1] if lines else f"ended with exit code {code}, without a word"
 
 
-# ---- Runs `dagc.measure.tune_worker` over many cells, and goes on behind a cell that ends it ----
+# ---- launches of single ops ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ def _job(
     }  # fmt: skip
 
 
-# ---- Runs `dagc.measure.plan_worker` over whole programs at one size, and goes on behind one that ends it ----
+# ---- whole programs ----
 
 
 @dataclass(frozen=True, slots=True)

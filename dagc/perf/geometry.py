@@ -27,7 +27,7 @@ from dagc.perf.program import (
     expressions,
 )
 
-# ---- From an op of a program to what the models need: its address expressions, with sizes in by-value formals ----
+# ---- what the models need of an op ----
 
 
 def read_accesses(program: Program, op: KernelOp) -> Accesses:
@@ -109,7 +109,7 @@ def conditions_of(expr: Sym) -> tuple[sp.Basic, ...]:
     return () if left is None or right is None else (_RELATIONS[expr.fn](left, right),)
 
 
-# ---- The geometry of a launch as rational expressions: grid, warps with work, blocks that are resident at a time ----
+# ---- grid, warps, resident blocks ----
 
 
 WARP = 32

@@ -1,4 +1,4 @@
-"""The recipe of `dagc explore`: configurations -> domain -> strategy and machine -> records."""
+"""`dagc explore`: configurations -> domain -> strategy and machine -> records; and how a search ended."""
 
 from __future__ import annotations
 

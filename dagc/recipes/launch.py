@@ -1,4 +1,4 @@
-"""What tuning found, in use: choosers for `dagc compile --launch`, settings for `dagc explore`, `dagc tune --show`."""
+"""Launch settings for a search: from a tuned file, from an earlier run, or tuned here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search runs: configurations, their graphs and spaces, compiled runners, and what is written of the run."""
+"""What a search runs: configurations, their graphs and spaces, compiled runners, and the record of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chooser of a kernel, also where the model knows too little of it: then without one, which a note says."""
+"""Choosers of kernels: the method of each, what it has learned, and its answers at each size."""
 
 from __future__ import annotations
 

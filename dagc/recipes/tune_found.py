@@ -1,4 +1,4 @@
-"""What `dagc tune` found: measurements, and the lines that it prints."""
+"""What tuning has found: measurements, settings that may be chosen, the lines that are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hardware counters for tuning, wired: sample points, their data, launches under ncu."""
+"""What tuning measures: checks and timings of settings, and hardware counters."""
 
 from __future__ import annotations
 

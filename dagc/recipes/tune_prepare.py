@@ -1,4 +1,4 @@
-"""Tuning's groundwork, wired: what is tuned, the program whose launch parameters are open, its data."""
+"""What is tuned: the task, the library with its launch parameters open, the data of each size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dagc tune` for a program-level `select`, wired: compile every setting, check and time each at every size, learn."""
+"""`dagc tune` of a program-level `select`: each setting is compiled, checked and timed as a program."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dagc.learn.rules.types import Floats
 
 
-# ---- Which classes are no more than chance: how many samples noise and outliers may put where they do not belong ----
+# ---- classes that are no more than chance ----
 
 
 SURE = 0.99
@@ -148,7 +148,7 @@ def most_by_chance(expected: float) -> int:
     return most
 
 
-# ---- Performance classes from times (seed section IV-A), and which of their boundaries are more than noise ----
+# ---- performance classes ----
 
 
 PERCENTILE = 98

@@ -1,4 +1,4 @@
-"""How large a tree is worth its leaves: cost-complexity pruning by cross-validation, and the error on held-out samples.
+"""The decision tree (seed section IV-C): CART, its size by Algorithm 1, and pruning by cross-validation.
 
 The tree of Algorithm 1 is grown until it is right about the samples that it is grown from, and says nothing of how
 right it is about others. So the samples are dealt out to ten folds, each with its share of every class; a tree is grown
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools, Floats, Ints
 
 
-# ---- The decision tree (seed section IV-C): CART with Gini impurity and balanced classes, its size by Algorithm 1 ----
+# ---- CART with Gini impurity and balanced classes, its size by Algorithm 1 ----
 
 
 TRIES = 5  # larger sizes tried where one leaf more does not help

@@ -1,4 +1,4 @@
-"""What rules are made of: samples, performance classes, features, rules, the tree. Frozen; times are in seconds."""
+"""What rules are made of: samples, performance classes, features, rules, the tree. Times are in seconds."""
 
 from __future__ import annotations
 
