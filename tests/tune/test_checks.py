@@ -149,6 +149,6 @@ def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
 def test_a_size_that_the_set_up_does_not_take_is_left_out(tmp_path: Path, options: dict[str, object]) -> None:
     done = tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=100,2000000,300", **options)
     assert [line.point.text for line in done.lines] == ["N=100", "N=300"]
-    assert any("N=2000000: left out:" in note and "MemoryError" in note for note in done.notes)
+    assert any("N=2000000: skipped:" in note and "MemoryError" in note for note in done.notes)
     with pytest.raises(DagcError, match="MemoryError"):
         tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=2000000", resume=True, **options)

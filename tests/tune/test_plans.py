@@ -314,7 +314,7 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(faulty: Path, tmp_path
     options = TuneOptions(sizes="N=10,20,95", target="host", cell=0.001, method="exhaustive", defines={"k": "1,3"})
     done = tune_recipe.tune(faulty, tmp_path / "t.db", options)
     assert [line.point.text for line in done.lines] == ["N=10", "N=20"]
-    assert any("N=95: left out:" in failure and "AssertionError" in failure for failure in done.failures)
+    assert any("N=95: skipped:" in failure and "AssertionError" in failure for failure in done.failures)
 
 
 BOTH = """program both
@@ -405,6 +405,6 @@ def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
     assert found.times == ({0: 1.1, 1: 1.1}, {0: 1.1, 1: 1.1})
     assert [len(at) for at in found.intervals] == [2, 2]
     assert found.notes == (
-        "N=20: 1 of 3 settings tried, left out until --resume ends it",
-        "N=40: no setting runs, left out",
+        "N=20: 1 of 3 settings tried, skipped until --resume completes it",
+        "N=40: no setting runs, skipped",
     )
