@@ -15,6 +15,7 @@ from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.records import load
 from tests.data.h200 import h200_file
+from tests.imports import ROOT
 from tests.run.conftest import SMALL, SPMV, can_run
 
 
@@ -51,6 +52,13 @@ def test_a_recording_of_another_program(recorded: Path, tmp_path: Path) -> None:
     file.close()
     with pytest.raises(UsageError, match="another program"):
         explain(recorded, ExplainOptions(replay=str(other)))
+
+
+def test_a_record_of_other_edges(tmp_path: Path) -> None:
+    """Measured by an earlier dagc, which found other edges between the ops: its fastest is no traversal of today's."""
+    record = ROOT / "benchmarks/results/2026-11-22-2xh200-launch/heat-fixed.db"
+    with pytest.raises(UsageError, match="is not in the space of the program as this dagc reads it"):
+        explain(record, ExplainOptions(replay=str(record)))
 
 
 def test_nothing_measured(recorded: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import shlex
 from contextlib import ExitStack
@@ -87,7 +88,7 @@ class _Subject:
     """The fastest implementation of a results file, as a candidate among the configurations of the file."""
 
     def __init__(self, loaded: Loaded) -> None:
-        """Raises UsageError where nothing was measured."""
+        """Raises UsageError where nothing was measured, or the fastest is not in the space of the program."""
         self.loaded = loaded
         self.ranked = ranking(loaded.results)
         if not self.ranked:
@@ -118,9 +119,17 @@ class _Subject:
     def candidate(self, implementation: Implementation) -> Candidate:
         index = self.domain.number(implementation.configuration)
         assert index is not None, "every configuration of the file is in the domain"
-        return Candidate(
-            index, parse_traversal(implementation.traversal, self.domain.spaces[index].graph, self.loaded.path)
-        )
+        space = self.domain.spaces[index].space
+        traversal = parse_traversal(implementation.traversal, space.graph, self.loaded.path)
+        try:
+            collections.deque(space.replay(traversal), maxlen=0)
+        except UsageError as error:  # an earlier dagc has found other edges between the ops
+            raise UsageError(
+                f"{self.loaded.path}: a measured implementation is not in the space of the program as this dagc reads"
+                f" it: {error.message}",
+                "measure again with `dagc explore` into another file",
+            ) from None
+        return Candidate(index, traversal)
 
     def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
         known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
