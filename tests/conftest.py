@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import difflib
 import os
 import shutil
@@ -43,25 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # Also for programs that tests start themselves, with more ranks than there are cores.
     for name, value in YIELDING[MPIKind.MPICH].items():
         os.environ.setdefault(name, value)
-    _keep_addresses_fixed()
     # What a script starts in the background ignores Ctrl-C, what nohup starts ignores SIGHUP: not what tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def _keep_addresses_fixed() -> None:
-    """What tests start lies at fixed addresses, as in a debugger.
-
-    Where the kernel randomises more than 28 bits of them (vm.mmap_rnd_bits, readable by root alone),
-    programs of the ThreadSanitizer of GCC 12 and 13 end at once, now and then: "unexpected memory mapping".
-    """
-    personality = ctypes.CDLL(None).personality
-    query, no_randomize = ctypes.c_ulong(0xFFFFFFFF), 0x40000
-    before = personality(query)
-    if before != -1:  # a sandbox may refuse
-        personality(ctypes.c_ulong(before | no_randomize))
 
 
 @pytest.hookimpl(optionalhook=True)
