@@ -40,9 +40,6 @@ from dagc.perf.program import ParameterKind, RationalProgram
 
 if TYPE_CHECKING:
     from dagc.choice.selector import Selector
-    from dagc.choice.types import Settings, Unit
-    from dagc.ir.graph import Graph
-    from dagc.perf.hardware import Hardware
 
 
 # ---- in C99 ----

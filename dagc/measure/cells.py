@@ -133,8 +133,7 @@ def _events(command: Sequence[str], errors: Path, patience: float, ranks: int) -
 
 def _begun(command: Sequence[str], stdout: IO[str], stderr: IO[str], ranks: int) -> Started:
     """The worker, alone or on several ranks. Raises MissingTool and RunFailed where it cannot be started."""
-    package = IMPORTED_FROM
-    path = {"PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))}
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))}
     if ranks > 1:
         return start(command, ranks, stdout=stdout, stderr=stderr, env=path)
     alone = subprocess.Popen(

@@ -119,8 +119,7 @@ class _Worker:
 
     def _start(self, ranks: int) -> Started:
         argv = [sys.executable, "-m", "dagc.measure.worker", "--socket", str(self._folder / "socket")]
-        package = IMPORTED_FROM
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
+        path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
         with self._said("stdout").open("w") as stdout, self._said("stderr").open("w") as stderr:
             return start(
                 [*argv, "--ranks", str(ranks)], ranks, stdout=stdout, stderr=stderr, env={"PYTHONPATH": path}

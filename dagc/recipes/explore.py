@@ -44,8 +44,6 @@ from dagc.store.results import ImplementationId, lowest, noise_advice, ranking, 
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dagc.ir.program import Program
     from dagc.lab.configurations import Configured
     from dagc.lab.domain import Domain
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     from dagc.measure.link import Link
     from dagc.store.records import Records
     from dagc.store.results import Configuration, Results, Run
-    from dagc.store.settings import Fixed
 
 
 # ---- how an exploration ended ----

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.ir.graph import Graph
     from dagc.recipes.tune_gpu import Counted
-    from dagc.recipes.tune_prepare import Prepared, TuningTask
 
 
 # ---- methods and learned selectors ----
@@ -54,7 +53,7 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
     """The method of each unit: `method`, or where it is "" that of the kernel's `select`, else `volume`.
 
     `rational` in a program is answered by the model of data volumes. Raises UsageError where a method was given that
-    measures and nothing can run; one that only the program asks for gives way to the model.
+    measures and nothing can run; one that only the program asks for is replaced by the model.
     """
     from dagc.choice.models import MODELS  # loads numpy, sympy
 

@@ -13,7 +13,6 @@ from dagc.recipes.tune_prepare import TuningTask
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings
-    from dagc.recipes.tune_prepare import TuningTask
 
 
 # ---- which settings were checked ----
