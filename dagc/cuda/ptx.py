@@ -21,7 +21,7 @@ class Instructions:
     """Instructions of a warp in nvcc's output (PTX).
 
     `once`: outside of loops. `loops[d]`: in loops at depth d + 1, for each instruction there that goes to global
-    memory. How often a loop runs depends on the sizes, and how far it is unrolled on nvcc; this ratio depends on neither.
+    memory. How often a loop runs depends on the sizes, how far it is unrolled on nvcc; this ratio on neither.
     """
 
     once: float
