@@ -24,6 +24,7 @@ from dagc.lab.replay import ReplayMachine
 from dagc.learn.explain import FORMATS, Answer, Answers, Options, answer, ask, explanation, render
 from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
+from dagc.measure.service import Library
 from dagc.recipes.results import Loaded, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
@@ -250,8 +251,8 @@ def _machine(
         raise next(iter(failed.values()))
     loadables = [
         Loadable(
-            libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
-            device_pointers=options.mpi_takes_device_pointers,
+            Library(libraries[c.configuration], data, options.mpi_takes_device_pointers), rows,
+            capture=c.configuration.get("capture") is True,
         )
         for c in configurations
     ]  # fmt: skip

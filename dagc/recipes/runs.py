@@ -28,6 +28,7 @@ from dagc.lab.domain import COUNTING_WORK, Domain
 from dagc.lab.domain import domain_of as domain
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.measure.link import require_ranks
+from dagc.measure.service import Library
 from dagc.recipes.artifacts import build_artifact, write_sources
 from dagc.recipes.program import ProgramText
 from dagc.report import si
@@ -309,7 +310,7 @@ def loadables_of(
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
         capture = configured.configuration.get("capture") is True
-        return Loadable(library, data, rows, capture=capture, device_pointers=options.mpi_takes_device_pointers)
+        return Loadable(Library(library, data, options.mpi_takes_device_pointers), rows, capture)
 
     def check_first(library: Path) -> None:
         alone = Domain(domain.spaces[:1])
