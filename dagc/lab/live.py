@@ -13,7 +13,8 @@ from typing import Any
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.statistics import noise_floor
 from dagc.ir.traversal import Traversal
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
+from dagc.lab.orders import Orders
 from dagc.measure.link import Link, RanksDied
 from dagc.measure.machine import machine_facts
 from dagc.measure.service import OPEN_SECONDS, Library, Service, one_line
@@ -49,7 +50,7 @@ class LiveMachine:
 
     def __init__(
         self,
-        domain: Domain,
+        domain: Orders,
         loadables: Sequence[Loadable],
         link: Link,
         *,
@@ -133,9 +134,9 @@ class LiveMachine:
         """Open the library of a space, check and time its first traversal. The failure, "" if there is none."""
         return self._time(Candidate(index, self.domain.spaces[index].space.first()))[2]
 
-    def narrow(self, spaces: Sequence[int]) -> Domain:
+    def narrow(self, spaces: Sequence[int]) -> Orders:
         """Measure only these spaces from now on. Returns the new domain; candidates of the old one are invalid."""
-        narrowed = Domain([self.domain.spaces[index] for index in spaces])
+        narrowed = Orders([self.domain.spaces[index] for index in spaces])
         self.domain, self._loadables = narrowed, tuple(self._loadables[index] for index in spaces)
         self._last = {}
         self._service.deaths.forget()

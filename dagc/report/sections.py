@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
 from dagc.ir.graph import Graph
-from dagc.lab.domain import domain_of
+from dagc.lab.orders import domain_of
 from dagc.report import si
 from dagc.report.best import interval_text
 from dagc.report.charts import class_colour

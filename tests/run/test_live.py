@@ -21,9 +21,10 @@ from dagc import api
 from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
 from dagc.ir.traversal import Issue, Traversal
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.live import EVERY, LiveMachine, Loadable
+from dagc.lab.orders import Orders
 from dagc.measure.launch import joined, launch
 from dagc.measure.link import Link, WorkerLink, link_ranks, require_ranks
 from dagc.measure.service import Library
@@ -42,7 +43,7 @@ RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over f
 class Subject:
     """The SpMV, small, as a domain of one configuration."""
 
-    domain: Domain
+    domain: Orders
     loadable: Loadable
 
     def machine(
@@ -80,7 +81,7 @@ def build_library(directory: Path, transport: str = "mpi_host") -> Subject:
         run_setup(done.plan.program, SPMV.parent, RANKS, 7, data)
     graph = done.plan.graph
     return Subject(
-        Domain([ConfiguredSpace(configuration_of(graph), Space(graph))]), Loadable(Library(library, data), rows)
+        Orders([ConfiguredSpace(configuration_of(graph), Space(graph))]), Loadable(Library(library, data), rows)
     )
 
 
@@ -176,7 +177,7 @@ def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Li
             decisions = {**dict(configured.configuration.decisions), "capture": capture}
             spaces.append(ConfiguredSpace(Configuration(tuple(sorted(decisions.items()))), configured.space))
             loadables.append(replace(one.loadable, capture=capture))
-    machine, random = LiveMachine(Domain(spaces), loadables, link, seconds=0.002), Random(2)
+    machine, random = LiveMachine(Orders(spaces), loadables, link, seconds=0.002), Random(2)
     assert [machine.probe(index) for index in range(4)] == [""] * 4
     assert [machine.measure(machine.domain.sample(random)).failure for _ in range(12)] == [""] * 12
     captured = Candidate(3, spaces[3].space.first())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median_low
 
-from dagc.lab.domain import Candidate
+from dagc.lab.candidate import Candidate
 from dagc.learn.rules.types import Rule
 from dagc.store.results import Configuration
 
