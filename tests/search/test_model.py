@@ -153,7 +153,7 @@ def test_the_fit_finds_the_costs() -> None:
 def test_the_estimate_learns() -> None:
     """Of 300 measured with 2 % noise, the others are known to 2 %; the deviation says how well."""
     domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
-    model, random = Model(domain), Random(5)
+    model, random = Model(domain.spaces), Random(5)
     model.extend(domain)
     assert math.isinf(model.incumbent())
     costs = np.array([c * random.uniform(0.5, 2) for c in model.pool.costs.prior])
