@@ -73,6 +73,7 @@ class Service:
         self._link, self._watchdog = link, watchdog
         self._open: set[str] = set()
         self.deaths = Deaths()
+        self.died = 0  # deaths of the ranks so far: what they knew is gone with each
 
     def __enter__(self) -> Self:
         return self
@@ -87,10 +88,9 @@ class Service:
 
         Raises RunFailed where the ranks cannot even be started, MissingTool where mpi4py is missing.
         """
-        if library.key not in self._open:
-            answer = self._opened(library)
-            if "error" in answer:
-                return answer
+        answer = self.open(library)
+        if "error" in answer:
+            return answer
         return self.send({**command, "key": library.key})
 
     def close(self, library: Library, limit: float = OPEN_SECONDS) -> None:
@@ -99,7 +99,10 @@ class Service:
             self._open.discard(library.key)
             self.send({"do": "close", "key": library.key, "limit": limit})
 
-    def _opened(self, library: Library) -> dict[str, Any]:
+    def open(self, library: Library) -> dict[str, Any]:
+        """Open a library where it is not: an answer with an `error`, or without. Raises as `ask`."""
+        if library.key in self._open:
+            return {}
         command = {
             "do": "open", "key": library.key, "library": str(library.path.absolute()),
             "data": str(library.data.absolute()), "device_pointers": library.device_pointers,
@@ -122,6 +125,7 @@ class Service:
             return self._link.ask(command)
         except RanksDied:
             self._open.clear()
+            self.died += 1
             raise
 
 
