@@ -129,7 +129,7 @@ def test_a_size_at_which_the_program_does_not_run_is_left_out(tmp_path: Path) ->
     body = "if (n >= 300) std::abort(); if (i < n) y[i] = i;"
     done = tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive", sizes="N=100,300,200")
     ended = "rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
-    assert done.failures == (f"N=300: skipped: the program does not run: {ended}",)
+    assert done.failures == (f"N=300: skipped: the program does not run: {ended} (given up after 3 such failures)",)
     assert done.cells == 4
     assert answers(tmp_path) == {32, 64}
     only = {"method": "exhaustive", "sizes": "N=300,400", "resume": True}
