@@ -47,7 +47,7 @@ def emit_launcher(
     cxx_names = Names(_OURS.split())
     common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
     choice = {"names": tuple(names), "why": why, "measured": measured, "far": FAR}
-    sizes = tuple(_size(scalars[name], cxx_names) for name in data)
+    sizes = tuple(_size_of(scalars[name], cxx_names) for name in data)
     return {
         "bench.cpp": tidy(render("plans/bench.cpp.j2", sizes=sizes, **choice, **common)),
         "chooser.h": f"/* Which plan for which sizes. Written by dagc tune. */\n#pragma once\n{chooser}",
@@ -55,7 +55,7 @@ def emit_launcher(
     }
 
 
-def _size(scalar: Scalar, cxx_names: Names) -> SizeView:
+def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
     kind, bits = scalar.type.value[0], int(scalar.type.value[1:])
     npy = f"{'|' if bits == 8 else '<'}{kind}{bits // 8}"
     return SizeView(

@@ -74,12 +74,12 @@ def _items(
                 frame.declarer.declare(item)
             elif isinstance(item, ast.Message):
                 frame.ctx.expand_op(item.span)
-                messages.append((_message(out, frame, item, entry), item))
+                messages.append((_with_labels(out, frame, item, entry), item))
             else:
                 wrong_place(report, item, "in an exchange")
 
 
-def _message(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry) -> ir.Message:
+def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry) -> ir.Message:
     label = _label(frame, item, entry) if item.name else ""
     report = frame.ctx.report
     if (item.send_counts is None) is not (item.recv_counts is None):

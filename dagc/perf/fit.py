@@ -33,7 +33,7 @@ ROUNDS = 6  # of reweighting
 LEAST_Q = 0.02  # rows whose denominator is smaller are not weighted more for it
 NEAR_POLE = 1e-10  # of Q in the middle; 1 / (a b c), each from 1 to 1000, has no pole and a Q of 1e-9
 SMALL = 1e-4  # values below this part of the largest are not weighted more than it
-EXACT = 1e-9  # errors below it do not tell candidates apart
+EXACT_FIT = 1e-9  # errors below it do not tell candidates apart
 WORTH = 1.1  # how much better a candidate with more coefficients must be
 
 Exponents = tuple[tuple[int, ...], ...]
@@ -155,7 +155,7 @@ def fit_rational(points: Any, values: Any, names: Sequence[str], max_degree: int
             error = _errors(z[choose], y[choose] / size, above, below, a, b)
             candidates.append((float(np.sqrt(np.mean(error**2))), len(a) + len(b), p, q, ridge, a, b))
     best = min(c[0] for c in candidates)
-    good = [c for c in candidates if c[0] <= max(best * WORTH, EXACT)]
+    good = [c for c in candidates if c[0] <= max(best * WORTH, EXACT_FIT)]
     _, _, p, q, ridge, a, b = min(good, key=lambda c: (c[1], c[0]))
     above, below = _exponents(len(names), p), _exponents(len(names), q)
     error = _errors(z[test], y[test] / size, above, below, a, b)

@@ -176,7 +176,7 @@ def _extent(chart: _Chart) -> tuple[float, float, float]:
             bodies = [_extent(body) for _, body in part.cases]
             half = max(half, rest[0])
             more = max(half, rest[1]) - half + _GAP + max(b[0] + b[1] for b in bodies) + _GAP
-            height += sum(row + _GAP for row in _rows(part)) + rest[2] + _GAP
+            height += sum(row + _GAP for row in _heights(part)) + rest[2] + _GAP
         left, right = max(left, half), max(right, half + more)
     return left, right, height
 
@@ -186,7 +186,7 @@ def _column(choice: _Branching) -> float:
     return max(_width(condition, True) for condition, _ in choice.cases) / 2
 
 
-def _rows(choice: _Branching) -> Iterator[float]:
+def _heights(choice: _Branching) -> Iterator[float]:
     """Heights of the conditions with what stands right of them."""
     for condition, body in choice.cases:
         half = _height(condition, True) / 2
@@ -254,7 +254,7 @@ def _draw_choice(drawing: _Drawing, choice: _Branching, x: float, y: float) -> f
     bus = edge + max(b[0] + b[1] for b in bodies) + _GAP / 2
     last = 0.0
     exits: list[tuple[float, float]] = []
-    for (condition, body), size, row in zip(choice.cases, bodies, _rows(choice), strict=True):
+    for (condition, body), size, row in zip(choice.cases, bodies, _heights(choice), strict=True):
         middle = y + max(_height(condition, True), _first_height(body)) / 2
         shape = _Shape(condition, True, x, middle)
         drawing.shapes.append(shape)

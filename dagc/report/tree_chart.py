@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dagc.learn.rules.types import Node, Tree
 
 # Height of a leaf's row, of a leaf, of a question; width between parent and child, of a bold and of a small letter.
-_ROW, _LEAF, _BOX, _GAP, _LETTER, _SMALL_LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.0, 7.4, 6.2, 6.0
+_LEAF_ROW, _LEAF, _BOX, _GAP, _LETTER, _SMALL_LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.0, 7.4, 6.2, 6.0
 
 
 MOST_LEAVES = 24  # that are read at a glance
@@ -59,7 +59,7 @@ class _Chart:
         node = self.nodes[at]
         self.lefts[at] = left
         if self._end(at):
-            self.rows[at] = _MARGIN + _ROW * ends + _BOX / 2
+            self.rows[at] = _MARGIN + _LEAF_ROW * ends + _BOX / 2
             return ends + 1
         right = left + self._width(at) + _GAP
         ends = self._place(node.no, self._place(node.yes, ends, right), right)
