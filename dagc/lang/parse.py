@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.resources import resource
 from dagc.base.source import Source
-from dagc.lang import ast, table_cache
+from dagc.lang import ast
 from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
+from dagc.lang.table_cache import load_tables, store_tables
 from dagc.lang.syntax_errors import explain
 from dagc.lang.tokens import FORMS, RESERVED, Token, TokenKind, scan
 
@@ -156,7 +157,7 @@ def _parser() -> Lark:
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
     key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
-    stored = table_cache.load(key)
+    stored = load_tables(key)
     hooks = {"postlex": _WholeWords(), "lexer_callbacks": {"NAME": _refuse_reserved}}
     if stored is not None:
         try:
@@ -177,7 +178,7 @@ def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
     parser = lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, **hooks)
     data, memo = parser.memo_serialize([TerminalDef, Rule])
     data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
-    table_cache.store(key, pickle.dumps((data, memo)))
+    store_tables(key, pickle.dumps((data, memo)))
     return _without_chains(parser)
 
 

@@ -26,7 +26,7 @@ def folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "dagc" / "parser"
 
 
-def load(key: str) -> bytes | None:
+def load_tables(key: str) -> bytes | None:
     """The bytes stored under `key`, None where there are none that can be trusted."""
     try:
         place = folder()
@@ -41,7 +41,7 @@ def load(key: str) -> bytes | None:
     return payload if hashlib.sha256(payload).digest() == digest else None
 
 
-def store(key: str, payload: bytes) -> None:
+def store_tables(key: str, payload: bytes) -> None:
     """Keep `payload` under `key`; readers see the whole file or none."""
     temporary = ""
     try:
