@@ -12,7 +12,7 @@ from functools import cached_property
 from random import Random
 from typing import TypeAlias
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Traversal
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State

@@ -13,8 +13,7 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.replay import ReplayMachine
 from dagc.learn.explain import Explanation, Options, answer, ask, explanation, render
-from dagc.learn.explain.explain import difference
-from dagc.learn.explain.mechanism import changes, mechanism
+from dagc.learn.explain.explain import changes, difference, mechanism
 from dagc.space import Space
 from dagc.store.results import Configuration, ImplementationId
 from tests.data.h200 import PASSES, h200_graph, h200_results
