@@ -16,7 +16,7 @@ from dagc.base.errors import UsageError, counted, without_controls
 from dagc.base.resources import resource
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
-from dagc.lab.domain import domain_of
+from dagc.lab.orders import domain_of
 from dagc.learn.rules.text import why_no_rules
 from dagc.report import charts, si, timeline
 from dagc.report.charts import class_colour, readable_depth, tree_chart

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
+from dagc.lab.orders import Orders
 from dagc.learn.explain.pairs import Edit, Question
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.types import FeatureKind, Rule
@@ -373,7 +374,7 @@ class Pool:
 
 
 def questions(
-    domain: Domain,
+    domain: Orders,
     best: Candidate,
     own: Sequence[Rule],
     further: Sequence[Rule] = (),
@@ -415,7 +416,7 @@ def _alone(edits: Sequence[Edit]) -> bool:
 
 
 def _pool(
-    domain: Domain,
+    domain: Orders,
     best: Candidate,
     rules: Sequence[Rule],
     known: Sequence[Candidate],
@@ -430,18 +431,18 @@ def _pool(
     return Pool((best, *candidates), exact)
 
 
-def _small(domain: Domain, best: Candidate) -> bool:
+def _small(domain: Orders, best: Candidate) -> bool:
     try:
         return domain.spaces[best.space].space.count() <= ENUMERATED
     except TooManyStates:
         return False
 
 
-def _everything(domain: Domain, best: Candidate) -> Iterator[Candidate]:
+def _everything(domain: Orders, best: Candidate) -> Iterator[Candidate]:
     return (Candidate(best.space, traversal) for traversal in domain.spaces[best.space].space)
 
 
-def _around(domain: Domain, best: Candidate, rules: Sequence[Rule]) -> Iterator[Candidate]:
+def _around(domain: Orders, best: Candidate, rules: Sequence[Rule]) -> Iterator[Candidate]:
     """Neighbours of the best; what is aimed at each rule."""
     near = Near(domain.spaces[best.space].space)
     priorities = priorities_of(best.traversal, near.graph)
@@ -452,7 +453,7 @@ def _around(domain: Domain, best: Candidate, rules: Sequence[Rule]) -> Iterator[
     return (Candidate(best.space, traversal) for traversal in found)
 
 
-def _elsewhere(domain: Domain, best: Candidate, known: Sequence[Candidate]) -> Iterator[Candidate]:
+def _elsewhere(domain: Orders, best: Candidate, known: Sequence[Candidate]) -> Iterator[Candidate]:
     """Of every other configuration: the best's traversal, or the nearest to it, and the fastest that is known."""
     graph = domain.spaces[best.space].graph
     priorities = priorities_of(best.traversal, graph)
@@ -467,7 +468,7 @@ def _elsewhere(domain: Domain, best: Candidate, known: Sequence[Candidate]) -> I
                 yield fastest[index]
 
 
-def _search_on(domain: Domain, table: _Table, rule: Rule, variants: int) -> tuple[Edit, ...]:
+def _search_on(domain: Orders, table: _Table, rule: Rule, variants: int) -> tuple[Edit, ...]:
     """Edits among the neighbours of those that break the rule, though not alone."""
     best = table.pool.candidates[0]
     near = Near(domain.spaces[best.space].space)
@@ -483,7 +484,7 @@ def _search_on(domain: Domain, table: _Table, rule: Rule, variants: int) -> tupl
 class _Table:
     """A pool, and what holds in it."""
 
-    def __init__(self, domain: Domain, pool: Pool, own: Sequence[Rule]) -> None:
+    def __init__(self, domain: Orders, pool: Pool, own: Sequence[Rule]) -> None:
         import numpy as np
 
         self.domain, self.pool, self.own = domain, pool, tuple(own)

@@ -9,8 +9,9 @@ from itertools import combinations
 from dagc.base.errors import counted
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Event, Issue, Record, Sync, Traversal, Wait, traversal_text
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
+from dagc.lab.orders import Orders
 from dagc.learn.explain.edits import questions
 from dagc.learn.explain.pairs import Answer, Edit, EditView, Explanation, Options, Question, time_pairs
 from dagc.learn.rules.features import Implications, Naming, Samples
@@ -209,7 +210,7 @@ class Asked:
         """What has to be timed: the best first."""
         return tuple(dict.fromkeys((self.best, *(e.candidate for q in self.questions for e in q.edits))))
 
-    def moved(self, domain: Domain, other: Domain) -> Asked:
+    def moved(self, domain: Orders, other: Orders) -> Asked:
         """The same with candidates of another domain, which has their configurations."""
 
         def there(candidate: Candidate) -> Candidate:
@@ -238,7 +239,7 @@ class Answers:
 
 def ask(
     learned: LearnedRules,
-    domain: Domain,
+    domain: Orders,
     best: Candidate,
     *,
     variants: int = 3,
@@ -269,7 +270,7 @@ def ask(
     return Asked(best, own, asked, tuple(notes))
 
 
-def _further(learned: LearnedRules, domain: Domain, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
+def _further(learned: LearnedRules, domain: Orders, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
     configured = domain.spaces[best.space]
     alone = Samples([(configured.graph, configured.configuration, best.traversal)])
     others = [s for s in learned.of_class(own.number) if s != own][:sets]
@@ -282,10 +283,10 @@ def _further(learned: LearnedRules, domain: Domain, best: Candidate, own: RuleSe
 
 
 def answer(
-    domain: Domain,
+    domain: Orders,
     asked: Asked,
-    machine: Machine,
-    store: Store,
+    machine: Machine[Candidate],
+    store: Store[Candidate],
     options: Options,
     *,
     most: Callable[[Candidate], int] | None = None,
@@ -293,7 +294,7 @@ def answer(
 ) -> Answers:
     """Time all edits; see dagc.learn.explain.pairs.time_pairs. One that breaks several rules is timed once."""
     edits = [e.candidate for q in asked.questions for e in q.edits]
-    timed = time_pairs(domain, asked.best, edits, machine, store, options, most, progress)
+    timed = time_pairs(asked.best, edits, machine, store, options, most, progress)
     timings = iter(timed.timings)
     return Answers(
         tuple(Answer(q, tuple(next(timings) for _ in q.edits)) for q in asked.questions),
@@ -303,7 +304,7 @@ def answer(
 
 
 def explanation(
-    learned: LearnedRules, domain: Domain, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
+    learned: LearnedRules, domain: Orders, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
 ) -> Explanation:
     """All that is printed. `seconds`: the best's time in the results file."""
     configured = domain.spaces[asked.best.space]
@@ -329,7 +330,7 @@ def explanation(
     )
 
 
-def _view(domain: Domain, best: Candidate, rule: Rule, edit: Edit) -> EditView:
+def _view(domain: Orders, best: Candidate, rule: Rule, edit: Edit) -> EditView:
     here, there = domain.spaces[best.space], domain.spaces[edit.candidate.space]
     old = traversal_text(best.traversal, here.space.graph)
     new = traversal_text(edit.candidate.traversal, there.space.graph)

@@ -15,8 +15,7 @@ from random import Random
 from statistics import median, median_low
 
 from dagc.base.statistics import shift_interval
-from dagc.ir.traversal import traversal_text
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.learn.rules.types import Rule
 from dagc.store.results import Configuration, Outcome
@@ -253,11 +252,10 @@ class _Series:
 
 
 def time_pairs(
-    domain: Domain,
     best: Candidate,
     edits: Sequence[Candidate],
-    machine: Machine,
-    store: Store,
+    machine: Machine[Candidate],
+    store: Store[Candidate],
     options: Options,
     most: Callable[[Candidate], int] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -281,7 +279,7 @@ def time_pairs(
             random.shuffle(open_)
             for one in open_:
                 for best_first in (True, False)[: one.most - len(one.ratios)]:
-                    _pair(domain, best, one, best_first, machine, store)
+                    _pair(best, one, best_first, machine, store)
                 if progress is not None:
                     progress(sum(len(s.ratios) for s in series.values()), total)
             rounds += 1
@@ -291,13 +289,15 @@ def time_pairs(
     return Timed(tuple(timings[edit] for edit in edits), interrupted)
 
 
-def _pair(domain: Domain, best: Candidate, one: _Series, best_first: bool, machine: Machine, store: Store) -> None:
+def _pair(
+    best: Candidate, one: _Series, best_first: bool, machine: Machine[Candidate], store: Store[Candidate]
+) -> None:
     if one.failure:
         return
     order = (best, one.edit) if best_first else (one.edit, best)
     seconds: dict[Candidate, float] = {}
     for candidate in order:
-        outcome = _measure(domain, candidate, machine, store)
+        outcome = _measure(candidate, machine, store)
         if outcome.failure:
             if candidate == one.edit:
                 one.failure = outcome.failure
@@ -308,14 +308,13 @@ def _pair(domain: Domain, best: Candidate, one: _Series, best_first: bool, machi
     one.ratios.append(seconds[one.edit] / seconds[best])
 
 
-def _measure(domain: Domain, candidate: Candidate, machine: Machine, store: Store) -> Outcome:
-    configured = domain.spaces[candidate.space]
-    number = store.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
+def _measure(candidate: Candidate, machine: Machine[Candidate], store: Store[Candidate]) -> Outcome:
+    key = store.begin(candidate)
     outcome = machine.measure(candidate)
     if outcome.failure:
-        store.fail(number, outcome.failure)
+        store.fail(key, outcome.failure)
     else:
-        store.add(number, outcome.seconds, outcome.reference, outcome.iterations, "explain")
+        store.add(key, outcome, "explain")
     return outcome
 
 
