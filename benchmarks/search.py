@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import dagc
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of

@@ -34,7 +34,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.engine import Machine

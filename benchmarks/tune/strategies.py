@@ -43,7 +43,7 @@ def measured(name: str, case: Case, prior: Sequence[float], seed: int) -> list[S
     if name == "ranking":
         ranked = [blocks[int(i)] for i in np.argsort(prior, kind="stable")]
         return [case.default, *(b for b in ranked if b != case.default)][: max(BUDGETS)]
-    strategy = find(name.split(",")[0])(LaunchSettings(blocks, prior if "prior" in name else ()), seed)
+    strategy = find(name.split(",", maxsplit=1)[0])(LaunchSettings(blocks, prior if "prior" in name else ()), seed)
     out = [case.default]
     strategy.observe(case.default, Outcome(case.times[case.default]))
     while len(out) < min(max(BUDGETS), len(blocks)):
@@ -80,8 +80,8 @@ def main() -> None:
     cases = [c for c in read_cases(args.oracle) if c.dimensions == 2]
     priors = priors_of(cases)
     lines = [
-        f"{len(cases)} kernels and sizes with two-dimensional blocks, {args.seeds} seeds; time of the best block measured"
-        " over that of the best of all, geometric mean (worst). The default is the first measurement everywhere.",
+        f"{len(cases)} kernels and sizes with two-dimensional blocks, {args.seeds} seeds. Time of the best block",
+        "that was measured over that of the best of all: geometric mean (worst). The default is measured first.",
         "",
         f"| strategy | {' | '.join(f'{b} measured' for b in BUDGETS)} | ms a step |",
         f"|---|{'---|' * len(BUDGETS)}---|",

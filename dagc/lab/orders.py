@@ -12,7 +12,7 @@ from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.space import Counter, Space, TooManyStates

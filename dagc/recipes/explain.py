@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import is_output
+from dagc.base.resources import __version__
 from dagc.base.statistics import interval
-from dagc.base.version import __version__
 from dagc.build.target import choose_target
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate

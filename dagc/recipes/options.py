@@ -95,7 +95,7 @@ METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
 def methods() -> tuple[tuple[str, str], ...]:
     """(name, one line) of every method of `dagc tune`."""
     from dagc.choice.methods import LEARNED, learner  # loads msgspec
-    from dagc.lab.strategy import find  # loads numpy
+    from dagc.lab.strategy import find  # only with --method help
 
     what = "every legal setting is measured; elsewhere"
     learned = ((name, f"{what} {learner(name).SUMMARY}, trained on the measured sizes") for name in LEARNED)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import write_text_atomic
+from dagc.base.resources import __version__
 from dagc.base.source import Source
 from dagc.base.statistics import interval
-from dagc.base.version import __version__
 from dagc.build.target import choose_target
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
@@ -32,14 +32,13 @@ from dagc.store.results import noise_advice_of, ranking, shown, ties, wanted_rep
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
-    from dagc.ir.graph import Graph
+    from dagc.ir.program import Graph
     from dagc.lab.orders import Orders
     from dagc.learn.rules import Estimates, LearnedRules
     from dagc.store.results import Configuration, Implementation, Results
 
 
 # ---- estimates for `dagc rules --estimate` ----
-
 
 WHOLE = 2500  # a space up to this size is estimated as a whole, of a larger one
 SAMPLE = 1000  # so many implementations, drawn uniformly (by random walks where they cannot be counted)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.files import is_output
+from dagc.base.resources import __version__
 from dagc.base.source import find_file, read_file
-from dagc.base.version import __version__
-from dagc.build import devices
+from dagc.build import target
 from dagc.build.builder import jobs as compilers
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.toolchain import require_mpi
@@ -119,7 +119,7 @@ def program_record(program: Program) -> Any:
 def require_machine(chosen: TargetChoice) -> None:
     """Raises MissingTool where there are no ranks, or no GPU, to run anything."""
     require_ranks()
-    if chosen.target is Target.CUDA and not devices.gpus():
+    if chosen.target is Target.CUDA and not target.gpus():
         raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
 
 

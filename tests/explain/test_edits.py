@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders

@@ -14,8 +14,7 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.learn.explain import Explanation, Options, answer, ask, explanation, render
-from dagc.learn.explain.explain import difference
-from dagc.learn.explain.mechanism import changes, mechanism
+from dagc.learn.explain.explain import changes, difference, mechanism
 from dagc.space import Space
 from dagc.store.results import Configuration
 from tests.data.h200 import PASSES, h200_graph, h200_results

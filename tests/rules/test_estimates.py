@@ -13,7 +13,7 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.fitted import Fitted

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.graph import Action, Graph
+from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
