@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity
+from dagc.base.memory import uncollected
 from dagc.base.source import LARGEST, Source, find_file
 from dagc.ir import program as ir
 from dagc.lang import ast
@@ -153,6 +154,7 @@ class Parsed:
     diagnostics: tuple[Diagnostic, ...]
 
 
+@uncollected()
 def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
     """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
     module = parse(source)
@@ -178,6 +180,7 @@ def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
     return lowered.program
 
 
+@uncollected()
 def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
     """All that lowering finds: the program, and errors, warnings and notes. Raises `UsageError` for a bad entry of
     `defines`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import io
 import pickle
@@ -13,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
+from dagc.base.memory import uncollected
 from dagc.base.resources import resource
 from dagc.base.source import Source
 from dagc.lang import ast, table_cache
@@ -29,6 +29,7 @@ _MOST_ERRORS = 20
 _TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
 
 
+@uncollected()
 def parse(source: Source) -> ast.Module:
     """The syntax tree of one file; names are not resolved and included files are not read.
 
@@ -45,7 +46,7 @@ def parse(source: Source) -> ast.Module:
     tokens: tuple[Token, ...] = ()
     while restart is not None and len(diagnostics) < _MOST_ERRORS:
         try:
-            tree = _tree(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
+            tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
         except UnexpectedInput as error:
             position = _position(error, text)
             tokens = tokens or tuple(scan(text))  # once: a large text takes a second
@@ -56,17 +57,6 @@ def parse(source: Source) -> ast.Module:
             return _build(tree, source)
         break
     raise ProgramError(diagnostics, {source.path: source})
-
-
-def _tree(text: str) -> object:
-    """Lark's tree. Collecting garbage meanwhile would look at all of it again and again, a quarter of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _parser().parse(text)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _build(tree: object, source: Source) -> ast.Module:
