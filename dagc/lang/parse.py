@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.memory import uncollected
 from dagc.base.resources import resource
-from dagc.base.source import Source
+from dagc.base.source import Source, Span
 from dagc.lang import ast, table_cache
 from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
 from dagc.lang.syntax_errors import explain
-from dagc.lang.tokens import FORMS, RESERVED, Token, TokenKind, scan
+from dagc.lang.tokens import FORMS, RESERVED, Token, TokenKind, scan, word_beyond
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lark.lexer import Token as LarkToken
 
 _MOST_ERRORS = 20
+MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
 _TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
 
 
@@ -41,6 +42,12 @@ def parse(source: Source) -> ast.Module:
     # A byte order mark says nothing here; a blank in its place keeps every position.
     text = " " + source.text[1:] if source.text.startswith("\ufeff") else source.text
     plain = Source(source.path, text)
+    beyond = word_beyond(text, MOST_WORDS)
+    if beyond is not None:
+        message = f"more than {MOST_WORDS} words and signs"
+        place = Span(beyond, beyond + 1, source.path)
+        help = "write what repeats with `for`, or as a `dag` of its own"
+        raise ProgramError([Diagnostic("too-large", message, place, help)], {source.path: source})
     diagnostics: list[Diagnostic] = []
     restart: int | None = 0
     tokens: tuple[Token, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 # ---- words of a text ----
 
@@ -73,6 +74,14 @@ def scan(text: str) -> list[Token]:
             assert match.lastgroup is not None  # every alternative has a name
             out.append(Token(TokenKind(match.lastgroup), match.group(), match.start(), match.end()))
     return out
+
+
+def word_beyond(text: str, most: int) -> int | None:
+    """The offset of the token after the first `most`, None where there are no more."""
+    if len(text) <= most:
+        return None
+    tokens = (match.start() for match in _TOKEN.finditer(text) if match.lastgroup not in ("space", "comment"))
+    return next(islice(tokens, most, None), None)
 
 
 # ---- what items look like ----
