@@ -15,7 +15,7 @@ from msgspec import Meta
 from dagc.choice.methods import from_json
 from dagc.choice.selector import Selector
 from dagc.cuda.ptx import Instructions, Resources
-from dagc.perf.fit import Fitted, HeldOut
+from dagc.perf.counted import Fitted, HeldOut
 from dagc.perf.hardware import Hardware, hardware_of
 from dagc.store.schema import Decisions, Line, Name, Natural, Positive, PositiveReal, decoded
 
