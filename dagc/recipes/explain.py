@@ -226,7 +226,8 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
             answers = answer(domain, asked, machine, records[0], timing, progress=phase.at)
-    return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
+    notes = [records[0].note] if records[0].note else []
+    return explanation(subject.learned, domain, asked, answers, subject.seconds, notes), answers.interrupted
 
 
 def _machine(

@@ -200,18 +200,15 @@ def explore(
 
 
 def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
-    from dagc.store.records import Records, check_resumable, load  # loads msgspec, sqlite3
+    from dagc.store.records import Records, check_resumable, is_fresh  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
     chosen = choose_target(options.target, options.arch)
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
-    if output.exists() and not options.resume:  # before anything is compiled
-        raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
     earlier = None
-    if output.exists():
-        check_resumable(output, program_record(program), options.ranks)
-        earlier = load(output)
+    if not is_fresh(output, options.resume):  # before anything is compiled
+        earlier = check_resumable(output, program_record(program), options.ranks)
     elif options.resume:
         notes.append(f"{output} did not exist; it was created")
     require_machine(chosen)
@@ -242,6 +239,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
                 )
             )
         )
+        notes += filter(None, [records[0].note])
         domain, wrong = working(machine, domain, display)
         for left in (*excluded, *wrong):
             notes.append(f"without {left.configured.configuration.text}: {left.failure}")

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from dagc.ir.graph import Graph
     from dagc.ir.plan import Plan
     from dagc.ir.program import Program
-    from dagc.store.tuned import Tuned
-    from dagc.store.tuned_schema import ProgramChooser
+    from dagc.store.tuned import ProgramChooser, Tuned
 
 
 @dataclass(frozen=True, slots=True)

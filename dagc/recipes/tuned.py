@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from dagc.ir.graph import Graph
     from dagc.ir.launching import Chooser, OpenTunable
     from dagc.ir.program import Program
-    from dagc.store.tuned import Tuned
-    from dagc.store.tuned_schema import KernelChooser
+    from dagc.store.tuned import KernelChooser, Tuned
 
 
 def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None) -> tuple[Any, ...]:
