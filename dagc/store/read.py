@@ -133,9 +133,9 @@ def _measurements(
     """
     measurements: dict[int, list[Measurement]] = defaultdict(list)
     rows = connection.execute(
-        "SELECT s.id, s.run, s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id"
-        " JOIN metric m ON m.id = v.metric AND m.name = 'time' JOIN candidate c ON c.id = s.candidate"
-        " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
+        "SELECT s.id, s.run, s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id AND v.metric = ?"
+        " JOIN candidate c ON c.id = s.candidate WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id",
+        (read_metrics(connection).get("time"),),
     )
     for order, row in enumerate(rows):
         key, run, candidate, seconds = row_as(row, tuple[Whole, Whole, Whole, Seconds])
@@ -250,6 +250,12 @@ def read_program(connection: sqlite3.Connection) -> Program:
     if meta.path not in dict(sources):
         raise ValueError("the text of the program is missing")
     return Program(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
+
+
+def read_metrics(connection: sqlite3.Connection) -> dict[str, int]:
+    """Name -> ID. Raises ValueError."""
+    rows = connection.execute("SELECT name, id, unit FROM metric").fetchall()
+    return {name: key for name, key, _ in (row_as(row, tuple[Word, Whole, Line]) for row in rows)}
 
 
 _Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text

@@ -29,6 +29,7 @@ from dagc.store.read import (
     Natural,
     PositiveReal,
     Whole,
+    read_metrics,
     read_program,
     read_runs,
     row_as,
@@ -143,9 +144,9 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     """What was tuned, of an open file. Raises ValueError."""
     times: dict[int, list[float]] = defaultdict(list)
     for row in connection.execute(
-        "SELECT s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id"
-        " JOIN metric m ON m.id = v.metric AND m.name = 'time' JOIN candidate c ON c.id = s.candidate"
-        " WHERE c.domain != '' ORDER BY s.id"
+        "SELECT s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id AND v.metric = ?"
+        " JOIN candidate c ON c.id = s.candidate WHERE c.domain != '' ORDER BY s.id",
+        (read_metrics(connection).get("time"),),
     ):
         candidate, seconds = row_as(row, tuple[Whole, PositiveReal])
         times[candidate].append(seconds)
