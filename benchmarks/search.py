@@ -38,10 +38,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import dagc
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import traversal_text
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
+from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import Chooser, find
 from dagc.recipes.results import Loaded
@@ -67,7 +68,7 @@ class Replayed:
     """One search on recorded data."""
 
     def __init__(self, name: str, seed: int, results: Results, graphs: dict[Configuration, Graph]) -> None:
-        self.domain = Domain([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
+        self.domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
         self.machine = ReplayMachine(results, self.domain, seed)
         self.strategy = find(name)(self.domain, seed)
         self.best = min(i.seconds(results.reference) for i in results.implementations if i.measurements)
@@ -158,7 +159,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
     rows: dict[str, Any] = {}
     for name in names:
         graph = dagc.load_graph(ROOT / sample, defines)
-        domain = Domain([ConfiguredSpace(configuration_of(graph), Space(graph))])
+        domain = Orders([ConfiguredSpace(configuration_of(graph), Space(graph))])
         tracemalloc.start()
         strategy = find(name)(domain, 1)
         seen: set[Candidate] = set()
@@ -171,7 +172,7 @@ def overhead(sample: str, defines: dict[str, Any], names: Sequence[str], steps: 
         memory = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # Once more from the beginning, without the trace. The first proposal builds what the strategy works with.
-        domain = Domain([ConfiguredSpace(configuration_of(graph), Space(graph))])
+        domain = Orders([ConfiguredSpace(configuration_of(graph), Space(graph))])
         strategy, seen, each = find(name)(domain, 1), set(), []
         for _ in range(1 + steps):
             before = time.perf_counter()

@@ -34,10 +34,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.engine import Machine
+from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
 from dagc.learn.rules import LearnedRules, Outliers, Sample, Samples, accuracy, learn
@@ -79,7 +80,7 @@ def whole(results: Results, graphs: dict[Configuration, Graph]) -> list[Sample]:
 class Medians:
     """Answers with the median of all recorded passes: every time the same, and less noisy."""
 
-    def __init__(self, domain: Domain, everything: Sequence[Sample]) -> None:
+    def __init__(self, domain: Orders, everything: Sequence[Sample]) -> None:
         spaces = {s.configuration: number for number, s in enumerate(domain.spaces)}
         self.samples = {Candidate(spaces[s.configuration], s.traversal): s for s in everything}
 
@@ -88,7 +89,7 @@ class Medians:
         return Outcome(failure="not recorded") if found is None else Outcome(found.seconds, iterations=1)
 
 
-def searched(name: str, seed: int, machine: Machine, domain: Domain, everything: Sequence[Sample]) -> list[Sample]:
+def searched(name: str, seed: int, machine: Machine, domain: Orders, everything: Sequence[Sample]) -> list[Sample]:
     """What a search measures of every implementation, the first 400 in the order of the search.
 
     With all of them measured it does not matter in which order: the rest is not asked of the strategy.
@@ -160,7 +161,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     results, graphs = load(args.results)
     samples = whole(results, graphs)
     table, times = Samples.of(samples), [s.seconds for s in samples]
-    domain = Domain([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
+    domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
     repeated = () if args.assumed else (i.times(results.reference) for i in results.implementations)
     outliers = Outliers.of(repeated, results.noise)
     passes = statistics.median_low(s.measurements for s in samples)

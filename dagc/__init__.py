@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.version import __version__
+from dagc.base.resources import __version__
 
 if TYPE_CHECKING:
     from dagc.api import (

@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from dagc.base.errors import MissingTool, UsageError, counted
-from dagc.base.version import __version__
+from dagc.base.resources import __version__
 from dagc.build.builder import cache_directory
-from dagc.build.devices import gpus
 from dagc.build.mpi import cores, takes_device_pointers
-from dagc.build.target import choose_target
+from dagc.build.target import choose_target, gpus
 from dagc.build.toolchain import (
     NO_CXX_HELP,
     NO_MPI_HELP,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dagc.ir.graph import Action, Graph, GraphOp, Staging, Transport
-from dagc.ir.program import OpId, Program
+from dagc.ir.program import Action, Graph, GraphOp, OpId, Program, Staging, Transport
 
 EMPTY = Program(
     "test", "test.dag", (), (), (), (), (), (), (), (), (), (), (), (), (), (), True, None, None, None, (), {}

@@ -8,8 +8,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.ir.graph import Graph
-from dagc.ir.program import Value
+from dagc.ir.program import Graph, Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
 from dagc.store.results import Configuration
 

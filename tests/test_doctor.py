@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc import doctor
-from dagc.build.devices import GPU, parse
+from dagc.build.target import GPU, parse_gpus
 from dagc.build.toolchain import find_cxx, find_mpi
 
 EXAMINE = (
@@ -116,5 +116,5 @@ def test_text_shows_cost_and_mend_of_what_is_absent() -> None:
     ],
 )
 def test_what_nvidia_smi_says(text: str, found: tuple[GPU, ...]) -> None:
-    assert parse(text) == found
-    assert [gpu.arch for gpu in parse(text)] == [f"sm_{gpu.capability.replace('.', '')}" for gpu in found]
+    assert parse_gpus(text) == found
+    assert [gpu.arch for gpu in parse_gpus(text)] == [f"sm_{gpu.capability.replace('.', '')}" for gpu in found]

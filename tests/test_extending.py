@@ -121,7 +121,7 @@ def test_a_strategy_is_one_file(extended: dict[str, str]) -> None:
     assert "in-order     in the order of IDs\n" in _run(extended, "explore", "--strategy", "help")
     code = (
         "import sys\nfrom dagc.lab.strategy import find\n"
-        "from dagc.lab.domain import domain_of\n"
+        "from dagc.lab.orders import domain_of\n"
         "from dagc.lab.configurations import configuration_of\n"
         "from dagc.api import load_graph\n"
         "graph = load_graph(sys.argv[1], {'transport': 'mpi_cuda'})\n"

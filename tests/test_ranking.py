@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagc.ir.traversal import traversal_text
-from dagc.lab.domain import ConfiguredSpace, Domain
+from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.engine import Summary
+from dagc.lab.orders import Orders
 from dagc.recipes import results as results_recipe
 from dagc.recipes.explain import _Subject
 from dagc.recipes.explore import _settled, explore
@@ -54,7 +55,7 @@ def _winners(path: Path, folder: Path) -> dict[str, str]:
     page = (folder / "page.html").read_text()
     subject = _Subject(loaded)
     graph = subject.domain.spaces[subject.best.space].graph
-    domain = Domain([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
+    domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in loaded.graphs.items()])
     nothing = Summary(None, math.nan, math.nan, math.nan, 0, 0, math.nan, 0, 0, 0, None, 0.0, 0.0, False)
     settled = _settled(nothing, domain, loaded.results)
     assert settled.best is not None

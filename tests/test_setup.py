@@ -16,7 +16,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import DagcError, ProgramError, UsageError
 from dagc.base.source import Source, Span
-from dagc.emit.cxx import mangle
+from dagc.emit.render import mangle
 from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.program import Array, CopyOp, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply

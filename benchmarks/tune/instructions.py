@@ -20,7 +20,7 @@ from benchmarks.tune.counters_csv import read_counters
 from dagc import api
 from dagc.choice.legal import op_of, units
 from dagc.cuda.ptx import ASSUMED, Resources
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.perf.counted import CountedLaunch
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware

@@ -1,8 +1,11 @@
-"""Where the data files of the package are: the grammar and the templates."""
+"""The version and the data files of the package: the grammar and the templates."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+__version__ = "0.2.0"
+
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 IMPORTED_FROM = str(_PACKAGE.parent)  # what PYTHONPATH of a process needs that imports this dagc

@@ -3,12 +3,85 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dagc.base.errors import UsageError
-from dagc.build.devices import gpus
 from dagc.build.toolchain import find_nvcc
 from dagc.ir.plan import Target
+
+# ---- GPUs ----
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """One device. `capability` is its compute capability ("9.0"), `memory` in bytes, `driver` the driver's version."""
+
+    name: str
+    capability: str
+    memory: int
+    driver: str
+
+    @property
+    def arch(self) -> str:
+        """What nvcc's `-arch` calls it."""
+        return "sm_" + self.capability.replace(".", "")
+
+
+_FIELDS = "name,compute_cap,memory.total,driver_version"
+
+# For machines (containers, mostly) that have the driver's library but not its tools. The numbers are those of the
+# driver's API: attributes 75 and 76 are the compute capability's two parts.
+_ASK_DRIVER = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+number, major, minor, version = (ctypes.c_int() for _ in range(4))
+if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(number)) == 0:
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    for device in range(number.value):
+        name, memory = ctypes.create_string_buffer(100), ctypes.c_size_t()
+        cuda.cuDeviceGetName(name, 100, device)
+        cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+        cuda.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
+        cuda.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+        supports = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+        print(name.value.decode(), f"{major.value}.{minor.value}", memory.value >> 20, supports, sep=", ")
+"""
+
+
+@lru_cache(maxsize=1)
+def gpus() -> tuple[GPU, ...]:
+    """All devices that programs can use; empty where there is none, or no working driver."""
+    smi = shutil.which("nvidia-smi")
+    if smi is not None:
+        found = _ask([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"])
+        if found:
+            return found
+    return _ask([sys.executable, "-c", _ASK_DRIVER])
+
+
+def _ask(command: list[str]) -> tuple[GPU, ...]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return parse_gpus(done.stdout) if done.returncode == 0 else ()
+
+
+def parse_gpus(text: str) -> tuple[GPU, ...]:
+    """Lines of `name, capability, memory in MiB, driver`; other lines are passed over."""
+    found = []
+    for line in text.splitlines():
+        words = [word.strip() for word in line.rsplit(",", 3)]
+        if len(words) == 4 and words[2].isdigit() and words[1].replace(".", "", 1).isdigit():
+            found.append(GPU(words[0], words[1], int(words[2]) << 20, words[3]))
+    return tuple(found)
+
+
+# ---- targets ----
 
 DEFAULT_ARCH = "sm_90"
 _ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc knows which there are

@@ -1,4 +1,4 @@
-"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL. Looks, never builds or runs a program."""
+"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL; and what nvcc says of a kernel."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -17,9 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from dagc.base.errors import MissingTool, UsageError
+from dagc.cuda.ptx import Resources, read_instructions
 
 # ---- compilers and MPI ----
-
 
 NO_CXX_HELP = "install one (apt-get install g++), or name it in DAGC_CXX"
 NO_NVCC_HELP = "install the CUDA toolkit, or name its nvcc in DAGC_NVCC; `--target host` needs none"
@@ -347,7 +348,6 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
 
 # ---- NCCL ----
 
-
 NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"
 
 
@@ -401,3 +401,48 @@ def require_nccl() -> Nccl:
     if found is None:
         raise MissingTool("no NCCL found (nccl.h and libnccl.so), which transport nccl needs", NO_NCCL_HELP)
     return found
+
+
+# ---- resources of kernels ----
+
+PATIENCE = 300.0  # seconds
+_FUNCTION = re.compile(r"Compiling entry function '(\w+)'")
+_USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+
+
+def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
+    """Of each kernel function of an emitted `kernels.cu`, by name; empty where nvcc is not there or refuses it."""
+    nvcc = find_nvcc()
+    if nvcc is None:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="dagc-ptxas-") as folder:
+        ptx, cubin = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
+        front = ["-ptx", "-std=c++17", "-O3", "-Iinclude", "-o", str(ptx), source.name]
+        assembler = ["-cubin", "-Xptxas", "-v", "-o", str(cubin), str(ptx)]
+        said = ""
+        for options in (front, assembler):
+            command = [str(nvcc.path), f"-arch={arch}", *options]
+            try:
+                done = subprocess.run(
+                    command, cwd=source.parent, capture_output=True, text=True, timeout=PATIENCE, check=False
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                return {}
+            if done.returncode != 0:
+                return {}
+            said = done.stdout + done.stderr
+        instructions = read_instructions(ptx.read_text(encoding="utf-8"))
+    return {name: replace(r, instructions=instructions.get(name)) for name, r in read_resources(said).items()}
+
+
+def read_resources(text: str) -> dict[str, Resources]:
+    """The lines of `ptxas -v`."""
+    out: dict[str, Resources] = {}
+    name = ""
+    for line in text.splitlines():
+        if match := _FUNCTION.search(line):
+            name = match.group(1)
+        elif name and (match := _USED.search(line)):
+            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0))
+            name = ""
+    return out

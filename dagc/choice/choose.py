@@ -26,16 +26,14 @@ from dagc.choice.models import MODELS, doubts, ranking_model, why
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.graph import Graph
-from dagc.ir.launching import Chooser, ChooserCall
-from dagc.ir.program import Program
+from dagc.ir.plan import Chooser, ChooserCall
+from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Const, Sym, Var
-from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, to_c
+from dagc.perf.counted import Fitted
+from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, split, to_c
 from dagc.perf.evaluate import Evaluator, evaluate_all
-from dagc.perf.fit import Fitted
 from dagc.perf.geometry import launchable_program
 from dagc.perf.hardware import Hardware
-from dagc.perf.partial import split
 from dagc.perf.program import ParameterKind, RationalProgram
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 
 # ---- in C99 ----
-
 
 C_HEAD = (
     "/* Launch configurations, chosen for the sizes at hand. Written by dagc tune. */\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dagc.choice.types import Cell
-from dagc.ir.launching import FAR
+from dagc.ir.plan import FAR
 from dagc.ir.program import Program
 
 C_BEYOND = """\

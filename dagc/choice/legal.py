@@ -9,9 +9,8 @@ from itertools import product
 from dagc.base.errors import UsageError
 from dagc.choice.types import Settings, Unit
 from dagc.ir import sym
-from dagc.ir.graph import Graph
-from dagc.ir.launching import is_open, kernel_of, open_tunables
-from dagc.ir.program import Impl, KernelOp, Program, Region
+from dagc.ir.plan import is_open, kernel_of, open_tunables
+from dagc.ir.program import Graph, Impl, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, substitute
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)

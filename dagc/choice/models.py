@@ -12,8 +12,8 @@ from dagc.choice.legal import op_of
 from dagc.choice.types import Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.graph import Graph
-from dagc.perf.fit import Fitted
+from dagc.ir.program import Graph
+from dagc.perf.counted import Fitted
 from dagc.perf.geometry import read_accesses
 from dagc.perf.hardware import Hardware
 from dagc.perf.mwp_cwp import machine_values, op_program

@@ -12,7 +12,7 @@ from statistics import median
 from typing import TypeAlias
 
 from dagc.base.statistics import interval
-from dagc.ir.launching import OpenTunable
+from dagc.ir.plan import OpenTunable
 
 PROGRAM = "program"  # in place of an op's name: a word of the language, so that no op is called like this
 

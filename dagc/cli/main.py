@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NoReturn
 
 from dagc.base.errors import DagcError, counted, notes_to
-from dagc.base.version import __version__
+from dagc.base.resources import __version__
 from dagc.cli.arguments import (
     defines,
     defines_of,

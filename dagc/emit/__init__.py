@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagc.base.resources import resource
-from dagc.emit.declared import promises, received
 from dagc.emit.driver import driver_view, why_no_driver
-from dagc.emit.iteration import iteration_view, table_ops
+from dagc.emit.iteration import Steps, iteration_view, table_ops
 from dagc.emit.kernels import Functions
-from dagc.emit.layout import Layout
+from dagc.emit.layout import Layout, promises, received
 from dagc.emit.program import program_view
 from dagc.emit.render import macro, number_lines, render, tidy
-from dagc.emit.steps import Steps
 from dagc.emit.table import row_views, rows, table_line
 from dagc.ir.enums import Mode, Place, Role
-from dagc.ir.graph import Action, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
-from dagc.ir.program import CollectiveOp, ExchangeOp, KernelOp, Region
+from dagc.ir.program import Action, CollectiveOp, ExchangeOp, KernelOp, Region, Transport
 from dagc.ir.traversal import traversal_text
 
 __all__ = ["emit", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]

@@ -10,22 +10,30 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dagc.base.errors import DagcError
-from dagc.emit.cxx import mangle
-from dagc.emit.iteration import EntryView, iteration_view
+from dagc.emit.iteration import EntryView, Steps, iteration_view
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
-from dagc.emit.render import dag_text
-from dagc.emit.steps import Steps
+from dagc.emit.render import dag_text, mangle
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
-from dagc.ir.graph import Action, GraphOp, Staged
 from dagc.ir.plan import Plan
-from dagc.ir.program import Array, CollectiveKind, CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region, regions
+from dagc.ir.program import (
+    Action,
+    Array,
+    CollectiveKind,
+    CollectiveOp,
+    CopyOp,
+    ExchangeOp,
+    GraphOp,
+    KernelOp,
+    Region,
+    Staged,
+    regions,
+)
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
 
 # ---- symbolic expressions in Python ----
-
 
 _INFIX = {
     Fn.ADD: "+", Fn.SUB: "-", Fn.MUL: "*", Fn.MOD: "%", Fn.EQ: "==", Fn.NE: "!=", Fn.LT: "<", Fn.LE: "<=",

@@ -5,15 +5,314 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagc.emit.cxx import cxx_string
-from dagc.emit.declared import WriteView, writes
-from dagc.emit.render import dag_text
-from dagc.emit.steps import Call, Step, Steps
+from dagc.base.errors import DagcError
+from dagc.emit.kernels import Functions, implementation
+from dagc.emit.layout import Layout, WriteView, writes
+from dagc.emit.render import cxx_string, cxx_value, dag_text
 from dagc.emit.table import Begin, End, plain, with_capture_regions
-from dagc.ir.graph import Action, Graph, GraphOp
-from dagc.ir.program import CollectiveOp, CopyOp, ExchangeOp, KernelOp, Region
-from dagc.ir.sym import Sym
+from dagc.ir.enums import CodeLang, Place
+from dagc.ir.program import (
+    Action,
+    CollectiveKind,
+    CollectiveOp,
+    CopyOp,
+    Device,
+    ExchangeOp,
+    Graph,
+    GraphOp,
+    KernelOp,
+    Message,
+    Region,
+    Staged,
+)
+from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+
+# ---- steps of an op ----
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLaunch:
+    """`grid` is the text of `dagc::grid(...)`'s arguments, `block` of dim3's; `args` in order."""
+
+    function: str
+    grid: str
+    block: str
+    shared: str
+    stream: str
+    args: str
+    op: str
+    kind: str = "launch"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`condition` is a text of C++."""
+
+    condition: str
+    launch: KernelLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalLaunch:
+    """One of several launches, by what was settled when the program runs."""
+
+    cases: tuple[Case, ...]
+    kind: str = "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An asynchronous copy on a stream."""
+
+    dst: str
+    src: str
+    bytes: str
+    direction: str
+    stream: str
+    kind: str = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that needs no check of its own."""
+
+    function: str
+    args: str
+    kind: str = "call"
+
+
+Step = KernelLaunch | ConditionalLaunch | Copy | Call
+
+_REDUCE = {
+    "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
+    "land": "MPI_LAND", "lor": "MPI_LOR", "band": "MPI_BAND", "bor": "MPI_BOR",
+}  # fmt: skip
+
+
+class Steps:
+    """Builds the steps of each op of a graph."""
+
+    def __init__(self, layout: Layout, functions: Functions) -> None:
+        self.layout, self.functions = layout, functions
+        self.graph = layout.graph
+        self._tags = self._number_messages()
+
+    def of(self, op: GraphOp, stream: str) -> tuple[Step, ...]:
+        """`stream` is the C++ text of the op's stream; it is not used by CPU ops."""
+        match op.action:
+            case Action.KERNEL if isinstance(op.op, KernelOp):
+                work = self._kernel(op.op, stream)
+            case Action.COPY if isinstance(op.op, CopyOp):
+                work = self._copy(op.op, stream)
+            case Action.STAGE_OUT | Action.STAGE_IN:
+                assert op.staged is not None
+                return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
+            case Action.POST_SEND | Action.POST_RECV:
+                return (self._post(op),)
+            case Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE:
+                return (Call("dagc::wait_all", self.layout.requests(op)),)
+            case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
+                return (self._collective(op, op.op),)
+            case Action.GROUP:
+                return (self._group(op, stream),)
+            case Action.END:
+                return ()
+            case _:
+                raise DagcError(f"op `{op.name}`: {op.action.value} does not fit what it is made of")
+        before = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
+        after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
+        return (*before, work, *after)
+
+    # ---- work -----------------------------------------------------------------------------
+
+    def _kernel(self, op: KernelOp, stream: str) -> Step:
+        _, impl = implementation(self.layout.program, op)
+        args = [self._arg(a, op.device) for a in op.args]
+        args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
+        settled = self.functions.settled(op)
+        function = self.functions.name(settled[0])
+        if impl.code is None or impl.code.lang is CodeLang.CPP:
+            if op.device is Device.GPU:
+                args.append(stream)
+            return Call(function, ", ".join(args))
+        if impl.launch is None:
+            raise DagcError(
+                f"kernel `{op.kernel}`: implementation `{impl.name}` has no launch", "add `launch grid(...) block(...)`"
+            )
+        env = self.layout.formals(op)
+        grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
+        shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
+        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name))
+        if len(settled) == 1:
+            return KernelLaunch(function, *rest)
+        return ConditionalLaunch(
+            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.name(one), *rest)) for one in settled)
+        )
+
+    def _settled(self, op: KernelOp, one: KernelOp) -> str:
+        """Are the open tunables as in `one`?"""
+        differ = [(n, v) for n, v in one.tunables if f"{op.base}.{n}" in self.layout.open and not self._axis(op, n)]
+        return " && ".join(f"{self.layout.variable(f'{op.base}.{n}')} == {cxx_value(v)}" for n, v in differ)
+
+    def _axis(self, op: KernelOp, name: str) -> str:
+        return self.layout.open[f"{op.base}.{name}"].axis
+
+    def _size(self, expr: Sym, env: dict[str, Sym]) -> str:
+        return self.layout.text(substitute(expr, env))
+
+    def _arg(self, arg: Region | Sym, device: Device) -> str:
+        if isinstance(arg, Region):
+            return self.layout.pointer(arg, self.layout.kernel_side(arg, device))
+        return self.layout.text(arg)
+
+    def _copy(self, op: CopyOp, stream: str) -> Copy:
+        layout = self.layout
+        if op.inserted:
+            return self._side_copy(op, stream)
+        whole = op.src if not layout.is_whole(op.src) else op.dst
+        return Copy(
+            layout.pointer(op.dst), layout.pointer(op.src), self._bytes(whole),
+            self._direction(self._on_device(op.src), self._on_device(op.dst)), stream,
+        )  # fmt: skip
+
+    def _side_copy(self, op: CopyOp, stream: str) -> Copy:
+        """Between the two sides of an `any` array; the op's name says to which."""
+        to_device = op.base.endswith("to_device") or op.name.endswith("to_device")
+        src, dst = ("mirror", "data") if to_device else ("data", "mirror")
+        return Copy(
+            self.layout.pointer(op.dst, dst), self.layout.pointer(op.src, src), self._bytes(op.dst),
+            self._direction(not to_device, to_device), stream,
+        )  # fmt: skip
+
+    def _stage(self, staged: Staged, outwards: bool, stream: str) -> Copy:
+        """A slice is of the first dimension, so it is contiguous."""
+        region = staged.region
+        device, buffer = self.layout.pointer(region), self.layout.message_pointer(region)
+        dst, src = (buffer, device) if outwards else (device, buffer)
+        size = self._bytes(region)
+        if staged.source is not None:
+            size = f"{self.layout.text(Apply(Fn.LT, (staged.source, Const(0))))} ? 0 : {size}"
+        return Copy(dst, src, size, self._direction(outwards, not outwards), stream)
+
+    def _on_device(self, region: Region) -> bool:
+        return self.layout.arrays[region.array].place in (Place.DEVICE, Place.ANY)
+
+    @staticmethod
+    def _direction(from_device: bool, to_device: bool) -> str:
+        side = {True: "Device", False: "Host"}
+        return f"cudaMemcpy{side[from_device]}To{side[to_device]}"
+
+    def _bytes(self, region: Region) -> str:
+        name = self.layout.array(region.array)
+        if self.layout.is_whole(region):
+            return f"{name}.bytes()"
+        count = self.layout.extent(region).count
+        return f"static_cast<std::size_t>({count}) * sizeof(*{name}.data)"
+
+    # ---- messages -------------------------------------------------------------------------
+
+    def _number_messages(self) -> dict[tuple[str, int], int]:
+        """Tags: one per message of the program, so that no two messages between the same ranks can be mixed up."""
+        tags: dict[tuple[str, int], int] = {}
+        for op in self.layout.program.ops:
+            if isinstance(op, ExchangeOp):
+                for k in range(len(op.messages)):
+                    tags[op.name, k] = len(tags)
+        return tags
+
+    def tag(self, exchange: str, message: int) -> int:
+        return self._tags[exchange, message]
+
+    def _post(self, op: GraphOp) -> Call:
+        exchange = op.op
+        assert isinstance(exchange, ExchangeOp)
+        assert op.message is not None
+        message, send = exchange.messages[op.message], op.action is Action.POST_SEND
+        region = message.send if send else message.recv
+        what, args = self._ends(message, send)
+        buffer = self.layout.message_pointer(region)
+        tag = self.tag(exchange.name, op.message)
+        return Call(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, p.comm")
+
+    def _ends(self, message: Message, send: bool) -> tuple[str, str]:
+        """Function name and the arguments that say with whom."""
+        peer, counts = (message.to, message.send_counts) if send else (message.source, message.recv_counts)
+        what = "send" if send else "recv"
+        if isinstance(peer, str):
+            assert counts is not None
+            return f"{what}s", self.peers(peer, counts)
+        region = message.send if send else message.recv
+        return what, f"{self.layout.extent(region).count}, static_cast<int>({self.layout.text(peer)})"
+
+    def peers(self, ranks: str, counts: str) -> str:
+        """The text of a dagc::Peers."""
+        r, c = self.layout.array(ranks), self.layout.array(counts)
+        return f"{{{r}.data, {c}.data, {r}.size}}"
+
+    def _group(self, op: GraphOp, stream: str) -> Call:
+        group, layout = self.layout.group(op), self.layout
+        if isinstance(op.op, ExchangeOp):
+            return Call(f"{group}.run", stream)
+        assert isinstance(op.op, CollectiveOp)
+        regions = [a for a in op.op.args if isinstance(a, Region)]
+        buffers = [layout.pointer(r) for r in regions]
+        count = layout.extent(regions[0]).count
+        if op.op.collective is CollectiveKind.BCAST:
+            root = next((a for a in op.op.args if not isinstance(a, Region)), Const(0))
+            return Call(f"{group}.bcast", f"{buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {stream}")
+        operator = _REDUCE[op.op.reduce or "sum"]
+        # Arguments in MPI's order: from, to. The .dag has the result first.
+        return Call(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
+
+    def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
+        """What names the ends of an exchange's messages to its group: `send` and `recv`, `sends` and `recvs`."""
+        out: list[Call] = []
+        if not isinstance(op.op, ExchangeOp):
+            return ()
+        for k, message in enumerate(op.op.messages):
+            for region, send in ((message.send, True), (message.recv, False)):
+                peer, counts = (message.to, message.send_counts) if send else (message.source, message.recv_counts)
+                what = "send" if send else "recv"
+                extent, base = self.layout.extent(region), f"{self.layout.array(region.array)}.data"
+                if isinstance(peer, str):
+                    assert counts is not None
+                    out.append(Call(f"{what}s", f"{k}, {base}, {extent.start}, {self.peers(peer, counts)}"))
+                else:
+                    rank = f"static_cast<int>({self.layout.text(peer)})"
+                    out.append(Call(what, f"{k}, {base}, {extent.start}, {extent.count}, {rank}"))
+        return tuple(out)
+
+    def _collective(self, op: GraphOp, collective: CollectiveOp) -> Call:
+        layout, requests = self.layout, self.layout.requests(op)
+        regions = [a for a in collective.args if isinstance(a, Region)]
+        buffers = [layout.message_pointer(r) for r in regions]
+        match collective.collective:
+            case CollectiveKind.BARRIER:
+                return Call("dagc::post_barrier", f"{requests}, p.comm")
+            case CollectiveKind.ALLREDUCE:
+                count = layout.extent(regions[0]).count
+                operator = _REDUCE.get(collective.reduce or "sum")
+                if operator is None:
+                    raise DagcError(
+                        f"op `{collective.name}`: reduction `{collective.reduce}` is not known",
+                        f"use one of {', '.join(_REDUCE)}",
+                    )
+                return Call(
+                    "dagc::post_allreduce", f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {operator}, p.comm"
+                )
+            case CollectiveKind.BCAST:
+                root = next((a for a in collective.args if not isinstance(a, Region)), Const(0))
+                count = layout.extent(regions[0]).count
+                args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), p.rank, p.comm"
+                return Call("dagc::post_bcast", args)
+            case CollectiveKind.ALLTOALLV:
+                raise DagcError(
+                    f"op `{collective.name}`: alltoallv is not supported yet", "use an exchange with counts"
+                )
+
+
+# ---- entries of a traversal ----
 
 
 @dataclass(frozen=True, slots=True)

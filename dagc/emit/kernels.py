@@ -8,9 +8,9 @@ from functools import cached_property
 from itertools import product
 
 from dagc.base.errors import DagcError, UsageError
-from dagc.cuda.launches import rewrite_for_host
+from dagc.cuda.text import rewrite_for_host
 from dagc.cuda.words import is_global
-from dagc.emit.cxx import (
+from dagc.emit.render import (
     CodeView,
     ConstantView,
     Names,
@@ -23,10 +23,8 @@ from dagc.emit.cxx import (
     place,
 )
 from dagc.ir.enums import CodeLang, Mode
-from dagc.ir.graph import Graph
-from dagc.ir.launching import OpenTunable, may_be_settled
-from dagc.ir.plan import Target
-from dagc.ir.program import CodeText, Device, Formal, Impl, Kernel, KernelOp, Program, Value
+from dagc.ir.plan import OpenTunable, Target, may_be_settled
+from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import free
 
 # What emitted files define themselves; a kernel of that name gets another.

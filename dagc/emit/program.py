@@ -1,20 +1,19 @@
-"""Views of `program.hpp`: members, how they are loaded or made, checks of their sizes, and the comparisons."""
+"""Views of `program.hpp` (members, loading, checks of sizes, comparisons), and the program that chooses among plans."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import DagcError
-from dagc.emit.cxx import cxx_string, cxx_type, cxx_value, mangle
+from dagc.emit.iteration import Call, Steps
 from dagc.emit.kernels import implementation
 from dagc.emit.layout import Layout, product, value_type
-from dagc.emit.render import dag_text
-from dagc.emit.steps import Call, Steps
+from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, dag_text, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
-from dagc.ir.launching import FAR, Chooser, ChooserCall
-from dagc.ir.program import Array, CopyOp, ExchangeOp, KernelOp, Region, regions
+from dagc.ir.plan import FAR, Chooser, ChooserCall
+from dagc.ir.program import Array, CopyOp, ExchangeOp, KernelOp, Program, Region, Scalar, regions
 from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
@@ -298,3 +297,58 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
 
 
 __all__ = ["ROLES", "ProgramView", "program_view"]
+
+
+# ---- choice among plans ----
+
+FUNCTION = "dagc_choose_plan"  # the chooser's
+OUTSIDE = "dagc_outside_plan"  # how far the sizes lie outside of the measured ones
+_OURS = """argc argv check_only chosen dagc data device_pointers here json options plans program read_size refuse
+    repeats seconds verbose beyond words"""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeView:
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file below the data."""
+
+    variable: str
+    type: str
+    npy: str
+    file: str
+    comment: str
+
+
+def emit_launcher(
+    program: Program,
+    data: Sequence[str],
+    labels: Sequence[str],
+    names: Sequence[str],
+    chooser: str,
+    why: str,
+    measured: str = "",
+) -> dict[str, str]:
+    """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
+
+    `data`: the whole-number scalars that the chooser asks for, in order. `labels`: the plans' directories below
+    `plans`, by the chooser's answer. `chooser`: C text with `int dagc_choose_plan(int64_t ...)`, and also with
+    `double dagc_outside_plan(int64_t ...)` where `measured` says in words which sizes were measured. `names`: the
+    decisions that plans differ in; `why`: how it chooses, in a few words.
+    """
+    scalars = {s.name: s for s in program.scalars}
+    cxx_names = Names(_OURS.split())
+    common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
+    choice = {"names": tuple(names), "why": why, "measured": measured, "far": FAR}
+    sizes = tuple(_size_of(scalars[name], cxx_names) for name in data)
+    return {
+        "bench.cpp": tidy(render("plans/bench.cpp.j2", sizes=sizes, **choice, **common)),
+        "chooser.h": f"/* Which plan for which sizes. Written by dagc tune. */\n#pragma once\n{chooser}",
+        "CMakeLists.txt": tidy(render("plans/CMakeLists.txt.j2", **common)),
+    }
+
+
+def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
+    kind, bits = scalar.type.value[0], int(scalar.type.value[1:])
+    npy = f"{'|' if bits == 8 else '<'}{kind}{bits // 8}"
+    return SizeView(
+        cxx_names.new(scalar.name), cxx_type(scalar.type), npy, f"/rank-0000/{mangle(scalar.name)}.npy", scalar.name
+    )

@@ -1,19 +1,282 @@
-"""Templates: the only importer of Jinja. Views come in finished; templates decide nothing."""
+"""Texts of emitted code: C++ names, types and expressions, and the templates."""
 
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import jinja2
 
+from dagc.base.errors import DagcError
 from dagc.base.resources import resource
-from dagc.emit.cxx import comment_text, cxx_string
-from dagc.ir.sym import Const, Fn, Sym, Var
+from dagc.cuda.words import KEYWORDS, is_global, is_macro
+from dagc.ir import sym
+from dagc.ir.enums import ElementType
+from dagc.ir.program import CodeText, Param, Program, Value
+from dagc.ir.sym import Const, Fn, Sym, Var, free, substitute
+
+# ---- C++ ----
+
+
+# ---- types, values and symbolic expressions ----
+
+_TYPES = {
+    ElementType.I8: "std::int8_t",
+    ElementType.I16: "std::int16_t",
+    ElementType.I32: "int",
+    ElementType.I64: "std::int64_t",
+    ElementType.U8: "std::uint8_t",
+    ElementType.U16: "std::uint16_t",
+    ElementType.U32: "unsigned",
+    ElementType.U64: "std::uint64_t",
+    ElementType.F32: "float",
+    ElementType.F64: "double",
+    ElementType.BOOL: "bool",
+}
+
+
+def cxx_type(type_: ElementType) -> str:
+    """`f32` -> `float`, `i64` -> `std::int64_t`."""
+    return _TYPES[type_]
+
+
+def is_float(type_: ElementType) -> bool:
+    return type_ in (ElementType.F32, ElementType.F64)
+
+
+def cxx_string(text: str) -> str:
+    """A string literal. Control characters are octal escapes, which end after three digits whatever follows."""
+    escaped = "".join(_ESCAPES.get(c, c) if c.isprintable() or c in _ESCAPES else _octal(c) for c in text)
+    return f'"{escaped}"'
+
+
+def _octal(c: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in c.encode())
+
+
+def comment_text(text: str) -> str:
+    """In a C or C++ comment, or one of CMake: one line that neither ends the comment nor goes on in the next line."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    shown = shown.replace("*/", "* /").replace("/*", "/ *").replace("??/", "? ?/")
+    return f"{shown}." if shown.endswith("\\") else shown
+
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "?": "\\?"}
+
+
+def cxx_value(value: Value) -> str:
+    """A literal."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return cxx_string(value)
+    return repr(value)
+
+
+def value_type(value: Value) -> str:
+    """Type of a compile-time value in code: `int` where it fits, so that index arithmetic stays 32 bits wide."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if -(2**31) < value < 2**31 else "std::int64_t"
+    return "double" if isinstance(value, float) else "const char*"
+
+
+def expression(expr: Sym, name: Callable[[str], str]) -> str:
+    """C++ text of an expression whose integer variables are 64 bits wide, so that literals need no type."""
+    text = sym.to_c(expr, name)
+    if re.fullmatch(r"std::int64_t\{-\d+\}", text):
+        return text[13:-1]
+    return re.sub(r"std::int64_t\{(-\d+)\}", r"(\1)", re.sub(r"std::int64_t\{(\d+)\}", r"\1", text))
+
+
+# ---- names ----
+
+
+def mangle(display: str) -> str:
+    """`pack[x,lo]` -> `pack_x_lo`, `A.to_device` -> `A_to_device`. Not yet unique."""
+    return display.translate({ord("["): "_", ord(","): "_", ord("."): "_", ord("]"): None})
+
+
+class Names:
+    """Hands out C++ names, each once. A name that is taken, or that C++ keeps for itself, gets underscores.
+
+    With `library`, names are those of functions in the global namespace: kernels of C linkage.
+    """
+
+    def __init__(self, taken: Iterable[str] = (), *, library: bool = False) -> None:
+        self._taken = set(taken) | KEYWORDS
+        self._is_reserved = is_global if library else hides_declaration
+
+    def new(self, display: str) -> str:
+        name = mangle(display)
+        if self._is_reserved(name):
+            name += "_"
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def hides_declaration(name: str) -> bool:
+    """What no member of a struct may be named: a macro, or what CUDA and MPI declare, which it would hide."""
+    return is_macro(name) or name.startswith(("cuda", "MPI_"))
+
+
+# ---- constants ----
+
+_PARAM_TYPES = {"i64": "std::int64_t", "f64": "double", "bool": "bool", "str": "const char*"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantView:
+    """One line of C++ that declares a compile-time name."""
+
+    name: str
+    declaration: str
+    labels: tuple[str, ...] = ()  # of an enum
+
+
+def constant(name: str, value: Value) -> ConstantView:
+    return ConstantView(name, f"constexpr {value_type(value)} {name} = {cxx_value(value)};")
+
+
+def _param(param: Param) -> ConstantView:
+    if isinstance(param.value, ElementType):
+        return ConstantView(param.name, f"using {param.name} = {cxx_type(param.value)};")
+    # A string may hold nothing that is known here; its type is a pointer, so it is const itself too.
+    type_ = _PARAM_TYPES.get(param.type, value_type(param.value))
+    return ConstantView(param.name, f"constexpr {type_} {param.name} = {cxx_value(param.value)};")
+
+
+def file_constants(program: Program, used: frozenset[str]) -> tuple[ConstantView, ...]:
+    """Parameters, constant `let`s, program-level decisions and labels of enums that `used` holds, as declared."""
+    out = [_param(p) for p in program.params if p.name in used]
+    known = {p.name for p in program.params}
+    for name, expr in program.lets:
+        if name in used and name not in known and isinstance(expr, Const):
+            out.append(constant(name, _value(expr)))
+    for decision in program.decisions:
+        if decision.name in used:
+            out.append(constant(decision.name, decision.chosen))
+    for enum, labels in program.enums:
+        if used & set(labels):
+            out.append(ConstantView(enum, f"enum {{ {', '.join(labels)} }};  // {enum}", labels))
+    return tuple(out)
+
+
+def _value(expr: Const) -> Value:
+    """A fraction becomes a float: code has no exact numbers."""
+    return expr.value if isinstance(expr.value, (bool, int, float, str)) else float(expr.value)
+
+
+def local_constants(
+    tunables: Iterable[tuple[str, Value]],
+    lets: Iterable[tuple[str, Sym]],
+    used: frozenset[str],
+    name: Callable[[str], str] = str,
+    axes: Mapping[str, str] | None = None,
+) -> tuple[ConstantView, ...]:
+    """Tunables and kernel `let`s at the top of a kernel's body. A `let` of by-value formals is a run-time constant, and
+    so is a tunable that `axes` names: it is read from that dimension of the block."""
+    tunables, lets, axes = tuple(tunables), tuple(lets), axes or {}
+    env: dict[str, Sym] = {n: Var(n) if n in axes else Const(v) for n, v in tunables}
+    needed = used | {n for let, e in lets if let in used for n in free(e)} if axes else used
+    out = [
+        ConstantView(n, f"const int {n} = static_cast<int>(blockDim.{axes[n]});") if n in axes else constant(n, v)
+        for n, v in tunables
+        if n in needed
+    ]
+    for let, expr in lets:
+        value = env[let] = substitute(expr, env)
+        if let not in used:
+            continue
+        if isinstance(value, Const):
+            out.append(constant(let, _value(value)))
+        else:
+            out.append(ConstantView(let, f"const auto {let} = {expression(value, name)};"))
+    return tuple(out)
+
+
+# ---- code texts ----
+
+_SKIP = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/|(?P<dot>\.|->|::)?\s*\b(?P<name>[A-Za-z_]\w*)|(?P<other>.)',
+    re.DOTALL,
+)
+# Words after which a name is a use; after any other word it is declared: `long x`. Also `__shared__` and its like.
+_BEFORE_USE = frozenset(
+    """return case else do throw new delete sizeof and or not goto defined unroll const volatile static constexpr inline
+    extern typename register __shared__ __device__ __host__ __global__ __constant__ __managed__""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeView:
+    """`text` without common indentation; `line` and `file` of its first line, for `#line`."""
+
+    text: str
+    line: int
+    file: str
+
+
+@lru_cache(maxsize=256)
+def names_used(text: str) -> frozenset[str]:
+    """Names that the text uses and does not declare itself; members (`a.x`, `a::x`) are not names of their own."""
+    used: set[str] = set()
+    declared: set[str] = set()
+    previous = ""
+    for match in _SKIP.finditer(text):
+        name = match["name"]
+        if name is None:
+            if match["other"] and not match["other"].isspace():
+                previous = ""
+            continue
+        if not match["dot"]:
+            (declared if previous and previous not in _BEFORE_USE else used).add(name)
+        previous = name
+    return frozenset(used - declared)
+
+
+def code_view(code: CodeText, program: Program) -> CodeView:
+    """Raises DagcError for code from a file, on which nothing acts yet."""
+    if code.text is None:
+        at = place(program, code)
+        raise DagcError(
+            f'{at}code from a file (`{code.function} from "{code.file}"`) is not supported yet',
+            'write the code in the program, between """ and """',
+        )
+    source = program.sources.get(code.span.file)
+    lines = code.text.split("\n")
+    blank = 0
+    while blank < len(lines) - 1 and not lines[blank].strip():
+        blank += 1
+    line, file = 1, code.span.file
+    if source is not None:
+        start = source.text.find('"""', code.span.start) + 3
+        line = source.line_column(start)[0] + blank
+        file = source.path
+    return CodeView(textwrap.dedent("\n".join(lines[blank:])).rstrip(), line, file)
+
+
+def place(program: Program, node: object) -> str:
+    """`file:line:column: ` of a node with a span, "" where it is not known."""
+    span = getattr(node, "span", None)
+    source = program.sources.get(span.file) if span is not None else None
+    if source is None or span is None:
+        return ""
+    line, column = source.line_column(span.start)
+    return f"{source.path}:{line}:{column}: "
+
+
+# ---- templates ----
+
 
 # ---- symbolic expressions as in a `.dag` ----
-
 
 _LEVEL = {
     Fn.OR: 1, Fn.AND: 2, Fn.EQ: 3, Fn.NE: 3, Fn.LT: 3, Fn.LE: 3, Fn.GT: 3, Fn.GE: 3,

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import NewType, TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.ir.graph import Graph, GraphOp
-from dagc.ir.program import OpId
+from dagc.ir.program import Graph, GraphOp, OpId
 
 # ---- `Traversal`: a complete program in issue order, and its text (the one of design.md section 11) ----
-
 
 Stream = NewType("Stream", int)
 Event = NewType("Event", int)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
-from dagc.ir.graph import Graph
-from dagc.ir.program import Program, Value
+from dagc.ir.program import Graph, Program, Value
 from dagc.store.results import Configuration
 
 MOST = 64  # configurations, unless more are asked for: each is compiled before a search

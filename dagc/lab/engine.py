@@ -4,48 +4,47 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from dagc.base.statistics import interval
-from dagc.ir.traversal import traversal_text
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Chooser, Strategy
-from dagc.store.results import CONFIRMED, Configuration, ImplementationId, Outcome, drift_factor, rank, ties
+from dagc.store.results import CONFIRMED, Outcome, drift_factor, rank, ties
+
+M_contra = TypeVar("M_contra", bound=Hashable, contravariant=True)  # a candidate
 
 
-class Machine(Protocol):
+class Machine(Protocol[M_contra]):
     """Where candidates are measured: real ranks, or a recording."""
 
-    def measure(self, candidate: Candidate) -> Outcome:
+    def measure(self, candidate: M_contra) -> Outcome:
         """One measurement; a failure is an outcome, not an exception."""
 
 
-class Store(Protocol):
-    """Where measurements are kept (dagc.store.records)."""
+class Store(Protocol[M_contra]):
+    """Where measurements are kept."""
 
-    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        """An implementation is about to be measured."""
+    def begin(self, candidate: M_contra) -> Any:
+        """A candidate is about to be measured. Returns its key for `add` and `fail`."""
 
-    def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
-    ) -> None:
+    def add(self, key: Any, outcome: Outcome, purpose: str = "search") -> None:
         """It was measured."""
 
-    def fail(self, number: ImplementationId, failure: str) -> None:
+    def fail(self, key: Any, failure: str) -> None:
         """It could not be."""
 
 
 @dataclass(frozen=True, slots=True)
-class PriorResult:
+class PriorResult(Generic[C]):
     """What an earlier run found out about a candidate. `seconds` have drift divided out already."""
 
-    candidate: Candidate
+    candidate: C
     seconds: tuple[float, ...]
     failure: str = ""
 
@@ -71,7 +70,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Generic[C]):
     """The state of a search after a measurement.
 
     `seconds` are all times so far, in the order taken: the search's own list, not a copy.
@@ -91,17 +90,17 @@ class Progress:
     elapsed: float
     time: float | None
     best_seconds: float
-    best: Candidate | None
+    best: C | None
     seconds: Sequence[float]
     measurements_of_best: int = 0
 
 
 @dataclass(slots=True)
-class Tally:
+class Tally(Generic[C]):
     """All that is known of one candidate. `seconds` have drift divided out."""
 
-    candidate: Candidate
-    number: ImplementationId | None
+    candidate: C
+    key: Any
     seconds: list[float] = field(default_factory=list)
     failure: str = ""
 
@@ -111,7 +110,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Generic[C]):
     """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
 
     ties         how many others cannot be distinguished from the best: the 95% intervals of their medians overlap
@@ -122,7 +121,7 @@ class Summary:
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
 
-    best: Candidate | None
+    best: C | None
     seconds: float
     low: float
     high: float
@@ -148,17 +147,17 @@ class Summary:
 
 
 def explore(
-    domain: Domain,
-    strategy: Strategy,
-    machine: Machine,
-    store: Store,
+    domain: Domain[C],
+    strategy: Strategy[C],
+    machine: Machine[C],
+    store: Store[C],
     options: Options,
     *,
-    known: Iterable[PriorResult] = (),
+    known: Iterable[PriorResult[C]] = (),
     base: float = math.nan,
-    same: Callable[[Candidate], str] | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> Summary:
+    same: Callable[[C], str] | None = None,
+    progress: Callable[[Progress[C]], None] | None = None,
+) -> Summary[C]:
     """Search until the budget, the time or the space is used up, or the user interrupts.
 
     `known` are results of an earlier run, observed first; `base` is the drift reference that their times are scaled to
@@ -177,17 +176,17 @@ def explore(
     return loop.summary()
 
 
-class _Loop:
+class _Loop(Generic[C]):
     def __init__(
         self,
-        domain: Domain,
-        strategy: Strategy,
-        machine: Machine,
-        store: Store,
+        domain: Domain[C],
+        strategy: Strategy[C],
+        machine: Machine[C],
+        store: Store[C],
         options: Options,
         base: float,
-        same: Callable[[Candidate], str] | None,
-        progress: Callable[[Progress], None] | None,
+        same: Callable[[C], str] | None,
+        progress: Callable[[Progress[C]], None] | None,
     ) -> None:
         self.domain, self.strategy, self.machine, self.store = domain, strategy, machine, store
         self.options, self.same, self.progress = options, same, progress
@@ -195,17 +194,17 @@ class _Loop:
         self.start = perf_counter()
         self.measuring = 0.0
         self.timed = 0.0  # of it, in measurements that did not fail: one that hangs takes as long as the watchdog waits
-        self.tallies: dict[Candidate, Tally] = {}
-        self.first_of: dict[str, Tally] = {}
+        self.tallies: dict[C, Tally[C]] = {}
+        self.first_of: dict[str, Tally[C]] = {}
         self.times: list[float] = []
         self.measurements = self.failures = 0
         self.base = base  # of the drift reference: what times are scaled to
-        self.best: Tally | None = None
+        self.best: Tally[C] | None = None
         self.interrupted = False
 
     # ---- phases -------------------------------------------------------------------------
 
-    def learn(self, earlier: PriorResult) -> None:
+    def learn(self, earlier: PriorResult[C]) -> None:
         tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure)
         self.tallies[earlier.candidate] = tally
         if self.same is not None:
@@ -252,7 +251,7 @@ class _Loop:
                 if not self._in_time():
                     return
 
-    def _shortlist(self) -> list[Tally]:
+    def _shortlist(self) -> list[Tally[C]]:
         """What is confirmed: the `confirm` best; fewer where there is no time to measure all of them often enough."""
         chosen = sorted(self._timed(), key=lambda t: t.median)[: self.options.confirm]
         known_better = self.strategy.best() if isinstance(self.strategy, Chooser) and chosen else None
@@ -265,7 +264,7 @@ class _Loop:
                 del chosen[-2 if chosen[-1] is better else -1]
         return chosen
 
-    def _missing(self, tally: Tally) -> int:
+    def _missing(self, tally: Tally[C]) -> int:
         """How many measurements it needs to be confirmed."""
         return 0 if tally.failure else max(0, self.options.repeats - len(tally.seconds))
 
@@ -292,7 +291,7 @@ class _Loop:
         best = nsmallest(options.confirm, self._timed(), key=lambda t: t.median)
         return left > cost + min(cost * sum(map(self._missing, best)), time / 2)
 
-    def _known_work(self, candidate: Candidate) -> Outcome | None:
+    def _known_work(self, candidate: C) -> Outcome | None:
         """What was measured for a candidate that does the same work, None where there is none."""
         if self.same is None:
             return None
@@ -301,15 +300,13 @@ class _Loop:
             return None
         return Outcome(twin.median if twin.seconds else math.nan, failure=twin.failure)
 
-    def _measure(self, candidate: Candidate, phase: str, budget: int | None) -> Outcome:
-        configured = self.domain.spaces[candidate.space]
+    def _measure(self, candidate: C, phase: str, budget: int | None) -> Outcome:
         tally = self.tallies.get(candidate)
         if tally is None:
             tally = self.tallies[candidate] = Tally(candidate, None)
             if self.same is not None:
                 self.first_of.setdefault(self.same(candidate), tally)
-        text = traversal_text(candidate.traversal, configured.graph)
-        tally.number = self.store.begin(configured.configuration, text)
+        tally.key = self.store.begin(candidate)
         before = perf_counter()
         outcome = self.machine.measure(candidate)
         elapsed = perf_counter() - before
@@ -318,10 +315,9 @@ class _Loop:
         if outcome.failure:
             self.failures += 1
             tally.failure = outcome.failure
-            self.store.fail(tally.number, outcome.failure)
+            self.store.fail(tally.key, outcome.failure)
         else:
-            purpose = "confirm" if phase == "confirm" else "search"
-            self.store.add(tally.number, outcome.seconds, outcome.reference, outcome.iterations, purpose)
+            self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
             outcome = self._without_drift(outcome)
             tally.seconds.append(outcome.seconds)
             self.times.append(outcome.seconds)
@@ -338,7 +334,7 @@ class _Loop:
             self.base = outcome.reference
         return replace(outcome, seconds=outcome.seconds * drift_factor(self.base, outcome.reference))
 
-    def _consider(self, tally: Tally) -> None:
+    def _consider(self, tally: Tally[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
         if self.best is tally:
             self.best = min(self._timed(), key=lambda t: t.median, default=None)
@@ -347,11 +343,11 @@ class _Loop:
         elif self.best is None or tally.median < self.best.median:
             self.best = tally
 
-    def _timed(self) -> list[Tally]:
+    def _timed(self) -> list[Tally[C]]:
         """What may be the best. One that failed once may not, however fast it was before."""
         return [t for t in self.tallies.values() if t.seconds and not t.failure]
 
-    def _report(self, phase: str, budget: int | None, progress: Callable[[Progress], None]) -> None:
+    def _report(self, phase: str, budget: int | None, progress: Callable[[Progress[C]], None]) -> None:
         # While the best are confirmed, what is shown is what would be the result: not a single lucky time.
         ranked = rank(self._timed(), lambda t: t.seconds) if phase == "confirm" else ()
         best = ranked[0] if ranked else self.best
@@ -363,7 +359,7 @@ class _Loop:
             )
         )  # fmt: skip
 
-    def summary(self) -> Summary:
+    def summary(self) -> Summary[C]:
         timed = self._timed()
         lowest = min((min(t.seconds) for t in timed), default=math.nan)
         ranked = rank(timed, lambda t: t.seconds)

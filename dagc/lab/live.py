@@ -7,42 +7,37 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.statistics import noise_floor
 from dagc.ir.traversal import Traversal
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
+from dagc.lab.orders import Orders
 from dagc.measure.link import Link, RanksDied
 from dagc.measure.machine import machine_facts
+from dagc.measure.service import OPEN_SECONDS, Library, Service, one_line
 from dagc.store.results import Machine, Outcome, TraceSpan
 
 Row = tuple[int, int, int]  # dagc.emit.table
 
 EVERY = 8  # measurements, then the drift reference once
-OPEN_SECONDS = 300.0  # loading arrays, and connecting GPUs
-GIVE_UP = 3  # deaths in one configuration without a success
 
 _OP = " op `"  # dagc.emit.iteration.titled
 
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """The runner library of one configured space of a domain, and what belongs to it.
+    """The runner library of one configured space of a domain. Those that differ in capture only share a library.
 
-    data              the folder that `dagc setup` wrote
-    rows              dagc.emit.rows: a traversal as the runner's table, with stretches to be captured or without
-    capture           whether they are captured
-    device_pointers   the user vouches that this MPI takes them
+    rows      dagc.emit.rows: a traversal as the runner's table, with regions to be captured or without
+    capture   whether they are captured
     """
 
-    library: Path
-    data: Path
+    library: Library
     rows: Callable[[Traversal, bool], Sequence[Row]]
     capture: bool = False
-    device_pointers: bool = False
 
 
 class LiveMachine:
@@ -55,7 +50,7 @@ class LiveMachine:
 
     def __init__(
         self,
-        domain: Domain,
+        domain: Orders,
         loadables: Sequence[Loadable],
         link: Link,
         *,
@@ -70,15 +65,12 @@ class LiveMachine:
         self.domain = domain
         self.on_reference = on_reference
         self._loadables = tuple(loadables)
-        self._link = link
+        self._service = Service(link, watchdog=watchdog)
         self._seconds, self._watchdog = seconds, watchdog
-        self._opened: set[str] = set()
-        self._audited: dict[str, str] = {}  # what is wrong with a library's ops, "" nothing
-        self._op_failed: dict[str, str] = {}  # how the ranks ended when a library's ops ran one by one
+        self._audited: dict[Library, str] = {}  # what is wrong with a library's ops, "" nothing
+        self._op_failed: dict[Library, str] = {}  # how the ranks ended when a library's ops ran one by one
         self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by index of the space
-        self._deaths: dict[int, int] = {}
-        self._broken: dict[int, str] = {}
         self._reference: Candidate | None = None
         self._timings: deque[float] = deque(maxlen=3)
         self._since = 0
@@ -117,7 +109,7 @@ class LiveMachine:
     def facts(self, target: str, arch: str) -> Machine:
         """The machine of the ranks. Starts them. Raises RunFailed, MissingTool."""
         try:
-            answer = self._send({"do": "hello", "limit": OPEN_SECONDS})
+            answer = self._service.send({"do": "hello", "limit": OPEN_SECONDS})
         except RanksDied as death:
             raise RunFailed(f"the ranks ended at their start: {death}") from None
         return machine_facts(target, arch, answer["hosts"], answer["mpi"])
@@ -142,11 +134,12 @@ class LiveMachine:
         """Open the library of a space, check and time its first traversal. The failure, "" if there is none."""
         return self._time(Candidate(index, self.domain.spaces[index].space.first()))[2]
 
-    def narrow(self, spaces: Sequence[int]) -> Domain:
+    def narrow(self, spaces: Sequence[int]) -> Orders:
         """Measure only these spaces from now on. Returns the new domain; candidates of the old one are invalid."""
-        narrowed = Domain([self.domain.spaces[index] for index in spaces])
+        narrowed = Orders([self.domain.spaces[index] for index in spaces])
         self.domain, self._loadables = narrowed, tuple(self._loadables[index] for index in spaces)
-        self._last, self._deaths, self._broken = {}, {}, {}
+        self._last = {}
+        self._service.deaths.forget()
         self._measured.clear()
         self._reference = None
         return narrowed
@@ -174,8 +167,9 @@ class LiveMachine:
     def _time(self, candidate: Candidate) -> tuple[float, int, str]:
         """(seconds, iterations, failure)."""
         index = candidate.space
-        if index in self._broken:
-            return math.nan, 0, self._broken[index]
+        given_up = self._service.deaths.given_up(index)
+        if given_up:
+            return math.nan, 0, given_up
         guess = self._last.get(index, 0.0)
         times = self._measured[candidate] + 1
         try:
@@ -188,11 +182,12 @@ class LiveMachine:
         except RanksDied as death:
             return math.nan, 0, self._note_death(index, str(death))
         if "error" in answer:
-            return math.nan, 0, _line(f"run failed: {answer['error']}")
+            return math.nan, 0, one_line(f"run failed: {answer['error']}")
         if "wrong" in answer:
-            return math.nan, 0, _line(f"wrong result: {answer['wrong']}")
+            return math.nan, 0, one_line(f"wrong result: {answer['wrong']}")
         self._measured[candidate] = times
         self._last[index] = answer["seconds"]
+        self._service.deaths.success(index)
         return answer["seconds"], answer["iterations"], ""
 
     def _audit(self, index: int) -> dict[str, Any]:
@@ -200,7 +195,7 @@ class LiveMachine:
 
         In the first order and in the one furthest from it, so that parts that overlap show whichever op comes first.
         """
-        key = _key(self._loadables[index])
+        key = self._loadables[index].library
         if key not in self._audited:
             space = self.domain.spaces[index].space
             orders = [Candidate(index, traversal) for traversal in (space.first(), space.last())]
@@ -216,56 +211,13 @@ class LiveMachine:
         return {"wrong": self._audited[key]} if self._audited[key] else {}
 
     def _note_death(self, index: int, failure: str) -> str:
-        """Give up a configuration in which nothing ever succeeds: each crash costs a start."""
-        failure = _line(failure)
-        failed = _line(self._op_failed.get(_key(self._loadables[index]), ""))
+        """The failure, with what is known of the op."""
+        failure = one_line(failure)
+        failed = one_line(self._op_failed.get(self._loadables[index].library, ""))
         if _OP in failed and _OP not in failure:  # errors of a GPU come to light in a later call
             failure = f"{failure}; op by op: {failed.removeprefix('run failed: ')}"
-        if index not in self._last:
-            self._deaths[index] = self._deaths.get(index, 0) + 1
-            if self._deaths[index] >= GIVE_UP:
-                self._broken[index] = f"{failure} (given up after {GIVE_UP} such failures)"
-        return failure
+        return self._service.deaths.death(index, failure)
 
     def _ask(self, index: int, **command: Any) -> dict[str, Any]:
         """Have a command executed with the library of the space open. Raises RanksDied."""
-        key = _key(self._loadables[index])
-        if key not in self._opened:
-            answer = self._open(index, key)
-            if "error" in answer:
-                return answer
-        return self._send({**command, "key": key})
-
-    def _open(self, index: int, key: str) -> dict[str, Any]:
-        loadable = self._loadables[index]
-        command = {
-            "do": "open", "key": key, "library": str(loadable.library.absolute()),
-            "data": str(loadable.data.absolute()), "device_pointers": loadable.device_pointers,
-            "limit": max(OPEN_SECONDS, self._watchdog),
-        }  # fmt: skip
-        alone = not self._opened
-        try:
-            answer = self._send(command)
-        except RanksDied:
-            if alone:
-                raise
-            answer = self._send(command)  # with others open there may have been too little memory
-        if "error" not in answer:
-            self._opened.add(key)
-        return answer
-
-    def _send(self, command: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._link.ask(command)
-        except RanksDied:
-            self._opened.clear()
-            raise
-
-
-def _key(loadable: Loadable) -> str:
-    """Configurations that differ in capture only share a library."""
-    return f"{loadable.library.absolute()} {loadable.data.absolute()} {loadable.device_pointers}"
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+        return self._service.ask(self._loadables[index].library, **command)

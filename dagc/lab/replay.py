@@ -7,7 +7,8 @@ from random import Random
 from statistics import median
 
 from dagc.ir.traversal import traversal_text
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
+from dagc.lab.orders import Orders
 from dagc.store.results import Implementation, Outcome, Results
 
 
@@ -18,7 +19,7 @@ class ReplayMachine:
     What was not recorded is a failure.
     """
 
-    def __init__(self, results: Results, domain: Domain, seed: int) -> None:
+    def __init__(self, results: Results, domain: Orders, seed: int) -> None:
         self.domain, self.results = domain, results
         self._found = {(i.configuration, i.traversal): i for i in results.implementations}
         self._random = Random(seed)
@@ -59,3 +60,19 @@ class ReplayMachine:
         configured = self.domain.spaces[candidate.space]
         text = traversal_text(candidate.traversal, configured.graph)
         return self._found.get((configured.configuration, text))
+
+
+class Unkept:
+    """A store that keeps nothing: a replay can be repeated."""
+
+    def begin(self, candidate: object) -> None:
+        pass
+
+    def add(self, key: None, outcome: Outcome, purpose: str = "search") -> None:
+        pass
+
+    def fail(self, key: None, failure: str) -> None:
+        pass
+
+
+UNKEPT = Unkept()

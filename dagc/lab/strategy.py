@@ -7,16 +7,16 @@ class `Strategy`. Adding one needs no other file.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import ClassVar, Protocol, runtime_checkable
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.domain import C, Domain
 from dagc.store.results import Outcome
 
 
-class Strategy(Protocol):
+class Strategy(Protocol[C]):
     """Proposes what to measure next, and learns from what was measured.
 
     `summary` is one line for the user. Two with the same domain, seed and observations propose the same.
@@ -24,33 +24,36 @@ class Strategy(Protocol):
 
     summary: ClassVar[str]
 
-    def __init__(self, domain: Domain, seed: int) -> None: ...
+    def __init__(self, domain: Domain[C], seed: int) -> None: ...
 
-    def propose(self) -> Candidate | None:
+    def propose(self) -> C | None:
         """What to measure next; None where everything has been proposed."""
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: C, outcome: Outcome) -> None:
         """A measurement: of the last proposal, or of anything else (a resumed search, a confirmation)."""
 
 
+C_co = TypeVar("C_co", bound=Hashable, covariant=True)  # a candidate
+
+
 @runtime_checkable
-class Chooser(Protocol):
+class Chooser(Protocol[C_co]):
     """A strategy that knows better than its smallest time which candidate is the fastest."""
 
-    def best(self) -> Candidate | None:
+    def best(self) -> C_co | None:
         """The current choice; None before the first measurement."""
 
 
 PREFERRED = ("model", "mcts-min")  # the first that suits is the default; the last suits everything
 
 
-def default(domain: Domain) -> str:
+def default(domain: Domain[Any]) -> str:
     """The strategy that a domain is searched with where the user names none.
 
     A strategy that does not suit every domain has a class method `suits(domain)`.
     """
     for name in PREFERRED[:-1]:
-        suits: Callable[[Domain], bool] | None = getattr(find(name), "suits", None)
+        suits: Callable[[Domain[Any]], bool] | None = getattr(find(name), "suits", None)
         if suits is None or suits(domain):
             return name
     return PREFERRED[-1]
@@ -61,10 +64,10 @@ def names() -> tuple[str, ...]:
     return names_in("lab/strategies")
 
 
-def find(name: str) -> type[Strategy]:
+def find(name: str) -> type[Strategy[Any]]:
     """The strategy of this name. Raises UsageError."""
     if name not in names():
         raise UsageError(f"there is no strategy `{name}`", f"one of: {', '.join(names())}")
     module = importlib.import_module(f"dagc.lab.strategies.{name.replace('-', '_')}")
-    found: type[Strategy] = module.Strategy
+    found: type[Strategy[Any]] = module.Strategy
     return found

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
+from typing import Any, Generic
 
-from dagc.ir.traversal import Entry, Traversal
-from dagc.lab.domain import Candidate, Decision, Domain, Node
-from dagc.space.moves import Asker
+from dagc.lab.domain import C, Domain
 from dagc.store.results import Outcome
 
 EXPLORATION = math.sqrt(2)
@@ -24,10 +23,10 @@ class TreeNode:
 
     __slots__ = ("children", "decision", "done", "n", "node", "parent", "tmax", "tmin", "untried")
 
-    def __init__(self, node: Node, decision: Decision | None, parent: TreeNode | None) -> None:
+    def __init__(self, node: Any, decision: Any, parent: TreeNode | None) -> None:
         self.node, self.decision, self.parent = node, decision, parent
-        self.children: dict[Decision, TreeNode] = {}
-        self.untried: dict[Decision, list[Asker]] | None = None  # None: not looked at yet
+        self.children: dict[Any, TreeNode] = {}
+        self.untried: dict[Any, Any] | None = None  # None: not looked at yet
         self.n = 0
         self.tmin, self.tmax = math.inf, -math.inf
         self.done = False
@@ -37,15 +36,15 @@ class TreeNode:
 Value = Callable[[TreeNode, TreeNode, TreeNode], float]
 
 
-class Tree:
+class Tree(Generic[C]):
     """Proposes candidates and remembers what they took."""
 
-    def __init__(self, domain: Domain, seed: int, value: Value) -> None:
+    def __init__(self, domain: Domain[C], seed: int, value: Value) -> None:
         self.domain, self.value = domain, value
         self.random = Random(seed)
         self.root = TreeNode(domain.start(), None, None)
 
-    def propose(self) -> Candidate | None:
+    def propose(self) -> C | None:
         """Selection, expansion and rollout; None where every candidate has been proposed."""
         if self.root.done:
             return None
@@ -60,7 +59,7 @@ class Tree:
         self._finish(at)
         return self._candidate(at)
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: C, outcome: Outcome) -> None:
         """Backpropagation. A candidate that was not proposed here is added; one seen before adds no rollout."""
         at, new = self.root, False
         for decision in self.domain.path(candidate):
@@ -84,12 +83,12 @@ class Tree:
 
     # ---- steps --------------------------------------------------------------------------
 
-    def _untried(self, at: TreeNode) -> dict[Decision, list[Asker]]:
+    def _untried(self, at: TreeNode) -> dict[Any, Any]:
         if at.untried is None:
             at.untried = self.domain.offers(at.node)
         return at.untried
 
-    def _create(self, at: TreeNode, decision: Decision) -> TreeNode:
+    def _create(self, at: TreeNode, decision: Any) -> TreeNode:
         askers = self._untried(at).pop(decision)
         child = TreeNode(self.domain.step(at.node, decision, askers), decision, at)
         at.children[decision] = child
@@ -116,13 +115,10 @@ class Tree:
             at.done = True
             at = at.parent
 
-    def _candidate(self, leaf: TreeNode) -> Candidate:
-        entries: list[Entry] = []
+    def _candidate(self, leaf: TreeNode) -> C:
+        path: list[Any] = []
         at = leaf
         while at.parent is not None:
-            if not isinstance(at.decision, int):
-                assert at.decision is not None
-                entries.append(at.decision)
+            path.append(at.decision)
             at = at.parent
-        assert leaf.node.space is not None
-        return Candidate(leaf.node.space, Traversal(tuple(reversed(entries))))
+        return self.domain.candidate(path[::-1])

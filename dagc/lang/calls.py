@@ -14,10 +14,21 @@ from dagc.ir.enums import Mode, OpKind, Place
 from dagc.ir.program import Device
 from dagc.ir.sym import Const, Sym, show
 from dagc.lang import ast
-from dagc.lang.context import Context, integer_range, parse_choice
+from dagc.lang.declarations import check_sizes, overlap, storage
 from dagc.lang.frames import Frame, GraphOut
-from dagc.lang.regions import check_sizes, overlap, storage
-from dagc.lang.scope import INTEGERS, ScalarKind, Skip, Storage, did_you_mean, kind_of_type, listing, spelled
+from dagc.lang.scope import (
+    INTEGERS,
+    Context,
+    ScalarKind,
+    Skip,
+    Storage,
+    did_you_mean,
+    integer_range,
+    kind_of_type,
+    listing,
+    parse_choice,
+    spelled,
+)
 from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, Condition, condition, nodes
 
 BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"

@@ -12,9 +12,16 @@ from dagc.ir import sym
 from dagc.ir.enums import OpKind
 from dagc.ir.sym import Const, Fn, Number, Sym, Var
 from dagc.lang import ast
-from dagc.lang.context import EXPANSION_LIMIT, HARDWARE, OPS_LIMIT, PREDEFINED, STAGINGS, TRANSPORTS, TYPES, Context
 from dagc.lang.scope import (
+    EXPANSION_LIMIT,
+    HARDWARE,
+    OPS_LIMIT,
+    PREDEFINED,
+    STAGINGS,
+    TRANSPORTS,
+    TYPES,
     Bound,
+    Context,
     Family,
     Label,
     ListValue,
@@ -38,7 +45,6 @@ from dagc.lang.scope import (
 )
 
 # ---- expressions: decisions stay variables until a value is needed ----
-
 
 _BINARY = {op: Fn(op.value) for op in ast.BinaryOp}
 _FUNCTIONS = {

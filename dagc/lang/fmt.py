@@ -16,10 +16,9 @@ from dagc.base.errors import DagcError
 from dagc.base.source import Source
 from dagc.lang import ast
 from dagc.lang.parse import parse
-from dagc.lang.tokens import RESERVED, Token, TokenKind, scan, unix_lines
+from dagc.lang.syntax import RESERVED, Token, TokenKind, scan, unix_lines
 
 # ---- blanks ----
-
 
 _OPENERS = "([{"
 _CLOSERS = ")]}"
@@ -115,7 +114,6 @@ def is_unary(tokens: list[Token], i: int) -> bool:
 
 
 # ---- lines ----
-
 
 WIDTH = 120
 _STEP = 2  # blanks a level
@@ -363,7 +361,6 @@ def _needed(tokens: list[Token], i: int, text: str, marks: Marks) -> bool:
 
 
 # ---- the formatter ----
-
 
 _ITEMS = get_args(ast.Item)
 

@@ -11,11 +11,9 @@ from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, Place, Role
 from dagc.ir.sym import Const
 from dagc.lang import ast
-from dagc.lang.context import Context
-from dagc.lang.declarations import Declared, Declarer
+from dagc.lang.declarations import Declared, Declarer, storage
 from dagc.lang.evaluate import Evaluator
-from dagc.lang.regions import storage
-from dagc.lang.scope import Key, ScalarKind, Storage, TypeValue, refuse_reserved
+from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, refuse_reserved
 
 # ---- frames ----
 

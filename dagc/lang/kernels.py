@@ -10,11 +10,13 @@ from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
 from dagc.ir.program import Device
 from dagc.ir.sym import Const, Sym, Var, free
 from dagc.lang import ast
-from dagc.lang.context import PREDEFINED, TYPES, Context, element_type
 from dagc.lang.declarations import dimension, feature, select, tunable_values
 from dagc.lang.evaluate import Evaluator
 from dagc.lang.scope import (
+    PREDEFINED,
+    TYPES,
     Bound,
+    Context,
     Report,
     ScalarKind,
     Scope,
@@ -22,6 +24,7 @@ from dagc.lang.scope import (
     Storage,
     What,
     as_sym,
+    element_type,
     kind_of_constant,
     kind_of_type,
 )

@@ -5,19 +5,519 @@ All errors are collected. Nothing of the text or of its set-up is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from dagc.base.errors import Diagnostic, ProgramError, Severity
-from dagc.base.source import LARGEST, Source, find_file
+from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
+from dagc.base.source import LARGEST, Source, Span, find_file
 from dagc.ir import program as ir
+from dagc.ir import sym
+from dagc.ir.enums import Mode, Place, Role
+from dagc.ir.program import Device
+from dagc.ir.sym import Const, Sym, show
 from dagc.lang import ast
-from dagc.lang.context import Context, Defines
+from dagc.lang.calls import stream_choice
+from dagc.lang.declarations import Declared, Declarer, feature, select
+from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
+from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
+from dagc.lang.items import lower_edges, lower_items
+from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.parse import parse
-from dagc.lang.program import Lowering, OtherChoices
-from dagc.lang.scope import Report, Stop
+from dagc.lang.scope import (
+    PREDEFINED,
+    STAGINGS,
+    TRANSPORTS,
+    Context,
+    Defines,
+    Report,
+    ScalarKind,
+    Stop,
+    did_you_mean,
+    listing,
+    refuse_reserved,
+    spelled,
+)
+from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, condition
+
+# ---- checks of the whole program ----
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: set[str]) -> None:
+    """An array without contents at the start must be written before it is read (anywhere, where order says nothing).
+
+    doubtful: words that ops in error use; arrays so called may have been written by them.
+    """
+    uses = list(uses)
+    written = {u.storage.array.name for u in uses if u.mode is not Mode.IN} if explicit else set()
+    own: set[str] = set()
+    for use in uses:
+        array = use.storage.array
+        defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
+        if use.mode is not Mode.OUT and not defined and array.name not in written and array.name not in own:
+            report.error(
+                "undefined-read",
+                f"`{use.storage.label}` is read before any op writes it",
+                use.span,
+                "write it first, or give it a role: `in` or `inout` comes from the set-up",
+                ((array.span, "declared here"),),
+            )
+            own.add(array.name)
+        if use.mode is not Mode.IN:
+            own.add(array.name)
+
+
+def _word(name: str) -> str:
+    """`mv[0].v_r[1]` is declared as `v_r`."""
+    return name.rpartition(".")[2].partition("[")[0]
+
+
+def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: Declared, out: GraphOut) -> None:
+    """Warn about what is declared and never used."""
+    report = ctx.report
+    for array in declared.arrays:
+        if array.name not in ctx.used:
+            report.warning("unused-array", f"array `{array.name}` is never used", array.span, "drop it")
+    for part in declared.parts:
+        if part.name not in ctx.used:
+            report.warning("unused-part", f"part `{part.name}` is never used", part.span, "drop it")
+    for scalar in declared.scalars:
+        if scalar.name not in ctx.used:
+            report.warning("unused-scalar", f"scalar `{scalar.name}` is never used", scalar.span, "drop it")
+    for name, kernel in module_kernels.items():
+        if name not in out.called:
+            report.warning("unused-kernel", f"kernel `{name}` is never called", kernel.name_span, "call it, or drop it")
+    for name, dag in out.dags.items():
+        if name not in out.called:
+            report.warning("unused-dag", f"dag `{name}` is never called", dag.name_span, f"write `x : dag {name}(...)`")
+
+
+def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.CodeText]) -> None:
+    """Warn about params and tunes that neither an expression nor code reads."""
+    codes = list(codes)
+    words = {w for c in codes if c.text for w in _WORD.findall(c.text)}
+    if any(c.file for c in codes):
+        return  # code in a file may read them
+    for param in declared.params:
+        if param.name not in ctx.used and param.name not in words:
+            ctx.report.warning("unused-param", f"param `{param.name}` is never used", param.span, "drop it")
+    for name, choice in ctx.choices.items():
+        if name in PREDEFINED or "." in name or name in ctx.used or name.split("[")[0] in words:
+            continue
+        ctx.report.warning("unused-tune", f"tune `{name}` decides nothing", choice.span, "use it, or drop it")
+
+
+def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live: set[str]) -> None:
+    """Warn about ops whose results nothing uses. `live`: arrays that matter after the run."""
+    reads: dict[str, set[str]] = {}
+    writers: dict[str, list[str]] = {}
+    for use in out.uses:
+        if use.mode is not Mode.OUT:
+            reads.setdefault(use.op, set()).add(use.storage.array.name)
+        if use.mode is not Mode.IN:
+            writers.setdefault(use.storage.array.name, []).append(use.op)
+    pending = {op.name: op for op in ops}
+    wanted = list(live)
+    for op in pending.values():
+        if isinstance(op, ir.CollectiveOp):
+            wanted += reads.get(op.name, ())
+    useful = {op.name for op in pending.values() if isinstance(op, ir.CollectiveOp)}
+    while wanted:
+        for name in writers.pop(wanted.pop(), ()):
+            if name not in useful:
+                useful.add(name)
+                wanted += reads.get(name, ())
+    for op in pending.values():
+        if op.name in useful:
+            continue
+        if not (isinstance(op, ir.CopyOp) and op.inserted):
+            report.warning(
+                "unreachable-op", f"nothing uses what op `{op.name}` computes", op.span, "use its result, or drop it"
+            )
+
+
+# ---- `on any` arrays have two sides. A copy is inserted before the first op that finds its side stale ----
+
+_SIDES = {Device.GPU: "device", Device.CPU: "host"}
+
+
+@dataclass(slots=True)
+class _Sides:
+    """Which sides hold the present contents; none of them before the first write."""
+
+    array: ir.Array
+    fresh: set[Device]
+    copies: int = 0
+
+
+def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.Op, ...]:
+    """The ops with `A.to_device` and `A.to_host` copies between them.
+
+    `const`: resident on both sides. `in` and `inout` begin on the host, `out` and `inout` end there.
+    """
+    sides = {a.name: _Sides(a, _initial(a)) for a in arrays if a.place is Place.ANY}
+    if not sides:
+        return tuple(ops)
+    out: list[ir.Op] = []
+    for op in ops:
+        if isinstance(op, ir.KernelOp):
+            for access in op.accesses:
+                state = sides.get(access.region.array)
+                if state is not None and op.device not in state.fresh and state.fresh and _keeps(access):
+                    out.append(_copy(state, op.device))
+            for access in op.accesses:
+                state = sides.get(access.region.array)
+                if state is not None and access.mode is not Mode.IN:
+                    state.fresh = {op.device}
+        out.append(op)
+    for state in sides.values():
+        ends_on_host = state.array.role in (Role.OUT, Role.INOUT)
+        if ends_on_host and state.fresh and Device.CPU not in state.fresh:
+            out.append(_copy(state, Device.CPU))
+    return tuple(out)
+
+
+def _initial(array: ir.Array) -> set[Device]:
+    if array.role is Role.CONST:
+        return {Device.GPU, Device.CPU}
+    return {Device.CPU} if array.role in (Role.IN, Role.INOUT) else set()
+
+
+def _keeps(access: ir.Access) -> bool:
+    """Does the op need what is there: does it read, or write only a piece?"""
+    return access.mode is not Mode.OUT or access.region.start is not None or access.region.part is not None
+
+
+def _copy(state: _Sides, to: Device) -> ir.CopyOp:
+    state.fresh.add(to)
+    state.copies += 1
+    base = f"{state.array.name}.to_{_SIDES[to]}"
+    name = base if state.copies == 1 else f"{base}.{state.copies}"
+    region = ir.Region(state.array.name)
+    return ir.CopyOp(name, base, region, region, inserted=True, span=state.array.span)
+
+
+# ---- requirements of the program ----
+
+
+class OtherChoices(Exception):
+    """The defaults break a `require`; lower again with `picked`."""
+
+    def __init__(self, picked: dict[str, ir.Value]) -> None:
+        super().__init__()
+        self.picked = picked
+
+
+def satisfy(ctx: Context, requires: Sequence[tuple[Sym, Span]]) -> tuple[Sym, ...]:
+    """The requires left for run time. Raises `OtherChoices` where other choices satisfy what the present ones break;
+    reports unsatisfiable-require where none do."""
+    left: list[Sym] = []
+    broken: list[tuple[Sym, Span]] = []
+    for require, span in requires:
+        settled = ctx.settle(require)
+        if not isinstance(settled, Const):
+            left.append(settled)
+        elif not settled.value:
+            broken.append((require, span))
+    if broken:
+        _pick(ctx, requires, broken)
+    return tuple(left)
+
+
+def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple[Sym, Span]]) -> None:
+    names = sorted({n for c, _ in requires for n in sym.free(c) if n in ctx.choices}, key=list(ctx.choices).index)
+    candidates = {n: (c.chosen,) if c.fixed else c.values for n, c in ((n, ctx.choices[n]) for n in names)}
+    open_names = [n for n in names if not ctx.choices[n].fixed]
+    cut = False
+    if open_names and ctx.may_pick:
+        values = ctx.trials.first(candidates, [condition(c, _may_hold) for c, _ in requires])
+        if values is not None:
+            raise OtherChoices({n: values[n] for n in open_names})
+        cut = ctx.trials.cut
+    for wrong, span in broken:
+        mine = {n: values for n, values in candidates.items() if n in sym.free(wrong)}
+        message, help = _why(ctx, wrong, mine, cut)
+        ctx.report.error("unsatisfiable-require", message, span, help)
+
+
+def _why(ctx: Context, wrong: Sym, candidates: dict[str, tuple[ir.Value, ...]], cut: bool) -> tuple[str, str]:
+    """Message and help for a `require` that the choices as they are break. `cut`: not all combinations were tried."""
+    help = "allow other values, or change the require"
+    free = [n for n in candidates if not ctx.choices[n].fixed]
+    if free and cut:
+        return f"{TOO_MANY_TRIALS} of {listing(free)} that satisfies `{show(wrong)}`", FIX_SOME
+    if free and ctx.trials.first(candidates, [condition(wrong, _may_hold)]) is not None:
+        return f"no choice of {listing(free)} satisfies `{show(wrong)}` together with the other `require`s", help
+    if free:
+        return f"no choice of {listing(free)} satisfies `{show(wrong)}`", help
+    if isinstance(wrong, Const):
+        return "this is false for the params as they are", help
+    settings = ", ".join(f"{n} = {spelled(values[0])}" for n, values in candidates.items())
+    return f"`{show(wrong)}` is false for {settings}", help
+
+
+def _may_hold(expr: Sym, env: Assignment) -> bool:
+    try:
+        settled = sym.substitute(expr, {name: Const(value) for name, value in env.items()})
+    except (ArithmeticError, ValueError, TypeError):
+        return False
+    return not isinstance(settled, Const) or bool(settled.value)
+
+
+# ---- stages ----
+
+
+@dataclass(slots=True)
+class _Collected:
+    """Items that wait until all values are known, with the evaluator of their place."""
+
+    kernels: dict[str, ast.Kernel] = field(default_factory=dict)
+    dags: dict[str, ast.SubDag] = field(default_factory=dict)
+    mains: list[ast.MainDag] = field(default_factory=list)
+    setups: list[tuple[ast.Setup, Evaluator]] = field(default_factory=list)
+    verifies: list[tuple[ast.Verify, Evaluator]] = field(default_factory=list)
+    selects: list[tuple[ast.Select, Evaluator]] = field(default_factory=list)
+    features: list[ir.Feature] = field(default_factory=list)
+    codes: list[ir.CodeText] = field(default_factory=list)
+
+
+class Lowering:
+    """One lowering, with one value for every decision."""
+
+    def __init__(self, ctx: Context, module: ast.Module, source: Source) -> None:
+        self.ctx = ctx
+        self.module = module
+        self.source = source
+        self.declared = Declared()
+        self.collected = _Collected()
+        self.ev = Evaluator(ctx, ctx.program)
+
+    def run(self, items: tuple[ast.Item, ...]) -> ir.Program | None:
+        """The program; None where there are errors. Raises `OtherChoices`, `Stop`, `UsageError`."""
+        report = self.ctx.report
+        self._values(self.ev, items)
+        requires = satisfy(self.ctx, self.declared.requires)
+        self.ctx.facts = ir.facts(self.declared.scalars, requires)
+        kernels = {n: lower_kernel(self.ctx, k) for n, k in self.collected.kernels.items()}
+        out = GraphOut(kernels, self.collected.dags)
+        main = self._main(out)
+        edges = lower_edges(out)
+        repeat, stop = self._repeat(out, main)
+        set_up = self._setup()
+        verifies = self._verifies(out, set_up is not None)
+        selects = self._selects()
+        self._checks(out, verifies, stop)
+        if report.failed:
+            return None
+        decisions = self._decisions(out)
+        d = self.declared
+        return ir.Program(
+            name=self.module.program or "",
+            path=self.source.path,
+            params=tuple(d.params),
+            lets=tuple(d.lets),
+            enums=tuple(d.enums),
+            scalars=tuple(d.scalars),
+            arrays=tuple(d.arrays),
+            parts=tuple(d.parts),
+            kernels=tuple(kernels.values()),
+            code=tuple(self.collected.codes),
+            features=tuple(self.collected.features),
+            selects=(*selects, *out.selects),
+            requires=requires,
+            decisions=decisions,
+            ops=insert_copies(out.ops, d.arrays),
+            edges=edges,
+            explicit=out.explicit is not None,
+            repeat=repeat,
+            until=stop,
+            setup=set_up,
+            verifies=verifies,
+            sources=dict(self.ctx.sources),
+        )
+
+    # ---- values -------------------------------------------------------------------------------
+
+    def _values(self, ev: Evaluator, items: tuple[ast.Item, ...]) -> None:
+        """Declare all values in text order; keep the rest."""
+        for item in items:
+            with self.ctx.report.guard():
+                if isinstance(item, ast.For):
+                    for inner in turns(ev, item):
+                        self._values(inner, item.items)
+                elif isinstance(item, ast.If):
+                    self._values(ev, branch(ev, item))
+                elif not Declarer(ev, self.declared).declare(item):
+                    self._collect(ev, item)
+
+    def _collect(self, ev: Evaluator, item: ast.Item) -> None:
+        collected = self.collected
+        if isinstance(item, (ast.Kernel, ast.SubDag)):
+            self._callable(item)
+        elif isinstance(item, ast.MainDag):
+            if collected.mains:
+                at = ((_head(collected.mains[0].span, 3), "the first is here"),)
+                help = "give one of them a name: `dag name(...)`"
+                self.ctx.report.fail("two-main-dags", "a second main dag", _head(item.span, 3), help, at)
+            collected.mains.append(item)
+        elif isinstance(item, ast.Setup):
+            if collected.setups:
+                at = ((collected.setups[0][0].span, "the first is here"),)
+                self.ctx.report.fail("duplicate-item", "a second set-up", item.span, "drop one", at)
+            collected.setups.append((item, ev))
+        elif isinstance(item, ast.Verify):
+            collected.verifies.append((item, ev))
+        elif isinstance(item, ast.Select):
+            collected.selects.append((item, ev))
+        elif isinstance(item, ast.Feature):
+            collected.features.append(feature(ev, item))
+        elif isinstance(item, ast.Code):
+            if item.file is not None:
+                help = "name it in an implementation"
+                self.ctx.report.fail(
+                    "wrong-place-of-item", "a function of a file cannot stand in the program", item.span, help
+                )
+            collected.codes.append(code_text(self.ctx, item))
+        else:
+            wrong_place(self.ctx.report, item, "at program level")
+
+    def _callable(self, item: ast.Kernel | ast.SubDag) -> None:
+        """Kernels and named dags share one namespace."""
+        report, collected = self.ctx.report, self.collected
+        if item.name == "copy":
+            help = "choose another name"
+            report.fail("reserved-name", "`copy` is the device copy", item.name_span, help)
+        refuse_reserved(report, item.name, item.name_span)
+        known: dict[str, ast.Kernel | ast.SubDag] = {**collected.kernels, **collected.dags}
+        if item.name in known:
+            at = ((known[item.name].name_span, "first declared here"),)
+            message = f"there is already a kernel or dag `{item.name}`"
+            report.fail("duplicate-name", message, item.name_span, "choose another name", at)
+        if isinstance(item, ast.Kernel):
+            collected.kernels[item.name] = item
+        else:
+            collected.dags[item.name] = item
+
+    # ---- graph ----------------------------------------------------------------------------------
+
+    def _main(self, out: GraphOut) -> ast.MainDag | None:
+        report = self.ctx.report
+        if self.module.program is None:
+            span = _head(self.module.items[0].span, 1) if self.module.items else Span(0, 0, self.source.path)
+            report.error(
+                "no-program-name", "the file does not begin with a program's name", span, "write `program name`"
+            )
+        if not self.collected.mains:
+            span = _head(self.module.span, len(f"program {self.module.program or ''}"))
+            report.error("no-main-dag", "the program has no main dag", span, "add `dag { ... }`")
+            return None
+        main = self.collected.mains[0]
+        refuse_too_many(self.ev, self.collected.dags, main)
+        frame = Frame(self.ev, self.declared, OpScope())
+        lower_items(out, frame, main.items, main=True)
+        if not out.ops and not report.failed:
+            report.error("empty-dag", "the main dag has no op", _head(main.span, 3), "add one")
+        if out.explicit is not None:
+            self._refuse_any(out.explicit)
+        return main
+
+    def _refuse_any(self, explicit: ast.EdgesExplicit) -> None:
+        """Copies of `on any` arrays follow text order, which means nothing here."""
+        for array in self.declared.arrays:
+            if array.place is Place.ANY and array.name in self.ctx.used:
+                self.ctx.report.error(
+                    "explicit-any",
+                    f"`{array.name}` is `on any`, whose copies follow text order",
+                    explicit.span,
+                    "drop `edges explicit`",
+                    ((array.span, "declared here"),),
+                )
+                return
+
+    def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, str | None]:
+        repeat: Sym | None = None
+        stop: str | None = None
+        if main is not None and main.repeat is not None:
+            with self.ctx.report.guard():
+                repeat = self.ev.settled(main.repeat, (ScalarKind.INT,))
+        if main is not None and main.until is not None:
+            with self.ctx.report.guard():
+                stop = until(self.ev, out, main.until)
+                self.ctx.not_used_yet("`until`", main.until.span, "the program repeats the full number of times")
+        return repeat, stop
+
+    # ---- the world outside ------------------------------------------------------------------------
+
+    def _setup(self) -> ir.Setup | None:
+        for item, ev in self.collected.setups:
+            with self.ctx.report.guard():
+                return setup(ev, item)
+        return None
+
+    def _verifies(self, out: GraphOut, has_setup: bool) -> tuple[ir.Verify, ...]:
+        verifies: list[ir.Verify] = []
+        for item, ev in self.collected.verifies:
+            with self.ctx.report.guard():
+                verifies.append(verify(ev, out, item, has_setup or bool(self.collected.setups)))
+        return tuple(verifies)
+
+    def _selects(self) -> tuple[ir.Select, ...]:
+        names = {n.split("[")[0] for n in self.ctx.choices if "." not in n}
+        made = (select(ev, item, "", names) for item, ev in self.collected.selects)
+        return tuple(s for s in made if s is not None)
+
+    # ---- checks and decisions -----------------------------------------------------------------------
+
+    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
+        report = self.ctx.report
+        check_reads(report, out.uses, out.explicit is not None, out.doubtful)
+        if report.failed:
+            return  # what an op in error would have used is unknown
+        check_unused(self.ctx, self.collected.kernels, self.declared, out)
+        codes = [*self.collected.codes, *(i.code for k in out.kernels.values() for i in k.impls if i.code)]
+        features = [f for k in out.kernels.values() for f in k.features] + self.collected.features
+        codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
+        check_unused_values(self.ctx, self.declared, codes)
+        live = {v.region.array for v in verifies} | ({stop} if stop else set())
+        live |= {a.name for a in self.declared.arrays if a.role in (Role.OUT, Role.INOUT)}
+        check_unreachable(report, out.ops, out, live)
+
+    def _decisions(self, out: GraphOut) -> tuple[ir.Decision, ...]:
+        """transport, staging and streams always, then the others as they came up."""
+        ctx = self.ctx
+        messages = any(isinstance(op, (ir.ExchangeOp, ir.CollectiveOp)) for op in out.ops)
+        if "transport" not in ctx.choices:
+            ctx.choose("transport", TRANSPORTS, self.module.span, fixed=not messages)
+        if "staging" not in ctx.choices:
+            ctx.choose("staging", STAGINGS, self.module.span, fixed=not messages)
+        stream_choice(ctx, self.module.span)
+        if "capture" not in ctx.choices and "capture" in ctx.defines:
+            ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)
+        for name in ("transport", "staging"):
+            ctx.choices[name].structural = True
+        self._refuse_unknown_defines()
+        first = [n for n in PREDEFINED if n in ctx.choices]
+        return tuple(ctx.choices[n].decision() for n in (*first, *(n for n in ctx.choices if n not in first)))
+
+    def _refuse_unknown_defines(self) -> None:
+        for name in self.ctx.defines:
+            if name not in self.ctx.defined:
+                known = [p.name for p in self.declared.params] + list(self.ctx.choices)
+                help = did_you_mean(name, known, f"choose from {listing(known, 30)}")
+                raise UsageError(f"-D {name}: the program has no param or decision of this name", help)
+
+
+def _head(span: Span, length: int) -> Span:
+    """The first words of a long item."""
+    return Span(span.start, min(span.end, span.start + length), span.file)
+
+
+# ---- texts ----
+
 
 # ---- `include`: the items of other files, read relative to the file that includes them ----
 
@@ -125,7 +625,6 @@ def _read(
 
 
 # ---- syntax tree to `Program` ----
-
 
 _ATTEMPTS = 3
 

@@ -5,25 +5,346 @@ from __future__ import annotations
 import gc
 import hashlib
 import io
+import math
+import os
 import pickle
 import re
+import stat
+import tempfile
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.resources import resource
-from dagc.base.source import Source
-from dagc.lang import ast, table_cache
-from dagc.lang.from_tree import MAX_DEPTH, TooDeep, build
-from dagc.lang.syntax_errors import explain
-from dagc.lang.tokens import FORMS, RESERVED, Token, TokenKind, scan
+from dagc.base.source import Source, Span
+from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
+from dagc.lang import ast
+from dagc.lang.syntax import FORMS, RESERVED, Token, TokenKind, explain, scan, unix_lines
 
 if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
     from lark.lexer import Token as LarkToken
+
+
+# ---- cache of the parser's tables ----
+# A small cache on disk for the parser's tables, which take longer to build than any program takes to parse.
+#
+# One file per key, in a folder of the user's own: `$DAGC_CACHE/parser`, else `$XDG_CACHE_HOME/dagc/parser`, else
+# `~/.cache/dagc/parser`. What cannot be read, is damaged, or could have been written by another user counts as
+# absent; what cannot be written is not an error.
+
+_DIGEST = 32
+_KEEP = 4  # tables of older grammars and parser versions
+
+
+def folder() -> Path:
+    """Where the tables are. Raises RuntimeError where the user has no home."""
+    chosen = os.environ.get("DAGC_CACHE")
+    if chosen:
+        return Path(chosen) / "parser"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dagc" / "parser"
+
+
+def load_tables(key: str) -> bytes | None:
+    """The bytes stored under `key`, None where there are none that can be trusted."""
+    try:
+        place = folder()
+        if not _private(place.stat()):
+            return None
+        with open(place / key, "rb") as f:
+            if not _private(os.fstat(f.fileno())):
+                return None
+            digest, payload = f.read(_DIGEST), f.read()
+    except (OSError, RuntimeError):
+        return None
+    return payload if hashlib.sha256(payload).digest() == digest else None
+
+
+def store_tables(key: str, payload: bytes) -> None:
+    """Keep `payload` under `key`; readers see the whole file or none."""
+    temporary = ""
+    try:
+        place = folder()
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _private(place.stat()):
+            return
+        handle, temporary = tempfile.mkstemp(dir=place, prefix=f".{key}.")
+        with os.fdopen(handle, "wb") as f:
+            f.write(hashlib.sha256(payload).digest() + payload)
+        os.replace(temporary, place / key)
+        temporary = ""
+        _prune(place)
+    except (OSError, RuntimeError):
+        pass
+    finally:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _private(status: os.stat_result) -> bool:
+    """Whether only this user can have written it (no such notion on Windows)."""
+    if not hasattr(os, "getuid"):
+        return True
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _prune(place: Path) -> None:
+    """Remove all but the newest few."""
+    for old in sorted(place.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[_KEEP:]:
+        old.unlink(missing_ok=True)
+
+
+# ---- trees to AST ----
+
+MAX_DEPTH = 100  # of the tree; the passes recurse, and Python's stack is finite
+_MAX_INT = 2**63 - 1  # compile-time integers become std::int64_t
+
+
+class TooDeep(Exception):
+    """The tree is nested deeper than `MAX_DEPTH`; `span` is the place."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+        self.span = span
+
+
+def build(tree: Any, file: str) -> tuple[ast.Module, list[Diagnostic]]:
+    """AST of a whole tree, and what is wrong with its literals. Raises `TooDeep`.
+
+    A tree has `data` (rule name), `children` and `meta` (`start_pos`, `end_pos`, absent where it is empty); its
+    leaves are strings with `start_pos` and `end_pos`. Works without recursion, so that any depth is reported.
+    """
+    builder = _Builder(file)
+    postfix, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        postfix.append(node)
+        if hasattr(node, "children"):
+            todo += node.children
+    values: list[Any] = []
+    depths: list[int] = []
+    for node in reversed(postfix):
+        if not hasattr(node, "children"):
+            values.append(node)
+            depths.append(0)
+            continue
+        count = len(node.children)
+        children = values[len(values) - count :]
+        depth = 1 + max(depths[len(depths) - count :], default=0)
+        del values[len(values) - count :], depths[len(depths) - count :]
+        meta = node.meta
+        span = Span(getattr(meta, "start_pos", 0), getattr(meta, "end_pos", 0), file)
+        if depth > MAX_DEPTH:
+            raise TooDeep(span)
+        values.append(_RULES[str(node.data)](builder, children, span))
+        depths.append(depth)
+    module: ast.Module = values[0]
+    return module, builder.diagnostics
+
+
+class _Builder:
+    """What the rules need beyond their children: the file, and where to put diagnostics."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.diagnostics: list[Diagnostic] = []
+
+    def span_of(self, token: Any) -> Span:
+        return Span(token.start_pos, token.end_pos, self.file)
+
+    def name(self, token: Any) -> ast.DeclName:
+        return ast.DeclName(str(token), span=self.span_of(token))
+
+    def integer(self, token: str, span: Span) -> ast.Literal:
+        digits = token.replace("_", "").lstrip("0") or "0"
+        # int() refuses thousands of digits, so look at the length first.
+        value = int(digits) if len(digits) <= len(str(_MAX_INT)) else _MAX_INT + 1
+        if value > _MAX_INT:
+            self._too_large(token, span, f"write at most {_MAX_INT} (64 bits, signed)")
+            value = _MAX_INT
+        return ast.Literal(value, str(token), span=span)
+
+    def floating(self, token: str, span: Span) -> ast.Literal:
+        value = float(token.replace("_", ""))
+        if math.isinf(value):
+            self._too_large(token, span, "write at most 1.7976931348623157e308 (64 bits)")
+            value = 0.0
+        return ast.Literal(value, str(token), span=span)
+
+    def _too_large(self, token: str, span: Span, help: str) -> None:
+        shown = token if len(token) <= 24 else f"{token[:20]}..."
+        self.diagnostics.append(Diagnostic("number-too-large", f"number {shown} is too large", span, help))
+
+
+def _string(token: str) -> str:
+    return token[1:-1]
+
+
+def _text(token: str) -> str:
+    """Code between its quotes; line ends of any system become one."""
+    return unix_lines(token[3:-3])
+
+
+def _some(children: Sequence[Any]) -> tuple[Any, ...]:
+    """Without what was optional and absent, and without stray semicolons."""
+    return tuple(c for c in children if c is not None)
+
+
+def _start(b: _Builder, c: list[Any], s: Span) -> ast.Module:
+    # Without `program` the name is a placeholder too, so a leading string is always the name.
+    named = bool(c) and isinstance(c[0], str)
+    return ast.Module(str(c[0]) if named else None, _some(c[1:] if named else c), span=s)
+
+
+def _array(b: _Builder, c: list[Any], s: Span) -> ast.Array:
+    return ast.Array(c[0], c[1], c[2], c[3], c[4], span=s)
+
+
+def _formal(b: _Builder, c: list[Any], s: Span) -> ast.Formal:
+    *names, mode, kind, dims = c
+    return ast.Formal(tuple(b.name(n) for n in names), kind, mode, dims, span=s)
+
+
+def _select(b: _Builder, c: list[Any], s: Span) -> ast.Select:
+    *names, method, args = c
+    return ast.Select(tuple(map(str, names)), str(method), args or (), span=s)
+
+
+def _kernel(b: _Builder, c: list[Any], s: Span) -> ast.Kernel:
+    return ast.Kernel(str(c[0]), c[1] or (), _some(c[2:]), span=s, name_span=b.span_of(c[0]))
+
+
+def _sub_dag(b: _Builder, c: list[Any], s: Span) -> ast.SubDag:
+    return ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0]))
+
+
+def _impl(b: _Builder, c: list[Any], s: Span) -> ast.Impl:
+    return ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s)
+
+
+def _message(b: _Builder, c: list[Any], s: Span) -> ast.Message:
+    return ast.Message(c[0], c[1], c[2], c[3], c[4], c[5], c[6], span=s)
+
+
+def _edge(b: _Builder, c: list[Any], s: Span) -> ast.Edge:
+    groups = tuple(g if isinstance(g, tuple) else (g,) for g in c[0::2])
+    return ast.Edge(groups, tuple(c[1::2]), span=s)
+
+
+def _if(b: _Builder, c: list[Any], s: Span) -> ast.If:
+    otherwise = (c[2],) if isinstance(c[2], ast.If) else c[2]
+    return ast.If(c[0], c[1], otherwise, span=s)
+
+
+def _ref(b: _Builder, c: list[Any], s: Span) -> ast.Ref:
+    return ast.Ref(str(c[0]), tuple(c[1:]), span=s)
+
+
+def _binary(op: ast.BinaryOp) -> _Rule:
+    return lambda b, c, s: ast.Binary(op, c[0], c[1], span=s)
+
+
+def _unary(op: ast.UnaryOp) -> _Rule:
+    return lambda b, c, s: ast.Unary(op, c[0], span=s)
+
+
+def _tuple(b: _Builder, c: list[Any], s: Span) -> tuple[Any, ...]:
+    return _some(c)
+
+
+_Rule = Callable[[_Builder, list[Any], Span], Any]
+_RULES: dict[str, _Rule] = {
+    "start": _start,
+    "nothing": lambda b, c, s: None,
+    # values
+    "param": lambda b, c, s: ast.Param(str(c[0]), c[1], c[2], c[3], span=s),
+    "let": lambda b, c, s: ast.Let(c[0], c[1], span=s),
+    "enum": lambda b, c, s: ast.EnumDecl(str(c[0]), tuple(map(str, c[1:])), span=s),
+    "scalar": lambda b, c, s: ast.Scalar(c[0], c[1], span=s),
+    "array": _array,
+    "part": lambda b, c, s: ast.Part(c[0], c[1], span=s),
+    "names": _tuple,
+    "name": lambda b, c, s: ast.DeclName(str(c[0]), c[1] or (), span=s),
+    "type": lambda b, c, s: str(c[0]),
+    "dims": _tuple,
+    "unknown": lambda b, c, s: ast.Every(span=s),
+    "place": lambda b, c, s: Place(str(c[0])),
+    "role": lambda b, c, s: Role(str(c[0])),
+    # decisions
+    "tune": lambda b, c, s: ast.Tune(c[0], c[1], span=s),
+    "require": lambda b, c, s: ast.Require(c[0], span=s),
+    "feature": lambda b, c, s: ast.Feature(str(c[0]), c[2], c[1], span=s),
+    "select": _select,
+    # kernels
+    "kernel": _kernel,
+    "formals": _tuple,
+    "formal": _formal,
+    "mode": lambda b, c, s: Mode(str(c[0])),
+    "impl": _impl,
+    "device": lambda b, c, s: OpKind(str(c[0])),
+    "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
+    "launch": lambda b, c, s: ast.Launch(c[0], c[1], c[2], span=s),
+    "code_text": lambda b, c, s: ast.Code(c[0], text=_text(c[1]), span=s),
+    "code_file": lambda b, c, s: ast.Code(c[0], function=str(c[1]), file=_string(c[2]), span=s),
+    "lang": lambda b, c, s: CodeLang(str(c[0])),
+    # the graph
+    "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
+    "dag": _sub_dag,
+    "op": lambda b, c, s: ast.Op(c[0], c[1], c[2], c[3], span=s),
+    "collective": lambda b, c, s: ast.Collective(c[0], c[1], span=s),
+    "exchange": lambda b, c, s: ast.Exchange(c[0], c[1], span=s),
+    "kind": lambda b, c, s: OpKind(str(c[0])),
+    "message": _message,
+    "edge": _edge,
+    "group": _tuple,
+    "arrow": lambda b, c, s: ast.Arrow(str(c[0])),
+    "edges": lambda b, c, s: ast.EdgesExplicit(span=s),
+    "for": lambda b, c, s: ast.For(tuple(c[:-1]), c[-1], span=s),
+    "binding": lambda b, c, s: ast.Binding(str(c[0]), c[1], span=s),
+    "if": _if,
+    "block": _tuple,
+    # the world outside
+    "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
+    "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[3] is not None, span=s),
+    "nan_equal": lambda b, c, s: True,
+    "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
+    # expressions
+    "range": lambda b, c, s: ast.Range(c[0], c[1], span=s),
+    "exprs": _tuple,
+    "cond": lambda b, c, s: ast.Conditional(c[0], c[1], c[2], span=s),
+    "or_": _binary(ast.BinaryOp.OR),
+    "and_": _binary(ast.BinaryOp.AND),
+    "cmp": lambda b, c, s: ast.Binary(c[1], c[0], c[2], span=s),
+    "cmp_op": lambda b, c, s: ast.BinaryOp(str(c[0])),
+    "add": _binary(ast.BinaryOp.ADD),
+    "sub": _binary(ast.BinaryOp.SUB),
+    "mul": _binary(ast.BinaryOp.MUL),
+    "div": _binary(ast.BinaryOp.DIV),
+    "mod": _binary(ast.BinaryOp.MOD),
+    "neg": _unary(ast.UnaryOp.NEG),
+    "not_": _unary(ast.UnaryOp.NOT),
+    "int": lambda b, c, s: b.integer(c[0], s),
+    "float": lambda b, c, s: b.floating(c[0], s),
+    "str": lambda b, c, s: ast.Literal(_string(c[0]), span=s),
+    "true": lambda b, c, s: ast.Literal(True, span=s),
+    "false": lambda b, c, s: ast.Literal(False, span=s),
+    "list": lambda b, c, s: ast.ListExpr(c[0], span=s),
+    "call": lambda b, c, s: ast.Call(c[0], c[1] or (), span=s),
+    "args": _tuple,
+    "named": lambda b, c, s: ast.Named(str(c[0]), c[1], span=s),
+    "ref": _ref,
+    "member": lambda b, c, s: c[0] if isinstance(c[0], ast.Member) else ast.Member(str(c[0]), span=s),
+    "index": lambda b, c, s: ast.Index(_some(c), span=s),
+    "every": lambda b, c, s: ast.Every(span=s),
+}
+
+
+# ---- parser ----
 
 _MOST_ERRORS = 20
 _TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
@@ -97,7 +418,7 @@ def _position(error: UnexpectedInput, text: str) -> int:
 
 
 def _accepts(error: UnexpectedInput) -> frozenset[str]:
-    """What could have come instead, by its text; see `syntax_errors.Stop`."""
+    """What could have come instead, by its text; see `dagc.lang.syntax.Stop`."""
     names = _terminal_texts()
     state = getattr(error, "interactive_parser", None)
     accepted = state.accepts() if state is not None else ()
@@ -156,7 +477,7 @@ def _parser() -> Lark:
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
     key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
-    stored = table_cache.load(key)
+    stored = load_tables(key)
     hooks = {"postlex": _WholeWords(), "lexer_callbacks": {"NAME": _refuse_reserved}}
     if stored is not None:
         try:
@@ -177,7 +498,7 @@ def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
     parser = lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, **hooks)
     data, memo = parser.memo_serialize([TerminalDef, Rule])
     data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
-    table_cache.store(key, pickle.dumps((data, memo)))
+    store_tables(key, pickle.dumps((data, memo)))
     return _without_chains(parser)
 
 

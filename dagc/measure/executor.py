@@ -9,17 +9,33 @@ and answers:
     audit    key tables                                 -> wrong, or {}
     measure  key rows check recheck seconds guess       -> wrong, or seconds and iterations
     trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
+
+Of libraries whose launch parameters are open, which `base` and `settings` give, as (decision, value):
+
+    verify   key rows base settings runs                -> wrong, or {}
+    place    key rows base ops op iterations            -> wrong, or {}
+    launch   key op settings rtol timing                -> wrong, or times
+    count    key op settings                            -> wrong, or {}
+
+`verify` compares whole runs of the program with its references. `place` runs the program `iterations` times, then its
+`ops` up to `op`, so that this finds the data that it would find; `launch` times single launches of it from there, whose
+results must agree with those under `base`; `count` has a profiler see one launch.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +69,10 @@ class Executor:
             "audit": self._audit,
             "measure": self._measure,
             "trace": self._trace,
+            "verify": self._verify,
+            "place": self._place,
+            "launch": self._launch,
+            "count": self._count,
         }
 
     def run(self, command: Command) -> Answer:
@@ -104,6 +124,7 @@ class Executor:
 
     def _audit(self, command: Command) -> Answer:
         opened = self._opened(command)
+        opened.placed = None
         for rows in command["tables"]:
             where = partial(self._where, opened, rows)
             with self._watchdog.watch(command["limit"], where):
@@ -114,6 +135,7 @@ class Executor:
 
     def _measure(self, command: Command) -> Answer:
         opened = self._opened(command)
+        opened.placed = None
         rows, limit = command["rows"], command["limit"]
 
         where = partial(self._where, opened, rows)
@@ -131,6 +153,7 @@ class Executor:
 
     def _trace(self, command: Command) -> Answer:
         opened = self._opened(command)
+        opened.placed = None
         rows = command["rows"]
         with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
             mine = opened.runner.trace(self._table(opened, rows))
@@ -140,6 +163,74 @@ class Executor:
                 for position, times in enumerate(of_rank)
             ]
         return {"spans": spans}
+
+    # ---- open launch parameters ---------------------------------------------------------------
+
+    def _verify(self, command: Command) -> Answer:
+        opened, rows = self._opened(command), command["rows"]
+        opened.placed = None
+        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
+            opened.use(command["base"], command["settings"])
+            table = self._table(opened, rows)
+            runs, runner = command["runs"], opened.runner
+            wrong = runner.check(table, 0, runs) or runner.check(table, 1, runs)
+            return self._slowest(wrong and (runner.audit(table) or wrong))
+
+    def _place(self, command: Command) -> Answer:
+        opened, rows, op, ops = self._opened(command), command["rows"], command["op"], command["ops"]
+        runner, placed = opened.runner, opened.placed
+        start = (command["base"], rows, command["iterations"])
+        opened.placed = None
+        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
+            opened.use(command["base"])
+            if placed is not None and placed.start == start and placed.op in ops[: ops.index(op)]:
+                runner.again(placed.op, 0.0)  # as the program leaves it, for the ops that follow
+                before = ops[ops.index(placed.op) + 1 : ops.index(op)]
+            else:
+                runner.reset()
+                runner.execute(self._table(opened, rows), command["iterations"])
+                before = ops[: ops.index(op)]
+            for other in before:
+                runner.issue(other)
+            wrong = runner.keep(op)
+            opened.placed = _Placed(start, op)
+            return self._slowest(wrong)
+
+    def _launch(self, command: Command) -> Answer:
+        with self._at(command) as runner:
+            wrong = runner.again(command["op"], command["rtol"])
+            times = [] if wrong else [float(t) for t in runner.time(command["op"], **command["timing"])]
+            return self._slowest(wrong, times)
+
+    def _count(self, command: Command) -> Answer:
+        with self._at(command) as runner:
+            runner.restore(command["op"])
+            driver = ctypes.CDLL("libcuda.so.1")
+            driver.cuProfilerStart()
+            try:
+                return self._slowest(runner.issue(command["op"]))
+            finally:
+                driver.cuProfilerStop()
+
+    @contextmanager
+    def _at(self, command: Command) -> Iterator[Runner]:
+        """The runner where `place` has left it, under the settings of a command."""
+        opened, op = self._opened(command), command["op"]
+        if opened.placed is None or opened.placed.op != op:
+            raise RunFailed("the program is not at this op")
+        with self._watchdog.watch(command["limit"], lambda: f"op `{opened.runner.op_name(op)}`"):
+            opened.use(opened.placed.base, command["settings"])
+            yield opened.runner
+
+    def _slowest(self, wrong: str, times: Sequence[float] = ()) -> Answer:
+        """What is wrong on the first rank where anything is, else the times of the slowest rank."""
+        every: list[tuple[str, list[float]]] = self._comm.allgather((" ".join(wrong.split()), list(times)))
+        failed = [(rank, text) for rank, (text, _) in enumerate(every) if text]
+        if failed:
+            rank, text = failed[0]
+            alike = len({text for text, _ in every}) == 1  # also where a check is of all ranks together
+            return {"wrong": text if alike else f"rank {rank}: {text}"}
+        return {"times": max((of_rank for _, of_rank in every), key=lambda t: median(t) if t else 0.0)}
 
     @staticmethod
     def _where(opened: _Opened, rows: list[list[int]]) -> str:
@@ -188,11 +279,29 @@ class Executor:
                 raise RunFailed(said if all(e == said for e in errors) else f"rank {rank}: {said}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The op before which the program stands. `start`: base settings, table and iterations that led there."""
+
+    start: tuple[Any, ...]
+    op: int
+
+    @property
+    def base(self) -> Any:
+        return self.start[0]
+
+
 class _Opened:
     def __init__(self, runner: Runner, key: str, library: str) -> None:
         self.library = library
+        self.placed: _Placed | None = None
         self.runner, self.name = runner, hashlib.sha256(os.fsencode(key)).digest()
         self.tables: dict[bytes, Table] = {}  # least recently used first
+
+    def use(self, *settings: Sequence[tuple[str, int]]) -> None:
+        """Set open launch parameters; of several values of one, the last."""
+        for name, value in chain(*settings):
+            self.runner.set(name, value)
 
 
 # ---- handing commands to the other ranks --------------------------------------------------------

@@ -132,11 +132,15 @@ def start(
     env: Mapping[str, str] | None = None,
     mpi: MPI | None = None,
 ) -> Started:
-    """Run `argv` on `ranks` ranks beside this process; what they say goes to files.
+    """Run `argv` on `ranks` ranks beside this process; what they say goes to files. One rank needs no starter.
 
     Raises MissingTool (no MPI), RunFailed (the program cannot be started).
     """
-    command, environment = _started_by(mpi or require_mpi(), argv, ranks, env)
+    if ranks > 1:
+        command, environment = _started_by(mpi or require_mpi(), argv, ranks, env)
+    else:
+        command = tuple(os.fspath(word) for word in argv)
+        environment = {**os.environ, **(env or {}), _MARK: uuid.uuid4().hex}
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, env=environment,

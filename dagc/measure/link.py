@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,7 @@ START_SECONDS = 120.0
 STARTS = 3
 _LATE_SECONDS = 15.0  # after a command's limit, for the ranks' own watchdogs and their starter
 _POLITE_SECONDS = 5.0
+_PROFILER_SECONDS = 300.0
 
 
 class RanksDied(Exception):
@@ -62,8 +63,9 @@ class Link(Protocol):
 class WorkerLink:
     """Ranks that this process starts, when first asked and after each death."""
 
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
+    def __init__(self, ranks: int, profiler: Sequence[str] = ()) -> None:
+        """`profiler`: a command that the ranks are run by. `close` then waits until it has written what it writes."""
+        self._ranks, self._profiler = ranks, profiler
         self._worker: _Worker | None = None
 
     def __enter__(self) -> Self:
@@ -92,7 +94,7 @@ class WorkerLink:
     def _start(self) -> _Worker:
         for attempt in itertools.count(1):
             try:
-                return _Worker(self._ranks)
+                return _Worker(self._ranks, self._profiler)
             except RanksDied as death:
                 if attempt == STARTS:
                     raise RunFailed(f"the ranks could not be started {STARTS} times in a row: {death}") from None
@@ -102,9 +104,10 @@ class WorkerLink:
 class _Worker:
     """One start of the ranks."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, profiler: Sequence[str]) -> None:
         """Raises RanksDied, MissingTool."""
         self._numbers = itertools.count()
+        self._profiler = profiler
         self._pending = False
         with ExitStack() as stack:
             self._folder = Path(stack.enter_context(_scratch()))
@@ -118,7 +121,7 @@ class _Worker:
             self._stack = stack.pop_all()
 
     def _start(self, ranks: int) -> Started:
-        argv = [sys.executable, "-m", "dagc.measure.worker", "--socket", str(self._folder / "socket")]
+        argv = [*self._profiler, sys.executable, "-m", "dagc.measure.worker", "--socket", str(self._folder / "socket")]
         path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
         with self._said("stdout").open("w") as stdout, self._said("stderr").open("w") as stderr:
             return start(
@@ -163,7 +166,7 @@ class _Worker:
             with suppress(OSError):
                 self._lines.write(json.dumps({"do": "stop"}) + "\n")
                 self._lines.flush()
-                self._started.wait(_POLITE_SECONDS)
+                self._started.wait(_PROFILER_SECONDS if self._profiler else _POLITE_SECONDS)
         with suppress(OSError):
             self._stack.close()
 

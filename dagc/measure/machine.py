@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dagc.build.devices import gpus
+from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
 from dagc.store.results import Machine
 

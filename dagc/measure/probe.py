@@ -15,7 +15,7 @@ from pathlib import Path
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed
 from dagc.base.resources import resource
-from dagc.build.devices import GPU
+from dagc.build.target import GPU
 from dagc.build.toolchain import NO_NVCC_HELP, find_nvcc
 
 SOURCE = "templates/probe/gpu.cu"

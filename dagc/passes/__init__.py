@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
-from dagc.ir.graph import Graph, Staging, Transport
-from dagc.ir.program import Program
+from dagc.ir.program import Graph, Program, Staging, Transport
 from dagc.passes.edges import connect, written
 from dagc.passes.messages import lower_messages, too_many_edges
 

@@ -19,18 +19,23 @@ from typing import TypeAlias
 
 from dagc.base.errors import Diagnostic
 from dagc.ir.enums import ElementType, Mode, Place
-from dagc.ir.graph import Action, GraphOp, Staged, Staging, Touch, Transport
 from dagc.ir.program import (
     Access,
+    Action,
     CollectiveKind,
     CollectiveOp,
     CopyOp,
     Device,
     ExchangeOp,
+    GraphOp,
     KernelOp,
     OpId,
     Program,
     Region,
+    Staged,
+    Staging,
+    Touch,
+    Transport,
     regions,
 )
 from dagc.ir.sym import Const

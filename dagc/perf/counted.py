@@ -8,21 +8,335 @@ coefficients did not see; the error that is kept comes from points that this cho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
 from dagc.base.errors import UsageError, counted
+from dagc.cuda.accesses import symbol
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import free
 from dagc.perf.evaluate import Evaluator
-from dagc.perf.fit import Fitted, HeldOut, fit_rational
 from dagc.perf.geometry import WARP, Geometry
 from dagc.perf.mwp_cwp import count, time_of
-from dagc.perf.program import ParameterKind, RationalProgram
+from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
+
+# ---- rational functions through points ----
+# Rational functions through measured points: step 2 of KLARAPTOR ("rational function determination").
+#
+# A low-level metric (transactions, instructions, ...) that was counted at some points of data and program parameters
+# becomes P / Q, two polynomials, as a `RationalProgram`. Three things keep such a fit honest: variables are scaled to
+# -1 ... 1 (powers of sizes in the thousands leave no digits), the degrees and the regularisation are chosen on points
+# that the coefficients did not see, and the error that is stored comes from points that the choice did not see either.
+#
+# P - y Q = 0 is linear in the coefficients. Q is 1 in the middle of the points, which forbids P = Q = 0 and a pole
+# there. Rows are weighted so that relative errors count, and divided by the Q of the round before (Sanathanan and
+# Koerner), since P - y Q is the error times Q.
+
+RIDGES = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the largest singular value
+DROPPED = 1e-12  # singular values below this part of the largest are taken for 0
+ROUNDS = 6  # of reweighting
+LEAST_Q = 0.02  # rows whose denominator is smaller are not weighted more for it
+NEAR_POLE = 1e-10  # of Q in the middle; 1 / (a b c), each from 1 to 1000, has no pole and a Q of 1e-9
+SMALL = 1e-4  # values below this part of the largest are not weighted more than it
+EXACT_FIT = 1e-9  # errors below it do not tell candidates apart
+WORTH = 1.1  # how much better a candidate with more coefficients must be
+
+Exponents = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Relative errors at points that neither the coefficients nor the degrees were chosen by."""
+
+    points: int
+    median: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """P / Q in z = (x - middle) / half. `below` begins with the constant, whose coefficient is 1."""
+
+    names: tuple[str, ...]
+    middle: tuple[float, ...]
+    half: tuple[float, ...]
+    above: Exponents
+    below: Exponents
+    above_coefficients: tuple[float, ...]
+    below_coefficients: tuple[float, ...]
+    degrees: tuple[int, int]
+    ridge: float
+    held_out: HeldOut
+
+    def program(self, name: str, *, program: Collection[str] = (), unit: str = "") -> RationalProgram:
+        """As a rational program. Parameters are integers, of the data but for those that `program` names."""
+        parameters = tuple(
+            Parameter(
+                n,
+                ParameterKind.PROGRAM if n in program else ParameterKind.DATA,
+                Number.INTEGER,
+                "",
+                "of the fitted points",
+            )
+            for n in self.names
+        )
+        steps: list[Assign] = []
+        scaled = []
+        for n, middle, half in zip(self.names, self.middle, self.half, strict=True):
+            steps.append(_let(f"{name}_{n}", (symbol(n) - sp.Float(middle)) * sp.Float(1 / half), "scaled to -1 ... 1"))
+            scaled.append(_real(f"{name}_{n}"))
+        products: dict[tuple[int, ...], sp.Expr] = {(0,) * len(scaled): sp.Integer(1)}
+        for powers in sorted({*self.above, *self.below}, key=lambda p: (sum(p), p)):
+            _monomial(name, powers, scaled, products, steps)
+        steps.append(_let(f"{name}_above", _sum(self.above, self.above_coefficients, products), "numerator"))
+        steps.append(_let(f"{name}_below", _sum(self.below, self.below_coefficients, products), "denominator"))
+        result = _real(f"{name}_above") / _real(f"{name}_below")
+        steps.append(Assign(name, result, Number.REAL, unit, "fitted"))
+        source = f"fitted; error at {self.held_out.points} held-out points: median {self.held_out.median:.2g}, largest "
+        return RationalProgram(name, parameters, tuple(steps), name, unit, f"{source}{self.held_out.largest:.2g}")
+
+    def __call__(self, points: Any) -> np.ndarray:
+        """Values at (n, d) points of integers, by the rational program."""
+        columns = _points(points, len(self.names)).astype(np.int64)
+        values = self._evaluator({n: columns[:, i] for i, n in enumerate(self.names)})
+        return np.broadcast_to(np.asarray(values, np.float64), (len(columns),)).copy()
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` makes it of again."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Fitted:
+        """Raises KeyError and TypeError where something is missing."""
+        return cls(
+            tuple(data["names"]), tuple(data["middle"]), tuple(data["half"]),
+            tuple(tuple(p) for p in data["above"]), tuple(tuple(p) for p in data["below"]),
+            tuple(data["above_coefficients"]), tuple(data["below_coefficients"]), tuple(data["degrees"]),
+            data["ridge"], HeldOut(**data["held_out"]),
+        )  # fmt: skip
+
+    def inside(self, points: Any) -> np.ndarray:
+        """Which points lie in the box of those that were fitted; outside nothing is known of the error."""
+        scaled = (_points(points, len(self.names)) - np.array(self.middle)) / np.array(self.half)
+        return np.asarray((np.abs(scaled) <= 1 + 1e-12).all(axis=1))
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self.program("fitted"), {})
+
+
+def unknowns(dimensions: int, degree: int) -> int:
+    """Coefficients of the largest candidate: numerator and denominator of total degree `degree`, one of them 1."""
+    return 2 * math.comb(dimensions + degree, degree) - 1
+
+
+def points_needed(dimensions: int, degree: int) -> int:
+    """Distinct points that `fit_rational` wants: what is left for the coefficients determines the largest candidate."""
+    wanted = count = unknowns(dimensions, degree)
+    while count - 2 * _held(count) < wanted:
+        count += 1
+    return count
+
+
+def fit_rational(points: Any, values: Any, names: Sequence[str], max_degree: int, *, seed: int = 0) -> Fitted:
+    """P / Q through `values` (n,) at `points` (n, d) of integers; total degrees of 0 to `max_degree` are tried.
+
+    Points are dealt by `seed`: three quarters give the coefficients, an eighth the degrees, an eighth the error. Raises
+    UsageError where there are too few distinct points, a parameter never varies, or a value is no finite number.
+    """
+    x, y = _points(points, len(names)), np.asarray(values, np.float64)
+    _check(x, y, names, max_degree)
+    middle = (x.max(axis=0) + x.min(axis=0)) / 2
+    half = (x.max(axis=0) - x.min(axis=0)) / 2
+    z = (x - middle) / half
+    size = float(np.abs(y).max()) or 1.0
+    train, choose, test = _deal(x, seed)
+    candidates = []
+    for p, q in itertools.product(range(max_degree + 1), repeat=2):
+        above, below = _exponents(len(names), p), _exponents(len(names), q)
+        for ridge, a, b in _solve(z[train], y[train] / size, above, below):
+            if _pole(z, below, b, seed):
+                continue
+            error = _errors(z[choose], y[choose] / size, above, below, a, b)
+            candidates.append((float(np.sqrt(np.mean(error**2))), len(a) + len(b), p, q, ridge, a, b))
+    best = min(c[0] for c in candidates)
+    good = [c for c in candidates if c[0] <= max(best * WORTH, EXACT_FIT)]
+    _, _, p, q, ridge, a, b = min(good, key=lambda c: (c[1], c[0]))
+    above, below = _exponents(len(names), p), _exponents(len(names), q)
+    error = _errors(z[test], y[test] / size, above, below, a, b)
+    return Fitted(
+        tuple(names), tuple(middle.tolist()), tuple(half.tolist()), above, below,
+        tuple((a * size).tolist()), tuple(b.tolist()), (p, q), ridge,
+        HeldOut(len(error), float(np.median(error)), float(error.max())),
+    )  # fmt: skip
+
+
+def sample_points(
+    ranges: Mapping[str, tuple[int, int]],
+    n: int,
+    seed: int,
+    *,
+    keep: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> np.ndarray:
+    """`n` distinct points of integers, (n, d) in the order of `ranges` (least and largest value of each parameter).
+
+    Each range is cut into as many parts as points are drawn, of equal ratio, and each part is met once (a Latin
+    hypercube), so that small and large values come alike and most are no powers of two. `keep` says of (m, d) points
+    which are legal. Raises UsageError where a range is empty or not above 0, or there are not `n` legal points.
+    """
+    for name, (low, high) in ranges.items():
+        if not 1 <= low <= high:
+            raise UsageError(f"range {low} to {high} of `{name}`", "give a least value of 1 or more, and the largest")
+    generator = np.random.default_rng(seed)
+    least, most = (np.array([r[i] for r in ranges.values()], np.float64) for i in (0, 1))
+    points: dict[tuple[int, ...], None] = {}
+    for _ in range(200):
+        parts = np.stack([generator.permutation(n) for _ in ranges], axis=1)
+        share = (parts + generator.random(parts.shape)) / n
+        # From half below the least to half above the largest, so that rounding meets the ends as often as the others.
+        drawn = np.exp(np.log(least - 0.5) + share * (np.log(most + 0.5) - np.log(least - 0.5)))
+        rows = np.clip(np.rint(drawn), least, most).astype(np.int64)
+        legal = np.ones(len(rows), bool) if keep is None else np.asarray(keep(rows), bool)
+        points |= dict.fromkeys(map(tuple, rows[legal].tolist()))
+        if len(points) >= n:
+            return np.array(list(points)[:n], np.int64)
+    raise UsageError(
+        f"{len(points)} distinct legal points were found, {n} are wanted", "widen the ranges or ask for fewer"
+    )
+
+
+# ---- the fit --------------------------------------------------------------------------------
+
+
+def _check(x: np.ndarray, y: np.ndarray, names: Sequence[str], degree: int) -> None:
+    if degree < 0:
+        raise UsageError(f"degree {degree}", "give 0 or more")
+    if y.shape != (len(x),):
+        raise UsageError(f"{len(x)} points but values of shape {y.shape}", "give one value a point")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise UsageError("a point or a value is no finite number", "leave points out that failed")
+    have, needed = len(np.unique(x, axis=0)), points_needed(len(names), degree)
+    if have < needed:
+        raise UsageError(
+            f"{counted(have, 'distinct point is', 'distinct points are')} too few:"
+            f" degree {degree} in {counted(len(names), 'parameter')} needs {needed}",
+            f"give {needed} points or more, or a lower degree",
+        )
+    for name, column in zip(names, x.T, strict=True):
+        if (column == column[0]).all():
+            raise UsageError(f"`{name}` is {column[0]:g} at all points", "vary it, or leave it out")
+
+
+def _held(count: int) -> int:
+    return max(2, count // 8)
+
+
+def _deal(x: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows for coefficients, degrees and error. A point that was measured twice is in one of the three."""
+    _, group = np.unique(x, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    order = np.random.default_rng(seed).permutation(int(group.max()) + 1)
+    place = np.argsort(order)[group]
+    held = _held(len(order))
+    rows = np.arange(len(x))
+    return rows[place >= 2 * held], rows[place < held], rows[(place >= held) & (place < 2 * held)]
+
+
+def _exponents(dimensions: int, degree: int) -> Exponents:
+    """All monomials up to the total degree, the constant first."""
+    found = [p for p in itertools.product(range(degree + 1), repeat=dimensions) if sum(p) <= degree]
+    return tuple(sorted(found, key=lambda p: (sum(p), p)))
+
+
+def _matrix(z: np.ndarray, exponents: Exponents) -> np.ndarray:
+    return np.stack([np.prod(z ** np.array(p), axis=1) for p in exponents], axis=1)
+
+
+def _solve(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents) -> list[tuple[float, Any, Any]]:
+    """(ridge, coefficients of P, of Q) for each ridge."""
+    columns = np.hstack([_matrix(z, above), -y[:, None] * _matrix(z, below)[:, 1:]])
+    relative = 1 / np.maximum(np.abs(y), SMALL)
+    out = []
+    for ridge in RIDGES:
+        b = np.zeros(len(below))
+        b[0] = 1.0
+        for _ in range(ROUNDS if len(below) > 1 else 1):
+            weight = relative / np.maximum(np.abs(_matrix(z, below) @ b), LEAST_Q)
+            u, s, vt = np.linalg.svd(columns * weight[:, None], full_matrices=False)
+            used = s > DROPPED * s[0]
+            factors = np.where(used, s / np.where(used, s**2 + (ridge * s[0]) ** 2, 1.0), 0.0)
+            solution = vt.T @ (factors * (u.T @ (y * weight)))
+            b = np.concatenate([[1.0], solution[len(above) :]])
+        out.append((ridge, solution[: len(above)], b))
+    return out
+
+
+def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
+    """Does Q change its sign at the points, or between them in their box?"""
+    if len(below) == 1:
+        return False
+    between = np.random.default_rng(seed).uniform(-1, 1, (2048, z.shape[1]))
+    ends = np.array(list(itertools.product((-1.0, 1.0), repeat=z.shape[1]))) if z.shape[1] <= 8 else z
+    return bool((_matrix(np.vstack([z, between, ends]), below) @ b < NEAR_POLE).any())
+
+
+def _errors(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents, a: Any, b: Any) -> np.ndarray:
+    """Relative errors; those of small values relative to SMALL."""
+    got = (_matrix(z, above) @ a) / (_matrix(z, below) @ b)
+    return np.asarray(np.abs(got - y) / np.maximum(np.abs(y), SMALL))
+
+
+def _points(points: Any, dimensions: int) -> np.ndarray:
+    found = np.asarray(points, np.float64)
+    if found.ndim != 2 or found.shape[1] != dimensions or not len(found):
+        raise UsageError(f"points of shape {found.shape}", f"give one row a point, {dimensions} numbers each")
+    return found
+
+
+# ---- the program ----------------------------------------------------------------------------
+
+
+def _real(name: str) -> sp.Symbol:
+    return sp.Symbol(name, real=True)
+
+
+def _let(name: str, value: sp.Expr, meaning: str) -> Assign:
+    return Assign(name, value, Number.REAL, "", meaning)
+
+
+def _monomial(
+    name: str,
+    powers: tuple[int, ...],
+    scaled: list[sp.Expr],
+    products: dict[tuple[int, ...], sp.Expr],
+    steps: list[Assign],
+) -> None:
+    """A step for a product, by the one of a degree less, which is there already."""
+    if powers in products:
+        return
+    first = next(i for i, p in enumerate(powers) if p)
+    less = tuple(p - (i == first) for i, p in enumerate(powers))
+    value = scaled[first] * products[less]
+    if sum(powers) == 1:
+        products[powers] = value
+        return
+    products[powers] = _real(f"{name}_m{'_'.join(map(str, powers))}")
+    steps.append(_let(str(products[powers]), value, "product of powers"))
+
+
+def _sum(exponents: Exponents, coefficients: Sequence[float], products: Mapping[tuple[int, ...], sp.Expr]) -> sp.Expr:
+    terms = (sp.Float(c) * products[p] for p, c in zip(exponents, coefficients, strict=True) if c)
+    return sum(terms, sp.Float(0))
+
+
+# ---- counts ----
 
 SOURCE = "Hong and Kim, ISCA 2009, over counts that were fitted to hardware counters"
 FEWEST = 16  # launches

@@ -3,13 +3,345 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from dagc.perf.lower import Instruction, Operand, instructions, live
-from dagc.perf.partial import Batch
+from dagc.perf.lower import (
+    ANY,
+    COMPARISONS,
+    Instruction,
+    Operand,
+    Range,
+    decided,
+    instructions,
+    live,
+    of_constant,
+    of_instruction,
+)
 from dagc.perf.program import Number, RationalProgram
-from dagc.perf.ranges import ANY, of_constant
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+# ---- split over a table of settings ----
+# A program over a table of settings, split by what its instructions depend on.
+#
+# settings alone   computed here: tables of constants
+# sizes alone      once for each call, before the loop
+# both             the loop over the settings
+#
+# The loop is arithmetic of doubles only, which compilers vectorise. Integers of the loop are whole doubles. That is
+# exact while they stay up to 2^49 in magnitude: ranges prove it for sizes from 1 to `Batch.limit`. What the ranges
+# decide (comparisons, minima, divisors that cannot be zero) is not computed. All of this leaves each result as it was
+# to the last bit, but for the sign of a zero, which nothing in the language can tell.
+
+EXACT = 2**49  # whole doubles up to here are exact, and so are their whole quotients as computed here
+_COMPARISONS = frozenset(COMPARISONS.values())
+_LARGEST_LIMIT, _SMALLEST_LIMIT = 31, 8  # powers of two
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`results` are operands of the loop, one for each program.
+
+    `tables`: a value for each setting. Operations of `loop` besides those of `lower.Instruction`: nearest (of a
+    double, the whole one). A name stays in its range of `ranges`.
+    """
+
+    limit: int
+    tables: Mapping[str, tuple[float, ...]]
+    before: tuple[Instruction, ...]
+    loop: tuple[Instruction, ...]
+    results: tuple[Operand, ...]
+    ranges: Mapping[str, Range]
+
+
+def split(programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[float]]) -> Batch | None:
+    """The programs at once, for the settings that `columns` (parameter -> a value for each) gives.
+
+    All other parameters are sizes, integers. None where that cannot be done exactly for sizes up to 256.
+    """
+    best = None
+    low, high = _SMALLEST_LIMIT, _LARGEST_LIMIT
+    while low <= high:
+        middle = (low + high) // 2
+        batch = _Split(programs, columns, 2**middle).batch()
+        if batch is None:
+            high = middle - 1
+        else:
+            best, low = batch, middle + 1
+    return best
+
+
+class _TooLarge(Exception):
+    """An integer may be too large for a double, a constant is not finite, or a size is no integer."""
+
+
+class _Split:
+    def __init__(self, programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[float]], limit: int) -> None:
+        self.programs, self.columns, self.limit = programs, columns, limit
+        self.ranges: dict[str, Range] = {}
+        self.numbers: dict[str, Number | None] = {}
+        self.tables: dict[str, np.ndarray[Any, Any]] = {}
+        self.sizes: set[str] = set()
+        self.before: list[Instruction] = []
+        self.loop: list[Instruction] = []
+        self.known: dict[tuple[object, ...], Operand] = {}
+        self.labels: dict[str, str] = {}
+        self.sources: dict[str, tuple[str, tuple[Operand, ...]]] = {}  # of what `_remainder` looks for
+        self.fresh = 0
+
+    def batch(self) -> Batch | None:
+        try:
+            results = tuple(self._program(p) for p in self.programs)
+        except _TooLarge:
+            return None
+        return self._live(results)
+
+    # ---- programs -----------------------------------------------------------------------------
+
+    def _program(self, program: RationalProgram) -> Operand:
+        from dagc.perf.evaluate import typed  # loads numpy, sympy
+
+        values: dict[str, Operand] = {}
+        for p in program.parameters:
+            if p.name in self.columns:
+                values[p.name] = self._table(typed(list(self.columns[p.name]), p.number), p.number, p.name)
+            else:
+                values[p.name] = p.name
+                if p.number is not Number.INTEGER:
+                    raise _TooLarge
+                self.sizes.add(p.name)
+                self.numbers[p.name], self.ranges[p.name] = p.number, Range(1, self.limit)
+        result: Operand = 0
+        for i in instructions(program):
+            args = tuple(values[a] if isinstance(a, str) else a for a in i.args)
+            result = values[i.name] = self._instruction(i, args)
+            if isinstance(result, str) and i.operation in ("mul", "floordiv"):
+                self.sources.setdefault(result, (i.operation, args))
+            if i.operation == "copy" and isinstance(result, str):
+                self.labels.setdefault(result, i.name)
+        return self._in_loop(result)
+
+    def _instruction(self, i: Instruction, args: tuple[Operand, ...]) -> Operand:
+        from dagc.perf.evaluate import operate  # loads numpy, sympy
+
+        names, remainder = [a for a in args if isinstance(a, str)], self._remainder(i, args)
+        if all(n in self.tables for n in names):
+            values = [self.tables[a] if isinstance(a, str) else a for a in args]
+            return self._table(operate(i.operation, values), i.number)
+        ranges = [self._range(a) for a in args]
+        simple = self._simplified(i.operation, args, ranges)
+        if simple is not None:
+            return simple
+        if all(n in self.sizes for n in names):
+            return self._emit(self.before, i.operation, args, i.number, ranges, remainder)
+        if i.operation in ("and", "or", "not", "select"):
+            return self._emit(self.loop, i.operation, tuple(self._in_loop(a) for a in args), i.number, ranges)
+        args = tuple(self._in_loop(a) for a in args)
+        if i.operation == "real":
+            return args[0]
+        if i.operation in ("floordiv", "ceildiv"):
+            return self._rounded(i, args, ranges)
+        if i.operation == "div":
+            return self._quotient(args)
+        return self._emit(self.loop, i.operation, args, i.number, ranges, remainder)
+
+    def _remainder(self, i: Instruction, args: tuple[Operand, ...]) -> Range | None:
+        """Of a - b * floor(a / b), which is below b: the ranges of its parts alone would be far too wide."""
+        if i.operation != "sub" or not isinstance(args[1], str):
+            return None
+        kind, factors = self.sources.get(args[1], ("", ()))
+        for b, quotient in (factors, factors[::-1]) if kind == "mul" else ():
+            divisor = self._range(b)
+            if self.sources.get(str(quotient)) == ("floordiv", (args[0], b)) and divisor.low > 0:
+                return Range(0, divisor.high - 1)
+        return None
+
+    def _simplified(self, operation: str, args: tuple[Operand, ...], ranges: Sequence[Range]) -> Operand | None:
+        """An argument or a constant that is the result."""
+        if operation == "copy":
+            return args[0]
+        if operation == "mul" and 1 in args:
+            return args[1 - args.index(1)]
+        if operation in _COMPARISONS:
+            # Compilers warn of `n < n`. A real may be no number, which equals nothing.
+            if args[0] == args[1] and self.numbers.get(str(args[0])) is Number.INTEGER:
+                return operation in ("le", "ge", "eq")
+            return decided(operation, ranges[0], ranges[1])
+        if operation in ("min", "max"):
+            if args[0] == args[1]:
+                return args[0]
+            first, second = ("le", "ge") if operation == "min" else ("ge", "le")
+            if decided(first, ranges[0], ranges[1]):
+                return args[0]
+            return args[1] if decided(second, ranges[0], ranges[1]) else None
+        if operation in ("and", "or") and any(isinstance(a, bool) for a in args):
+            constant = next(a for a in args if isinstance(a, bool))
+            other = args[1 - args.index(constant)]
+            return other if constant == (operation == "and") else constant
+        if operation == "not" and isinstance(args[0], bool):
+            return not args[0]
+        if operation == "select":
+            if isinstance(args[0], bool):
+                return args[1] if args[0] else args[2]
+            if args[1] == args[2]:
+                return args[1]
+        return None
+
+    def _rounded(self, i: Instruction, args: tuple[Operand, ...], ranges: Sequence[Range]) -> Operand:
+        """A whole quotient below is what is nearest to (a + 1/2) / b - 1/2, one above to (a - 1/2) / b + 1/2.
+
+        Both stay 1 / (2 b) away from the middle of two whole numbers, which is more than the four roundings can do:
+        b (2 |a / b| + 3) < 2^52.
+        """
+        import numpy as np
+
+        if ranges[1].low <= 0:
+            raise _TooLarge
+        result = of_instruction(i.operation, ranges)
+        top, bottom = args
+        if bottom == 1:
+            return top
+        towards = "sub" if i.operation == "floordiv" else "add"
+        if isinstance(bottom, str) and bottom not in self.tables:
+            moved = self._real("add" if towards == "sub" else "sub", top, 0.5)
+            middle = self._real(towards, self._quotient((moved, bottom)), 0.5)
+        else:
+            divisor = self.tables[bottom] if isinstance(bottom, str) else np.array(bottom)
+            half = self._table(0.5 - 0.5 / divisor, Number.REAL)
+            middle = self._real(towards, self._quotient(args), half)
+        return self._emit(self.loop, "nearest", (middle,), i.number, (), result)
+
+    def _real(self, operation: str, *args: Operand) -> Operand:
+        return self._emit(self.loop, operation, args, Number.REAL, [self._range(a) for a in args])
+
+    def _quotient(self, args: tuple[Operand, ...]) -> Operand:
+        top, bottom = args
+        inverse = self._inverse(bottom)
+        if inverse is None:
+            return self._real("div", top, bottom)
+        return top if inverse == 1 else self._real("mul", top, inverse)
+
+    def _inverse(self, bottom: Operand) -> Operand | None:
+        """1 / bottom where it is exact: for powers of two."""
+        import numpy as np
+
+        if isinstance(bottom, str) and bottom not in self.tables:
+            return None
+        values = self.tables[bottom] if isinstance(bottom, str) else np.array([bottom], np.float64)
+        parts, exponents = np.frexp(values)
+        if not (np.all(np.abs(parts) == 0.5) and np.all(np.abs(exponents) < 1000)):
+            return None
+        return self._table(1.0 / values, Number.REAL)
+
+    # ---- values -------------------------------------------------------------------------------
+
+    def _table(self, value: Any, number: Number | None, name: str = "") -> Operand:
+        """What depends on the settings alone: a constant where it is the same for all."""
+        import numpy as np
+
+        values = np.atleast_1d(np.asarray(value))
+        if number is not None and not np.all(np.isfinite(values)):
+            raise _TooLarge
+        if np.all(values == values[0]):
+            first = values[0].item()
+            return bool(first) if number is None else (int(first) if number is Number.INTEGER else float(first))
+        key = ("table", number, values.tobytes())
+        if key not in self.known:
+            table = name or self._name()
+            low, high = values.min().item(), values.max().item()
+            self.known[key], self.tables[table], self.numbers[table] = table, values, number
+            self.ranges[table] = Range(int(low), int(high)) if number is None else Range(low, high)
+        return self.known[key]
+
+    def _in_loop(self, operand: Operand) -> Operand:
+        """As the loop has it: a double, or a truth value."""
+        import numpy as np
+
+        if isinstance(operand, bool) or not isinstance(operand, (str, int)):
+            return operand
+        if self._range(operand).size > EXACT and (isinstance(operand, int) or self.numbers[operand] is Number.INTEGER):
+            raise _TooLarge
+        if isinstance(operand, int):
+            return float(operand)
+        if operand in self.tables and self.numbers[operand] is Number.INTEGER:
+            table = self._table(self.tables[operand].astype(np.float64), Number.REAL)
+            if isinstance(table, str) and (operand in self.labels or operand in self.columns):
+                self.labels.setdefault(table, self.labels.get(operand, operand))
+            return table
+        if operand in self.sizes and self.numbers[operand] is Number.INTEGER:
+            return self._emit(self.before, "real", (operand,), Number.REAL, [self._range(operand)])
+        return operand
+
+    def _emit(
+        self, to: list[Instruction], operation: str, args: tuple[Operand, ...], number: Number | None,
+        ranges: Sequence[Range], result: Range | None = None,
+    ) -> Operand:  # fmt: skip
+        key = (operation, number, *((type(a).__name__, a) for a in args))
+        if key not in self.known:
+            name = self._name()
+            value_range = result if result is not None else of_instruction(operation, ranges)
+            if number is Number.INTEGER and value_range.size > (EXACT if to is self.loop else 2**62):
+                raise _TooLarge
+            to.append(Instruction(name, operation, args, number))
+            self.known[key], self.ranges[name], self.numbers[name] = name, value_range, number
+            if to is self.before:
+                self.sizes.add(name)
+        return self.known[key]
+
+    def _name(self) -> str:
+        self.fresh += 1
+        return f"{self.fresh}"  # no name of a program: each gets its last name in the end
+
+    def _range(self, operand: Operand) -> Range:
+        return self.ranges[operand] if isinstance(operand, str) else of_constant(operand)
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    def _live(self, results: tuple[Operand, ...]) -> Batch:
+        """What the results depend on, under names for readers."""
+        needed = {r for r in results if isinstance(r, str)}
+        for i in reversed(self.before + self.loop):
+            if i.name in needed:
+                needed |= {a for a in i.args if isinstance(a, str)}
+        names = self._last_names(needed)
+
+        def put(operand: Operand) -> Operand:
+            return names[operand] if isinstance(operand, str) else operand
+
+        def code(instructions: list[Instruction]) -> tuple[Instruction, ...]:
+            used = (i for i in instructions if i.name in needed)
+            return tuple(Instruction(names[i.name], i.operation, tuple(map(put, i.args)), i.number) for i in used)
+
+        n = len(next(iter(self.columns.values())))
+        import numpy as np
+
+        tables = {
+            names[t]: tuple(float(v) for v in np.broadcast_to(a, n)) for t, a in self.tables.items() if t in needed
+        }
+        ranges = {names[n]: r for n, r in self.ranges.items() if n in needed}
+        return Batch(self.limit, tables, code(self.before), code(self.loop), tuple(map(put, results)), ranges)
+
+    def _last_names(self, needed: set[str]) -> dict[str, str]:
+        parameters = {p.name for program in self.programs for p in program.parameters}
+        used = set(parameters)
+        out = {}
+        for made in [*self.sizes & parameters, *self.tables, *(i.name for i in self.before + self.loop)]:
+            if made not in needed:
+                continue
+            name = made if made in parameters else self.labels.get(made, f"v{made}")
+            while name in used and made not in parameters:
+                name += "_"
+            used.add(name)
+            out[made] = name
+        return out
+
+
+# ---- C ----
+
 
 # Division as the language has it: to below and to above, and by zero 0.
 HELPERS = """\

@@ -21,10 +21,9 @@ import sympy as sp
 from dagc.cuda.accesses import Accesses, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.geometry import Geometry, read_accesses
+from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses
 from dagc.perf.hardware import Hardware
 from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram, Statement
-from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 
 SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
 
@@ -125,7 +124,7 @@ def _model() -> tuple[Statement, ...]:
 
 
 def mwp_cwp_program() -> RationalProgram:
-    """The model in counts that someone has: measured, fitted (`dagc.perf.fit`), or read from the text."""
+    """The model in counts that someone has: measured, fitted (`dagc.perf.counted`), or read from the text."""
     return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
 
 

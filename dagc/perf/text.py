@@ -1,10 +1,16 @@
-"""Rational programs as mathematics: text and LaTeX."""
+"""Rational programs on paper: text, LaTeX, and flow charts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+
 import sympy as sp
 
-from dagc.perf.program import Assign, ParameterKind, RationalProgram, Statement
+from dagc.perf.program import Assign, Branch, ParameterKind, RationalProgram, Statement
+
+# ---- text and LaTeX ----
 
 _KINDS = {ParameterKind.DATA: "data", ParameterKind.HARDWARE: "hardware", ParameterKind.PROGRAM: "program"}
 
@@ -69,3 +75,293 @@ def _rows(body: tuple[Statement, ...]) -> list[str]:
         rows.append("&\\text{else}:")
         rows += _rows(statement.otherwise)
     return rows
+
+
+# ---- flow charts ----
+# Rational programs as flow charts: Graphviz dot, or SVG (drawn here: no Graphviz needed).
+#
+# Diamonds are conditions, boxes are runs of assignments. Conditions stand below each other, the statements of each to
+# its right; where a branch ends, its paths meet again.
+
+_CHAR, _LINE, _PAD, _GAP = 6.7, 15, 10, 34  # of a letter of 11 points, of a line; inside a box, between boxes
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Assignments that follow each other."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Branching:
+    """A branch; each condition in lines of one comparison."""
+
+    cases: tuple[tuple[tuple[str, ...], _Chart], ...]
+    otherwise: _Chart
+
+
+_Chart = tuple["_Step | _Branching", ...]
+
+
+def _chart(body: tuple[Statement, ...]) -> _Chart:
+    out: list[_Step | _Branching] = []
+    run: list[str] = []
+    for statement in body:
+        if isinstance(statement, Assign):
+            run.append(f"{statement.name} = {sp.sstr(statement.value)}")
+            continue
+        if run:
+            out.append(_Step(tuple(run)))
+            run = []
+        out.append(_choice(statement))
+    if run or not out:
+        out.append(_Step(tuple(run) or ("nothing",)))
+    return tuple(out)
+
+
+def _choice(branch: Branch) -> _Branching:
+    cases = tuple((_condition(condition), _chart(body)) for condition, body in branch.cases)
+    return _Branching(cases, _chart(branch.otherwise))
+
+
+def _condition(condition: sp.Basic) -> tuple[str, ...]:
+    """One line a comparison of a conjunction, joined by `and`."""
+    parts = sorted(condition.args, key=sp.default_sort_key) if isinstance(condition, sp.And) else [condition]
+    texts = [sp.sstr(part) for part in parts]
+    return (*(f"{text} and" for text in texts[:-1]), f"{texts[-1]}?")
+
+
+# ---- Graphviz --------------------------------------------------------------------------
+
+
+def to_flow(program: RationalProgram) -> str:
+    """Graphviz dot."""
+    dot = _Dot()
+    ends = dot.chart(_chart(program.body), [("start", "")])
+    lines = [f'digraph "{_quoted(program.name)}" {{', "  rankdir=TB;", '  node [shape=box, fontname="Courier"];']
+    lines += ['  start [shape=oval, label="start"];', *dot.nodes]
+    lines.append(f'  end [shape=oval, label="{_quoted(program.result)}"];')
+    return "\n".join([*lines, *dot.edges, *dot.arrows(ends, "end"), "}", ""])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+class _Dot:
+    """Collects nodes and edges. An open end is a node and the word on the arrow that leaves it."""
+
+    def __init__(self) -> None:
+        self.nodes: list[str] = []
+        self.edges: list[str] = []
+
+    def chart(self, chart: _Chart, ends: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        for part in chart:
+            if isinstance(part, _Step):
+                ends = [(self._node("box", part.lines, "\\l", ends), "")]
+                continue
+            done: list[tuple[str, str]] = []
+            for condition, body in part.cases:
+                test = self._node("diamond", condition, "\\n", ends)
+                done += self.chart(body, [(test, "yes")])
+                ends = [(test, "no")]
+            ends = done + self.chart(part.otherwise, ends)
+        return ends
+
+    def _node(self, shape: str, lines: tuple[str, ...], end: str, before: list[tuple[str, str]]) -> str:
+        name = f"n{len(self.nodes) + 1}"
+        label = "".join(_quoted(line) + end for line in lines)
+        self.nodes.append(f'  {name} [shape={shape}, label="{label}"];')
+        self.edges += self.arrows(before, name)
+        return name
+
+    @staticmethod
+    def arrows(ends: list[tuple[str, str]], to: str) -> list[str]:
+        return [f"  {name} -> {to}" + (f' [label="{word}"];' if word else ";") for name, word in ends]
+
+
+# ---- SVG -------------------------------------------------------------------------------
+
+_TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A box or a diamond about a centre."""
+
+    lines: tuple[str, ...]
+    diamond: bool
+    x: float
+    y: float
+
+    @property
+    def width(self) -> float:
+        return _width(self.lines, self.diamond)
+
+    @property
+    def height(self) -> float:
+        return _height(self.lines, self.diamond)
+
+
+@dataclass(slots=True)
+class _Drawing:
+    shapes: list[_Shape] = field(default_factory=list)
+    lines: list[tuple[tuple[tuple[float, float], ...], bool]] = field(default_factory=list)  # points, has a tip
+    words: list[tuple[float, float, str]] = field(default_factory=list)
+
+
+def _text_size(lines: tuple[str, ...]) -> tuple[float, float]:
+    return max(len(line) for line in lines) * _CHAR, len(lines) * _LINE
+
+
+def _stretch(lines: tuple[str, ...]) -> tuple[float, float]:
+    """How much wider and higher than its text a diamond is whose sides the text touches."""
+    return (1.5, 3.0) if len(lines) == 1 else (2.0, 2.0)
+
+
+def _width(lines: tuple[str, ...], diamond: bool) -> float:
+    return _text_size(lines)[0] * (_stretch(lines)[0] if diamond else 1) + 2 * _PAD
+
+
+def _height(lines: tuple[str, ...], diamond: bool) -> float:
+    return _text_size(lines)[1] * (_stretch(lines)[1] if diamond else 1) + 2 * _PAD
+
+
+def _extent(chart: _Chart) -> tuple[float, float, float]:
+    """Left of the axis on which a chart's parts stand, right of it, and height."""
+    left = right = 0.0
+    height = _GAP * (len(chart) - 1.0)
+    for part in chart:
+        if isinstance(part, _Step):
+            half, more = _width(part.lines, False) / 2, 0.0
+            height += _height(part.lines, False)
+        else:
+            half = _column(part)
+            rest = _extent(part.otherwise)
+            bodies = [_extent(body) for _, body in part.cases]
+            half = max(half, rest[0])
+            more = max(half, rest[1]) - half + _GAP + max(b[0] + b[1] for b in bodies) + _GAP
+            height += sum(row + _GAP for row in _heights(part)) + rest[2] + _GAP
+        left, right = max(left, half), max(right, half + more)
+    return left, right, height
+
+
+def _column(choice: _Branching) -> float:
+    """Half the width of the widest condition."""
+    return max(_width(condition, True) for condition, _ in choice.cases) / 2
+
+
+def _heights(choice: _Branching) -> Iterator[float]:
+    """Heights of the conditions with what stands right of them."""
+    for condition, body in choice.cases:
+        half = _height(condition, True) / 2
+        first = _first_height(body) / 2
+        yield max(half, first) + max(half, _extent(body)[2] - first)
+
+
+def _first_height(chart: _Chart) -> float:
+    first = chart[0]
+    return _height(first.lines, False) if isinstance(first, _Step) else _height(first.cases[0][0], True)
+
+
+def to_flow_svg(program: RationalProgram) -> str:
+    """A picture of the flow chart."""
+    chart = _chart(program.body)
+    left, right, height = _extent(chart)
+    title = (f"{program.result} [{program.unit}]" if program.unit else program.result,)
+    end = _width(title, False)
+    left, right = max(left, end / 2), max(right, end / 2)
+    width, total = left + right + 2 * _GAP, height + 4 * _GAP + _height(title, False)
+    drawing = _Drawing()
+    x = left + _GAP
+    bottom = _draw(drawing, chart, x, 2.0 * _GAP)
+    drawing.lines.append((((x, _GAP * 1.0), (x, 2.0 * _GAP)), True))
+    drawing.lines.append((((x, bottom), (x, bottom + _GAP)), True))
+    drawing.shapes.append(_Shape(title, False, x, bottom + _GAP + _height(title, False) / 2))
+    out = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{total:.0f}" '
+            f'viewBox="0 0 {width:.0f} {total:.0f}" font-family="Courier, monospace" font-size="11">'
+        ),
+        _TIP,
+        f'<rect width="100%" height="100%" fill="white"/><title>{escape(program.name)}</title>',
+        f'<circle cx="{x:.1f}" cy="{_GAP - 5}" r="5" fill="#555"/>',
+    ]
+    for points, tip in drawing.lines:
+        path = "M" + " L".join(f"{px:.1f} {py:.1f}" for px, py in points)
+        marker = ' marker-end="url(#tip)"' if tip else ""
+        out.append(f'<path d="{path}" fill="none" stroke="#555"{marker}/>')
+    for shape in drawing.shapes:
+        out += _svg_shape(shape)
+    out += [f'<text x="{wx:.1f}" y="{wy:.1f}" fill="#555">{word}</text>' for wx, wy, word in drawing.words]
+    return "\n".join([*out, "</svg>", ""])
+
+
+def _draw(drawing: _Drawing, chart: _Chart, x: float, y: float) -> float:
+    """Draws a chart about the axis x from y downwards; gives where it ends."""
+    for position, part in enumerate(chart):
+        if position:
+            drawing.lines.append((((x, y), (x, y + _GAP)), True))
+            y += _GAP
+        if isinstance(part, _Step):
+            shape = _Shape(part.lines, False, x, y + _height(part.lines, False) / 2)
+            drawing.shapes.append(shape)
+            y += shape.height
+        else:
+            y = _draw_choice(drawing, part, x, y)
+    return y
+
+
+def _draw_choice(drawing: _Drawing, choice: _Branching, x: float, y: float) -> float:
+    rest = _extent(choice.otherwise)
+    bodies = [_extent(body) for _, body in choice.cases]
+    edge = x + max(_column(choice), *rest[:2]) + _GAP  # left edge of the right column
+    bus = edge + max(b[0] + b[1] for b in bodies) + _GAP / 2
+    last = 0.0
+    exits: list[tuple[float, float]] = []
+    for (condition, body), size, row in zip(choice.cases, bodies, _heights(choice), strict=True):
+        middle = y + max(_height(condition, True), _first_height(body)) / 2
+        shape = _Shape(condition, True, x, middle)
+        drawing.shapes.append(shape)
+        top, low = middle - shape.height / 2, middle + shape.height / 2
+        drawing.lines.append((((x, last or y), (x, top)), bool(last)))
+        if last:
+            drawing.words.append((x + 5, last + 14, "no"))
+        axis = edge + size[0]
+        first = body[0]
+        lines, diamond = (first.lines, False) if isinstance(first, _Step) else (first.cases[0][0], True)
+        right = x + shape.width / 2
+        drawing.lines.append((((right, middle), (axis - _width(lines, diamond) / 2, middle)), True))
+        drawing.words.append((right + 5, middle - 4, "yes"))
+        bottom = _draw(drawing, body, axis, middle - _first_height(body) / 2)
+        exits.append((axis, bottom))
+        last = low
+        y += row + _GAP
+    drawing.lines.append((((x, last), (x, y)), True))
+    drawing.words.append((x + 5, last + 14, "no"))
+    bottom = _draw(drawing, choice.otherwise, x, y)
+    join = bottom + _GAP
+    drawing.lines.append((((x, bottom), (x, join)), False))
+    for axis, low in exits:
+        turn = low + _GAP / 3
+        drawing.lines.append((((axis, low), (axis, turn), (bus, turn), (bus, join), (x, join)), True))
+    return join
+
+
+def _svg_shape(shape: _Shape) -> list[str]:
+    x, y, half, tall = shape.x, shape.y, shape.width / 2, shape.height / 2
+    if shape.diamond:
+        points = f"{x - half:.1f},{y:.1f} {x:.1f},{y - tall:.1f} {x + half:.1f},{y:.1f} {x:.1f},{y + tall:.1f}"
+        out = [f'<polygon points="{points}" fill="#fff2cc" stroke="#444"/>']
+    else:
+        size = f'width="{shape.width:.1f}" height="{shape.height:.1f}"'
+        out = [f'<rect x="{x - half:.1f}" y="{y - tall:.1f}" {size} fill="#d9ead3" stroke="#444"/>']
+    first = y - len(shape.lines) * _LINE / 2 + 11
+    place = f'x="{x:.1f}" text-anchor="middle"' if shape.diamond else f'x="{x - half + _PAD:.1f}"'
+    for number, line in enumerate(shape.lines):
+        out.append(f'<text {place} y="{first + number * _LINE:.1f}">{escape(line)}</text>')
+    return out

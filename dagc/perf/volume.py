@@ -30,10 +30,9 @@ import sympy as sp
 from dagc.cuda.accesses import Accesses, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.geometry import Geometry, read_accesses
+from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
-from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 
 # name -> (value, unit, meaning). Fitted to the oracle of an H200: benchmarks/tune/calibrate.py; all but two that
 # lie outside of the bounds which it searches: c_partial, for which least squares over all blocks find 2 (from 8 to 13

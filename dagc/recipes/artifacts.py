@@ -18,9 +18,8 @@ from dagc.space.prune import prune
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.graph import Graph
-    from dagc.ir.launching import Chooser, OpenTunable
-    from dagc.ir.program import Program
+    from dagc.ir.plan import Chooser, OpenTunable
+    from dagc.ir.program import Graph, Program
     from dagc.ir.traversal import Traversal
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.mpi import rank_among, ranks_or_default
 from dagc.build.target import choose_target
-from dagc.emit.declared import promises
+from dagc.emit.layout import promises
 from dagc.ir.plan import plan_from_json
 from dagc.ir.traversal import parse_traversal
 from dagc.recipes.artifacts import build_artifact, compile_traversal
@@ -20,9 +20,8 @@ from dagc.space import Space, TooManyStates
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.graph import Graph
-    from dagc.ir.launching import Chooser, OpenTunable
-    from dagc.ir.program import Program
+    from dagc.ir.plan import Chooser, OpenTunable
+    from dagc.ir.program import Graph, Program
     from dagc.ir.traversal import Traversal
     from dagc.recipes.compiled import Compiled
     from dagc.store.tuned import Tuned

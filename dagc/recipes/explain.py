@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import is_output
+from dagc.base.resources import __version__
 from dagc.base.statistics import interval
-from dagc.base.version import __version__
 from dagc.build.target import choose_target
 from dagc.ir.traversal import parse_traversal
+from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
-from dagc.lab.domain import Candidate, Domain, domain_of
 from dagc.lab.live import LiveMachine, Loadable
-from dagc.lab.replay import ReplayMachine
+from dagc.lab.orders import Orders, OrderStore, domain_of
+from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.learn.explain import FORMATS, Answer, Answers, Options, answer, ask, explanation, render
 from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
+from dagc.measure.service import Library
 from dagc.recipes.results import Loaded, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
-from dagc.store.results import ImplementationId, Run, ranking
+from dagc.store.results import Run, ranking
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
@@ -95,7 +97,7 @@ class _Subject:
             raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
         # A configuration that does not build or run has no measurements.
         measured = sorted({i.configuration for i in loaded.results.measured()})
-        self.domain: Domain = domain_of((c, loaded.graph(c)) for c in measured)
+        self.domain: Orders = domain_of((c, loaded.graph(c)) for c in measured)
         self.best = self.candidate(self.ranked[0])
         self.learned: LearnedRules = learn(loaded)
 
@@ -161,7 +163,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
 
     selection_bias = subject.selection_bias(recorded)
     timing = Options(pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed)
-    answers = answer(subject.domain, asked, machine, _Unkept(), timing, most=passes)
+    answers = answer(subject.domain, asked, machine, UNKEPT, timing, most=passes)
     note = f"times are those of {replay}, and only what was recorded can be an edit"
     if selection_bias:
         share = f"{100 * selection_bias:.1f} %"
@@ -174,21 +176,6 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
 def _overlap(one: Results, other: Results) -> bool:
     """Have they a run in common?"""
     return any(a.started == b.started and a.machine.key == b.machine.key for a in one.runs for b in other.runs)
-
-
-class _Unkept:
-    """A store that keeps nothing: a replay can be repeated."""
-
-    def begin(self, configuration: object, traversal: str) -> ImplementationId:
-        return ImplementationId(0)
-
-    def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
-    ) -> None:
-        pass
-
-    def fail(self, number: ImplementationId, failure: str) -> None:
-        pass
 
 
 # ---- on the machine -------------------------------------------------------------------------
@@ -208,7 +195,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     edits = len(set(asked.candidates)) - 1
     # Only what is timed is compiled.
     spaces = sorted({candidate.space for candidate in asked.candidates})
-    domain = Domain([subject.domain.spaces[index] for index in spaces])
+    domain = Orders([subject.domain.spaces[index] for index in spaces])
     asked = asked.moved(subject.domain, domain)
     with ExitStack() as stack:
         records: list[Records] = []
@@ -225,7 +212,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
         noise = loaded.results.noise if math.isnan(noise) else noise
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
-            answers = answer(domain, asked, machine, records[0], timing, progress=phase.at)
+            answers = answer(domain, asked, machine, OrderStore(domain, records[0]), timing, progress=phase.at)
     notes = [records[0].note] if records[0].note else []
     return explanation(subject.learned, domain, asked, answers, subject.seconds, notes), answers.interrupted
 
@@ -233,7 +220,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
 def _machine(
     loaded: Loaded,
     options: ExplainOptions,
-    domain: Domain,
+    domain: Orders,
     link: Link,
     chosen: TargetChoice,
     records: list[Records],
@@ -251,8 +238,8 @@ def _machine(
         raise next(iter(failed.values()))
     loadables = [
         Loadable(
-            libraries[c.configuration], data, rows, capture=c.configuration.get("capture") is True,
-            device_pointers=options.mpi_takes_device_pointers,
+            Library(libraries[c.configuration], data, options.mpi_takes_device_pointers), rows,
+            capture=c.configuration.get("capture") is True,
         )
         for c in configurations
     ]  # fmt: skip
@@ -268,7 +255,7 @@ def _exploration(loaded: Loaded) -> Run:
     return next((run for run in reversed(runs) if run.strategy != "explain"), runs[-1])
 
 
-def _data(loaded: Loaded, options: ExplainOptions, domain: Domain, folder: Path) -> Path:
+def _data(loaded: Loaded, options: ExplainOptions, domain: Orders, folder: Path) -> Path:
     """The arrays: those given, else those of the exploration beside the results file, which are made again where they
     are gone. A folder that only the file names is not read: the user has to name it.
 

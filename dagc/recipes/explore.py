@@ -14,11 +14,12 @@ from dagc.base.statistics import interval
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
 from dagc.ir.traversal import parse_traversal, traversal_text
-from dagc.lab.domain import Candidate
+from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Options, PriorResult
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
-from dagc.lab.replay import ReplayMachine
+from dagc.lab.orders import OrderStore
+from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import default, find, names
 from dagc.measure.link import link_ranks
 from dagc.recipes.launch import LaunchSource, choosers_for, launched
@@ -40,15 +41,15 @@ from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.proof import Prover
 from dagc.space.prune import prune
-from dagc.store.results import ImplementationId, lowest, noise_advice, ranking, ties
+from dagc.store.results import lowest, noise_advice, ranking, ties
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program
     from dagc.lab.configurations import Configured
-    from dagc.lab.domain import Domain
     from dagc.lab.engine import Machine as Measurer
     from dagc.lab.engine import Store, Summary
+    from dagc.lab.orders import Orders
     from dagc.measure.link import Link
     from dagc.store.records import Records
     from dagc.store.results import Configuration, Results, Run
@@ -65,7 +66,7 @@ TOLD_APART = 0.005  # a lowest time so little below the median is not worth a li
 class Explored:
     """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best."""
 
-    summary: Summary
+    summary: Summary[Candidate]
     configuration: Configuration | None
     traversal: str
     output: Path | None
@@ -255,7 +256,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
             died = records[0].under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
         before = records[0].results() if options.resume else None
-        done = _search(domain, machine, records[0], options, noise, before, display)
+        done = _search(domain, machine, OrderStore(domain, records[0]), options, noise, before, display)
         machine.time_reference()
         results = records[0].results()
         done, noise = _settled(done, domain, results), results.noise
@@ -274,7 +275,7 @@ def _fixed(
     return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 
-def _with_strategy(options: ExploreOptions, domain: Domain) -> ExploreOptions:
+def _with_strategy(options: ExploreOptions, domain: Orders) -> ExploreOptions:
     """With the default strategy where the user has named none."""
     return options if options.strategy is not None else replace(options, strategy=default(domain))
 
@@ -319,7 +320,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     notes.append(f"times are those of {options.replay}; nothing was measured")
     if out is None:
         return _explored(
-            _search(domain, machine, _Unkept(), options, recorded.noise, None, display), domain, None, notes,
+            _search(domain, machine, UNKEPT, options, recorded.noise, None, display), domain, None, notes,
             recorded.noise, recorded.runs,
         )  # fmt: skip
     run = run_record(recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs))
@@ -328,34 +329,19 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     ) as records:
         records.noise(recorded.noise)
         earlier = records.results() if options.resume else None
-        done = _search(domain, machine, records, options, recorded.noise, earlier, display)
+        done = _search(domain, machine, OrderStore(domain, records), options, recorded.noise, earlier, display)
     return _explored(done, domain, Path(out), notes, recorded.noise, recorded.runs)
 
 
-class _Unkept:
-    """A store that keeps nothing: a replay can be repeated."""
-
-    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        return ImplementationId(0)
-
-    def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
-    ) -> None:
-        pass
-
-    def fail(self, number: ImplementationId, failure: str) -> None:
-        pass
-
-
 def _search(
-    domain: Domain,
-    machine: Measurer,
-    store: Store,
+    domain: Orders,
+    machine: Measurer[Candidate],
+    store: Store[Candidate],
     options: ExploreOptions,
     noise: float,
     earlier: Results | None,
     display: Display,
-) -> Summary:
+) -> Summary[Candidate]:
     budget = options.budget
     assert options.strategy is not None, "chosen with the domain"
     if budget is None and options.strategy != "exhaustive" and options.time is None:
@@ -379,7 +365,7 @@ def _search(
         )
 
 
-def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
+def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summary[Candidate]:
     """The best by the whole file, with drift divided out as everybody who reads the file does."""
     ranked = [i for i in ranking(results) if domain.number(i.configuration) is not None]
     if not ranked:
@@ -397,7 +383,7 @@ def _settled(done: Summary, domain: Domain, results: Results) -> Summary:
     )  # fmt: skip
 
 
-def _prior_results(earlier: Results, domain: Domain) -> list[PriorResult]:
+def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candidate]]:
     """What a results file knows of the candidates of a domain."""
     out = []
     for found in earlier.implementations:
@@ -408,7 +394,7 @@ def _prior_results(earlier: Results, domain: Domain) -> list[PriorResult]:
     return out
 
 
-def _same_work(domain: Domain) -> Callable[[Candidate], str]:
+def _same_work(domain: Orders) -> Callable[[Candidate], str]:
     """Equal for candidates that are equal once sync ops that prove nothing are removed."""
     provers = [Prover(configured.graph) for configured in domain.spaces]
 
@@ -420,7 +406,12 @@ def _same_work(domain: Domain) -> Callable[[Candidate], str]:
 
 
 def _explored(
-    done: Summary, domain: Domain, output: Path | None, notes: Sequence[str], noise: float, runs: Sequence[Run]
+    done: Summary[Candidate],
+    domain: Orders,
+    output: Path | None,
+    notes: Sequence[str],
+    noise: float,
+    runs: Sequence[Run],
 ) -> Explored:
     configuration, text = None, ""
     fixed: tuple[Fixed, ...] = ()
@@ -434,11 +425,11 @@ def _explored(
 # ---- traces ---------------------------------------------------------------------------------
 
 
-def _first(domain: Domain) -> Candidate:
+def _first(domain: Orders) -> Candidate:
     return Candidate(0, domain.spaces[0].space.first())
 
 
-def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary) -> None:
+def _trace(machine: LiveMachine, domain: Orders, records: Records, done: Summary[Candidate]) -> None:
     """Traces of the best and of the slowest, for the report's timelines."""
     if done.best is None:
         return
@@ -452,5 +443,5 @@ def _trace(machine: LiveMachine, domain: Domain, records: Records, done: Summary
         records.trace(slowest.id, machine.trace(Candidate(index, traversal)))
 
 
-def _text(domain: Domain, candidate: Candidate) -> str:
+def _text(domain: Orders, candidate: Candidate) -> str:
     return traversal_text(candidate.traversal, domain.spaces[candidate.space].graph)

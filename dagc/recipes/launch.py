@@ -20,7 +20,7 @@ from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settin
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.graph import Graph
+    from dagc.ir.program import Graph
     from dagc.recipes.options import ExploreOptions
     from dagc.recipes.tune_prepare import TuningTask
     from dagc.report.display import Display

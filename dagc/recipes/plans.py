@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.extent import Extent
     from dagc.choice.selector import Selector
-    from dagc.ir.graph import Graph
     from dagc.ir.plan import Plan
-    from dagc.ir.program import Program
+    from dagc.ir.program import Graph, Program
     from dagc.store.tuned import ProgramChooser, Tuned
 
 
@@ -175,7 +174,7 @@ def _write(
 ) -> tuple[str, ...]:
     """All sources, whole or not at all; the names of those at the top."""
     from dagc.emit import emit, runtime_headers  # loads jinja2
-    from dagc.emit.launcher import FUNCTION, OUTSIDE, emit_launcher  # loads jinja2
+    from dagc.emit.program import FUNCTION, OUTSIDE, emit_launcher  # loads jinja2
 
     headers = {f"include/{name}": header.read_text(encoding="utf-8") for name, header in runtime_headers().items()}
     program = next(iter(plans.values())).program

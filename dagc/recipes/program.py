@@ -23,8 +23,7 @@ from dagc.space.proof import Prover
 from dagc.space.prune import prune
 
 if TYPE_CHECKING:
-    from dagc.ir.graph import Graph
-    from dagc.ir.program import Program, Value
+    from dagc.ir.program import Graph, Program, Value
     from dagc.report.counting import CountReport
 
 Defines = Mapping[str, "str | Value"]

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import write_text_atomic
+from dagc.base.resources import __version__
 from dagc.base.source import Source
 from dagc.base.statistics import interval
-from dagc.base.version import __version__
 from dagc.build.target import choose_target
 from dagc.ir.traversal import parse_traversal
-from dagc.lab.domain import Candidate, domain_of
+from dagc.lab.candidate import Candidate
 from dagc.lab.model.fitted import Fitted
+from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
 from dagc.learn.rules import FEWEST, Findings, Outliers, Sample, Samples, accuracy, check, estimate, in_order, render
 from dagc.learn.rules import learn as learn_rules
@@ -31,14 +32,13 @@ from dagc.store.results import noise_advice_of, ranking, shown, ties, wanted_rep
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
-    from dagc.ir.graph import Graph
-    from dagc.lab.domain import Domain
+    from dagc.ir.program import Graph
+    from dagc.lab.orders import Orders
     from dagc.learn.rules import Estimates, LearnedRules
     from dagc.store.results import Configuration, Implementation, Results
 
 
 # ---- estimates for `dagc rules --estimate` ----
-
 
 WHOLE = 2500  # a space up to this size is estimated as a whole, of a larger one
 SAMPLE = 1000  # so many implementations, drawn uniformly (by random walks where they cannot be counted)
@@ -68,7 +68,7 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
     return estimate(measured, unknown, Fitted(domain, [*known, *others], len(known)), noise)
 
 
-def _others(domain: Domain, known: Sequence[Candidate]) -> list[Candidate]:
+def _others(domain: Orders, known: Sequence[Candidate]) -> list[Candidate]:
     """Those that were not measured, or a sample of them."""
     size, random = domain.size(), Random(0)
     if size is not None and size <= WHOLE:

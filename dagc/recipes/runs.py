@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.files import is_output
+from dagc.base.resources import __version__
 from dagc.base.source import find_file, read_file
-from dagc.base.version import __version__
-from dagc.build import devices
+from dagc.build import target
 from dagc.build.builder import jobs as compilers
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.toolchain import require_mpi
@@ -24,10 +24,11 @@ from dagc.ir.enums import ElementType
 from dagc.ir.plan import Plan, Target, program_hash
 from dagc.ir.traversal import traversal_text
 from dagc.lab.configurations import configurations, open_decisions
-from dagc.lab.domain import COUNTING_WORK, Domain
-from dagc.lab.domain import domain_of as domain
 from dagc.lab.live import LiveMachine, Loadable
+from dagc.lab.orders import COUNTING_WORK, Orders
+from dagc.lab.orders import domain_of as domain
 from dagc.measure.link import require_ranks
+from dagc.measure.service import Library
 from dagc.recipes.artifacts import build_artifact, write_sources
 from dagc.recipes.program import ProgramText
 from dagc.report import si
@@ -41,8 +42,8 @@ from dagc.store.settings import OPTION, fixed_to_json
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Program, Value
+    from dagc.lab.candidate import ConfiguredSpace
     from dagc.lab.configurations import Configured
-    from dagc.lab.domain import ConfiguredSpace
     from dagc.measure.link import Link
     from dagc.recipes.options import ExploreOptions
     from dagc.store.results import Machine
@@ -87,7 +88,7 @@ def _shown(choices: Mapping[str, Value]) -> str:
     return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
 
 
-def domain_of(configurations: Sequence[Configured], options: ExploreOptions) -> Domain:
+def domain_of(configurations: Sequence[Configured], options: ExploreOptions) -> Orders:
     """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
     whole = options.strategy == "exhaustive"
     searched = domain(((c.configuration, c.graph) for c in configurations), (10 if whole else 1) * COUNTING_WORK)
@@ -118,7 +119,7 @@ def program_record(program: Program) -> Any:
 def require_machine(chosen: TargetChoice) -> None:
     """Raises MissingTool where there are no ranks, or no GPU, to run anything."""
     require_ranks()
-    if chosen.target is Target.CUDA and not devices.gpus():
+    if chosen.target is Target.CUDA and not target.gpus():
         raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
 
 
@@ -291,7 +292,7 @@ def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: 
 
 
 def loadables_of(
-    domain: Domain,
+    domain: Orders,
     configurations: Sequence[Configured],
     chosen: TargetChoice,
     folder: Path,
@@ -299,7 +300,7 @@ def loadables_of(
     link: Link,
     options: ExploreOptions,
     display: Display,
-) -> tuple[Domain, list[Loadable], list[Excluded]]:
+) -> tuple[Orders, list[Loadable], list[Excluded]]:
     """The configurations that build, with the runner library and the arrays of each; those that do not.
 
     The first is run once while the others are compiled, and it is said at once where its results are wrong. Raises
@@ -309,10 +310,10 @@ def loadables_of(
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
         capture = configured.configuration.get("capture") is True
-        return Loadable(library, data, rows, capture=capture, device_pointers=options.mpi_takes_device_pointers)
+        return Loadable(Library(library, data, options.mpi_takes_device_pointers), rows, capture)
 
     def check_first(library: Path) -> None:
-        alone = Domain(domain.spaces[:1])
+        alone = Orders(domain.spaces[:1])
         machine = LiveMachine(
             alone, [loadable(alone.spaces[0], library)], link, seconds=options.seconds, watchdog=options.watchdog
         )
@@ -332,7 +333,7 @@ def loadables_of(
     ]
     usable = [configured for configured in domain.spaces if configured.configuration in built]
     loadables = [loadable(configured, built[configured.configuration]) for configured in usable]
-    return (Domain(usable) if excluded else domain), loadables, excluded
+    return (Orders(usable) if excluded else domain), loadables, excluded
 
 
 _ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
@@ -351,7 +352,7 @@ def _first_error(failure: BuildFailed) -> str:
     return next((line.strip() for line in lines[1:] if "error:" in line), lines[0])
 
 
-def working(machine: LiveMachine, domain: Domain, display: Display = SILENT) -> tuple[Domain, list[Excluded]]:
+def working(machine: LiveMachine, domain: Orders, display: Display = SILENT) -> tuple[Orders, list[Excluded]]:
     """The configurations that run once with right results, and the others.
 
     Where none is left, raises WrongResult if all results were wrong, else RunFailed.

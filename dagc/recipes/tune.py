@@ -13,8 +13,7 @@ from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
 from dagc.choice.legal import op_of
 from dagc.choice.types import settings_text
-from dagc.ir.launching import stays_fixed
-from dagc.ir.plan import Target
+from dagc.ir.plan import Target, stays_fixed
 from dagc.measure.cells import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions
 from dagc.recipes.program import read

@@ -14,7 +14,7 @@ from dagc.choice.selector import FEWEST
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.launching import kernel_of
+from dagc.ir.plan import kernel_of
 from dagc.ir.program import Region
 from dagc.recipes.tune_found import Measurements, best_cell
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only, whole_scalars
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dagc.choice.choose import UnitChooser
     from dagc.choice.selector import Selector
     from dagc.choice.types import Cell, Point, Settings, Unit
-    from dagc.ir.graph import Graph
+    from dagc.ir.program import Graph
     from dagc.recipes.tune_gpu import Counted
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import MissingTool, RunFailed, UsageError
-from dagc.build import devices
+from dagc.build import target
 from dagc.build.mpi import joined
 from dagc.choice.legal import block_of, op_of
 from dagc.ir.plan import Target
@@ -18,7 +18,7 @@ from dagc.perf.hardware import load_hardware
 from dagc.recipes.tune_measure import collect
 
 if TYPE_CHECKING:
-    from dagc.perf.fit import Fitted
+    from dagc.perf.counted import Fitted
     from dagc.perf.hardware import Hardware
     from dagc.recipes.tune_measure import Sample
     from dagc.recipes.tune_prepare import Prepared, TuningTask
@@ -48,13 +48,13 @@ def named_arch(gpu: str | None) -> str | None:
 
 def is_here(task: TuningTask) -> bool:
     """Has this machine a GPU of the architecture that is compiled for? Another's times would say nothing."""
-    here = devices.gpus()
+    here = target.gpus()
     return bool(here) and here[0].arch.rstrip("af") == task.chosen.arch.rstrip("af")
 
 
 def gpu_name(task: TuningTask, hardware: Hardware, measured: bool) -> str:
     """What the times, or else the model, are of: the descriptor that is named may be that of a sister."""
-    return devices.gpus()[0].name if measured and task.chosen.target is Target.CUDA and is_here(task) else hardware.name
+    return target.gpus()[0].name if measured and task.chosen.target is Target.CUDA and is_here(task) else hardware.name
 
 
 def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[str]]:
@@ -63,7 +63,7 @@ def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[
 
     Raises UsageError where there is no such descriptor.
     """
-    here = devices.gpus() if task.chosen.target is Target.CUDA else ()
+    here = target.gpus() if task.chosen.target is Target.CUDA else ()
     if gpu is not None or not here or here[0].arch != task.chosen.arch:
         notes = []
         if here and not is_here(task):

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
 from dagc.build.builder import jobs as as_many_as_cores
-from dagc.build.ptxas import kernel_resources
 from dagc.build.target import choose_target
-from dagc.build.toolchain import find_nvcc
+from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
@@ -28,9 +27,8 @@ from dagc.space import Space
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.types import Settings, Unit
-    from dagc.ir.graph import Graph
-    from dagc.ir.launching import OpenTunable
-    from dagc.ir.program import Program
+    from dagc.ir.plan import OpenTunable
+    from dagc.ir.program import Graph, Program
     from dagc.ir.sym import Number
     from dagc.recipes.compiled import Compiled
 
@@ -171,7 +169,6 @@ def _reason(error: BuildFailed) -> str:
 
 
 # ---- what is tuned, and its data ----
-
 
 DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any GPU so far
 

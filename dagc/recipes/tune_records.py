@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.version import __version__
+from dagc.base.resources import __version__
 from dagc.measure.machine import machine_facts
 from dagc.recipes.runs import program_record, revision
 from dagc.recipes.tune_choosers import ChooserInputs

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
-from dagc.build import devices
+from dagc.build import target
 from dagc.choice.extent import far_parameters
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import settings_text
-from dagc.ir.launching import is_open, open_tunables
+from dagc.ir.plan import is_open, open_tunables
 from dagc.ir.program import KernelOp
 from dagc.lab.plans import whole_scalars
 from dagc.perf.hardware import load_hardware
@@ -23,9 +23,8 @@ from dagc.store.fixed import check_compiled
 
 if TYPE_CHECKING:
     from dagc.choice.types import Unit
-    from dagc.ir.graph import Graph
-    from dagc.ir.launching import Chooser, OpenTunable
-    from dagc.ir.program import Program
+    from dagc.ir.plan import Chooser, OpenTunable
+    from dagc.ir.program import Graph, Program
     from dagc.store.tuned import KernelChooser, Tuned
 
 
@@ -124,7 +123,7 @@ def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
     """Another GPU of the same architecture has other limits and another speed. Where no GPU is, nothing is said."""
     wanted = tuned.facts.gpu
     here = (
-        [g.name for g in devices.gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []
+        [g.name for g in target.gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []
     )
     if here and wanted and wanted not in here:
         raise UsageError(
@@ -166,9 +165,8 @@ def show(
     from dagc.choice.choose import chooser_of  # loads numpy, sympy
     from dagc.choice.models import MODELS, whole_model  # loads numpy, sympy
     from dagc.perf.cprint import HELPERS, to_c  # loads sympy
-    from dagc.perf.flow import to_flow, to_flow_svg  # loads sympy
     from dagc.perf.occupancy import occupancy_program  # loads sympy
-    from dagc.perf.text import to_latex, to_text  # loads sympy
+    from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text  # loads sympy  # loads sympy
 
     printers: dict[str, Callable[[Any], str]] = {
         "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,

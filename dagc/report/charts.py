@@ -1,18 +1,191 @@
-"""The plots of measured times: sorted with classes, the convolution, by configuration, and how the search converged."""
+"""The charts of the page: sorted times, the convolution, configurations, convergence, and the decision tree.
+
+Coordinates are user units of the picture (one CSS pixel at its natural size). All text is escaped here.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING
 
+from dagc.base.errors import counted
 from dagc.report import si
 from dagc.report.measured import Curve, Group, Point, ranked
-from dagc.report.plot import Plot, Scale, dots, n, polyline, spanning, steps, tag, text
+from dagc.report.si import significant
 from dagc.store.results import ImplementationId
 
 if TYPE_CHECKING:
-    from dagc.learn.rules.types import Boundary, Classes
+    from dagc.learn.rules.types import Boundary, Classes, Node, Tree
+
+
+# ---- axes and shapes ----
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Values from `low` to `high` onto coordinates from `start` to `stop`; logarithmic where asked (then low > 0)."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.stop - self.start)
+
+    def clamped(self, value: float) -> float:
+        """The coordinate of a value, moved to the nearer end where it is outside."""
+        return self(min(max(value, self.low), self.high))
+
+    def ticks(self, most: int = 6) -> list[float]:
+        return log_ticks(self.low, self.high) if self.log else linear_ticks(self.low, self.high, most)
+
+
+def spanning(low: float, high: float, start: float, stop: float, *, log: bool = False, room: float = 0.04) -> Scale:
+    """A scale with some room around the values, also where all of them are equal."""
+    if log:
+        return Scale(low / (1 + room), high * (1 + room), start, stop, True)
+    space = room * (high - low) or 0.05 * abs(high) or 1.0
+    return Scale(low - space, high + space, start, stop)
+
+
+def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round values between `low` and `high`, at steps of 1, 2 or 5 times a power of ten. `most` is at least 4."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten; powers alone where these would be too many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1,) if len(powers) > 4 else (1, 2, 5)
+    return [f * 10.0**p for p in powers for f in factors if low <= f * 10.0**p <= high]
+
+
+def tick_texts(ticks: Sequence[float]) -> list[str]:
+    """As short as they can be and still differ."""
+    for decimals in range(7):
+        texts = [f"{tick:.{decimals}f}" for tick in ticks]
+        if all(
+            abs(float(text) - tick) <= 1e-6 * max(1e-12, abs(tick)) for text, tick in zip(texts, ticks, strict=True)
+        ):
+            return texts
+    return [significant(tick) for tick in ticks]
+
+
+def n(value: float) -> str:
+    """A coordinate: a tenth of a unit is finer than a screen shows."""
+    text = f"{value:.1f}"
+    return text[:-2] if text.endswith(".0") else text
+
+
+def tag(name: str, content: str | None = None, /, **attributes: object) -> str:
+    """An element; `content` is SVG already. `class_` is class, other underscores are hyphens, None leaves one out."""
+    words = [name]
+    for key, value in attributes.items():
+        if value is not None:
+            shown = n(value) if isinstance(value, float) else str(value)
+            words.append(f'{key.rstrip("_").replace("_", "-")}="{escape(shown)}"')
+    inside = " ".join(words)
+    return f"<{inside}/>" if content is None else f"<{inside}>{content}</{name}>"
+
+
+def text(x: float, y: float, words: str, class_: str = "label", **attributes: object) -> str:
+    """A line of text; `words` is escaped."""
+    return tag("text", escape(words), x=x, y=y, class_=class_, **attributes)
+
+
+def dots(points: Iterable[tuple[float, float]], class_: str, **attributes: object) -> str:
+    """Many round dots as one element: lines of no length with round ends. Equal ones are drawn once."""
+    distinct = dict.fromkeys((n(x), n(y)) for x, y in points)
+    return tag("path", d="".join(f"M{x} {y}h0" for x, y in distinct), class_=f"dots {class_}", **attributes)
+
+
+def polyline(points: Iterable[tuple[float, float]], class_: str, **attributes: object) -> str:
+    return tag("path", d="M" + "L".join(f"{n(x)} {n(y)}" for x, y in points), class_=class_, fill="none", **attributes)
+
+
+def steps(points: Sequence[tuple[float, float]], until: float, class_: str, **attributes: object) -> str:
+    """A line that keeps each value until the next point, the last until x = `until`."""
+    (x, y), *rest = points
+    path = [f"M{n(x)} {n(y)}"] + [f"H{n(to_x)}V{n(to_y)}" for to_x, to_y in rest] + [f"H{n(until)}"]
+    return tag("path", d="".join(path), class_=class_, fill="none", **attributes)
+
+
+@dataclass(slots=True)
+class Plot:
+    """A picture with one x axis at the bottom and one y axis at the left."""
+
+    width: float
+    height: float
+    left: float = 64
+    right: float = 16
+    top: float = 24
+    bottom: float = 44
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def x_range(self) -> tuple[float, float]:
+        return self.left, self.width - self.right
+
+    @property
+    def y_range(self) -> tuple[float, float]:
+        """From the bottom up."""
+        return self.height - self.bottom, self.top
+
+    def add(self, *parts: str) -> None:
+        self.parts += parts
+
+    def x_axis(self, scale: Scale, title: str, factor: float = 1.0, most: int = 8) -> None:
+        """`factor`: how many units of the scale one unit of the labels has."""
+        base = self.height - self.bottom
+        values = Scale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
+        ticks = values.ticks(most)
+        marks = "".join(f"M{n(values(t))} {n(base)}v5" for t in ticks)
+        self.add(tag("path", d=f"M{n(self.left)} {n(base)}H{n(self.width - self.right)}{marks}", class_="axis"))
+        for tick, words in zip(ticks, tick_texts(ticks), strict=True):
+            self.add(text(values(tick), base + 18, words, "tick", text_anchor="middle"))
+        self.add(text((self.left + self.width - self.right) / 2, base + 36, title, "axis-title", text_anchor="middle"))
+
+    def y_axis(self, scale: Scale, title: str, factor: float = 1.0, most: int = 6) -> None:
+        values = Scale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
+        ticks = values.ticks(most)
+        lines = "".join(f"M{n(self.left)} {n(values(t))}H{n(self.width - self.right)}" for t in ticks)
+        self.add(tag("path", d=lines or "M0 0", class_="grid"))
+        for tick, words in zip(ticks, tick_texts(ticks), strict=True):
+            self.add(text(self.left - 8, values(tick) + 4, words, "tick", text_anchor="end"))
+        middle = (self.top + self.height - self.bottom) / 2
+        turned = f"rotate(-90 14 {n(middle)})"
+        self.add(text(14, middle, title, "axis-title", text_anchor="middle", transform=turned))
+
+    def svg(self, title: str, class_: str = "plot", **attributes: object) -> str:
+        return picture(self.width, self.height, self.parts, title, class_, "img", **attributes)
+
+
+def picture(
+    width: float, height: float, parts: Iterable[str], title: str, class_: str, role: str, /, **attributes: object
+) -> str:
+    """The whole SVG; `title` is what a screen reader says."""
+    return tag(
+        "svg", "\n".join(parts), viewBox=f"0 0 {n(width)} {n(height)}", width=width, height=height, role=role,
+        aria_label=title, class_=class_, **attributes,
+    )  # fmt: skip
+
+
+# ---- measured times ----
 
 WIDTH = 1080.0
 # From this ratio of slowest to fastest on, an axis of times is logarithmic.
@@ -256,3 +429,155 @@ def convergence(curves: Sequence[Curve], names: Sequence[str]) -> str:
         plot.add(steps(choice, end, f"choice k{place}", data_tip=tip, **clip))
     look = "plot many" if longest > _MANY else "plot"
     return plot.svg("Convergence of the search", look, id="convergence")
+
+
+# ---- decision tree ----
+
+
+# Height of a leaf's row, of a leaf, of a question; width between parent and child, of a bold and of a small letter.
+_LEAF_ROW, _LEAF, _BOX, _GAP, _LETTER, _SMALL_LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.0, 7.4, 6.2, 6.0
+
+
+MOST_LEAVES = 24  # that are read at a glance
+MOST_WIDTH = 1080.0  # of the page: what is wider is cut off at its right edge until one scrolls
+
+
+def tree_chart(tree: Tree, name: str, deepest: int | None = None) -> str:
+    """Questions in the boxes, `yes` upwards; the bar below a box shows the shares of the classes in it.
+
+    `name` is the element's ID. What is deeper than `deepest` is left out; the box above it says so.
+    """
+    return _Chart(tree, tree.depth if deepest is None else deepest).svg(name)
+
+
+def readable_depth(tree: Tree) -> int:
+    """The greatest depth down to which the tree has at most MOST_LEAVES ends and fits on the page; at least 1."""
+
+    def ends(depth: int) -> int:
+        return sum(node.depth == depth or (node.leaf and node.depth < depth) for node in tree.nodes)
+
+    fits = (d for d in range(1, tree.depth + 1) if ends(d) <= MOST_LEAVES and _Chart(tree, d).width <= MOST_WIDTH)
+    return max(fits, default=1)
+
+
+class _Chart:
+    """Every box has `lefts` and `rows`: its left side, and its middle from the top."""
+
+    def __init__(self, tree: Tree, deepest: int) -> None:
+        self.nodes = tree.nodes
+        self.deepest = deepest
+        self.title = f"Decision tree with {counted(tree.leaves, 'leaf', 'leaves')}, depth {tree.depth}"
+        self.lefts: dict[int, float] = {}
+        self.rows: dict[int, float] = {}
+        self._place(0, 0, _MARGIN)
+
+    def _end(self, at: int) -> bool:
+        """Is nothing drawn below this node?"""
+        return self.nodes[at].leaf or self.nodes[at].depth >= self.deepest
+
+    def _place(self, at: int, ends: int, left: float) -> int:
+        """Ends in rows of their own, other boxes halfway between their children; returns the ends so far."""
+        node = self.nodes[at]
+        self.lefts[at] = left
+        if self._end(at):
+            self.rows[at] = _MARGIN + _LEAF_ROW * ends + _BOX / 2
+            return ends + 1
+        right = left + self._width(at) + _GAP
+        ends = self._place(node.no, self._place(node.yes, ends, right), right)
+        self.rows[at] = (self.rows[node.yes] + self.rows[node.no]) / 2
+        return ends
+
+    @property
+    def width(self) -> float:
+        return max(left + self._width(at) for at, left in self.lefts.items()) + _MARGIN
+
+    def svg(self, name: str) -> str:
+        height = max(self.rows.values()) + _BOX / 2 + _MARGIN
+        return picture(self.width, height, [self._branch(0)], self.title, "plot tree natural", "group", id=name)
+
+    def _branch(self, at: int) -> str:
+        """A box with its subtree."""
+        node = self.nodes[at]
+        if self._end(at):
+            return tag("g", self._end_box(at), class_="leaf" if node.leaf else "leaf cut", data_tip=_tooltip(node))
+        below = "".join(self._edge(at, to, yes) + self._branch(to) for to, yes in ((node.yes, True), (node.no, False)))
+        button = tag("g", self._question_box(at), class_="question", role="button", tabindex=0, aria_expanded="true",
+                     aria_label=_question(node), data_tip=_tooltip(node))  # fmt: skip
+        return tag("g", button + tag("g", below, class_="below"), class_="branch")
+
+    def _edge(self, at: int, to: int, yes: bool) -> str:
+        x, to_x = self.lefts[at] + self._width(at), self.lefts[to]
+        y, to_y = self.rows[at], self.rows[to]
+        bend = (x + to_x) / 2
+        curve = f"M{n(x)} {n(y)}C{n(bend)} {n(y)} {n(bend)} {n(to_y)} {n(to_x)} {n(to_y)}"
+        word = text(to_x - 5, to_y + (-6 if yes else 14), "yes" if yes else "no", "tick", text_anchor="end")
+        return tag("path", d=curve, class_="edge", fill="none") + word
+
+    def _question_box(self, at: int) -> str:
+        x, top, node = self.lefts[at], self.rows[at] - _BOX / 2, self.nodes[at]
+        lines = (text(x + 8, top + 16 + 14 * i, line, "box-title") for i, line in enumerate(_lines(node)))
+        samples = text(x + 8, top + 44, si.ordinary(node.samples, "sample"), "box-detail")
+        return self._frame(at, _BOX) + "".join(lines) + samples + self._shares(at, _BOX)
+
+    def _end_box(self, at: int) -> str:
+        title, detail = self._end_words(at)
+        beside = tag("tspan", escape(detail), dx=7, class_="box-detail")
+        x, y = self.lefts[at] + 8, self.rows[at] - _LEAF / 2 + 17
+        words = tag("text", escape(title) + beside, x=x, y=y, class_="box-title")
+        return self._frame(at, _LEAF) + words + self._shares(at, _LEAF)
+
+    def _end_words(self, at: int) -> tuple[str, str]:
+        """The class with how many samples; of a box with leaves that are not drawn, how many.
+
+        "mixed": some samples are of another class, by more than the noise.
+        """
+        node = self.nodes[at]
+        impure = ", mixed" if node.wrong else ""
+        more = "" if node.leaf else f", {counted(self._leaves(at), 'leaf', 'leaves')}"
+        return f"class {node.number + 1}{impure}", si.ordinary(node.samples, "sample") + more
+
+    def _leaves(self, at: int) -> int:
+        node = self.nodes[at]
+        return 1 if node.leaf else self._leaves(node.yes) + self._leaves(node.no)
+
+    def _width(self, at: int) -> float:
+        if self._end(at):
+            title, detail = self._end_words(at)
+            return 24 + _LETTER * len(title) + _SMALL_LETTER * len(detail)
+        return max(100.0, 16 + _LETTER * max(map(len, _lines(self.nodes[at]))))
+
+    def _frame(self, at: int, height: float) -> str:
+        x, y = self.lefts[at], self.rows[at] - height / 2
+        return tag("rect", x=x, y=y, width=self._width(at), height=height, rx=5, class_="box")
+
+    def _shares(self, at: int, height: float) -> str:
+        """The bar at the bottom of a box."""
+        shares, left, y = self.nodes[at].shares, self.lefts[at] + 1, self.rows[at] + height / 2 - 7
+        out = []
+        for number, share in enumerate(shares):
+            wide = share * (self._width(at) - 2)
+            if wide > 0:
+                colour = f"fill:{class_colour(number, len(shares))}"
+                out.append(tag("rect", x=left, y=y, width=wide, height=6.0, style=colour))
+                left += wide
+        return "".join(out)
+
+
+def _question(node: Node) -> str:
+    return "leaf" if node.feature is None else f"{node.feature.text()}?"
+
+
+def _lines(node: Node) -> list[str]:
+    """The question in two lines of about the same length."""
+    words = _question(node).split(" ")
+    cuts = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words))]
+    return list(min(cuts, key=lambda c: max(map(len, c)), default=(words[0],)))
+
+
+def _tooltip(node: Node) -> str:
+    shares = (
+        f"class {number + 1}: {si.ordinary(count, 'sample')}, {si.percent(share)} with all classes weighted equally"
+        for number, (count, share) in enumerate(zip(node.counts, node.shares, strict=True))
+        if count
+    )
+    return "\n".join((_question(node), *shares))

@@ -9,13 +9,12 @@ from itertools import product
 from time import monotonic
 
 from dagc.base.errors import ProgramError, Severity
-from dagc.ir.graph import Graph
-from dagc.ir.program import Decision, Kernel, KernelOp, Program, Value
+from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Sym, UnboundName, evaluate
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
-from dagc.space.count import Counter, TooManyStates
 from dagc.space.moves import Moves
+from dagc.space.space import Counter, TooManyStates
 
 # A variation that needs more than this, in states times ops, is reported as not counted (a second or two); the one
 # that was asked for has no limit.

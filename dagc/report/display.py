@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.measure import Measurement
     from rich.table import Table
 
-    from dagc.lab.domain import Candidate
+    from dagc.lab.candidate import Candidate
     from dagc.lab.engine import Progress
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -172,7 +172,7 @@ class Display:
         self._live.update(phase.panel(), refresh=True)
 
     @contextmanager
-    def search(self, noise: float, describe: Describe | None = None) -> Iterator[Callable[[Progress], None]]:
+    def search(self, noise: float, describe: Describe | None = None) -> Iterator[Callable[[Progress[Candidate]], None]]:
         """What to call after each measurement of a search. No thread is at work meanwhile: it would disturb.
 
         `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate.
@@ -217,19 +217,19 @@ class _Log:
     def __init__(self) -> None:
         self._last = monotonic()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: Progress[Candidate]) -> None:
         if monotonic() - self._last >= _LOG_EVERY:
             self._last = monotonic()
             print(one_line(progress), file=sys.stderr, flush=True)
 
 
 @contextmanager
-def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Progress], None]]:
+def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Progress[Candidate]], None]]:
     """Redraws a few times a second, in the searching thread; leaves nothing behind, nor a hidden cursor."""
     last = -math.inf
     with _live() as live:
 
-        def show(progress: Progress) -> None:
+        def show(progress: Progress[Candidate]) -> None:
             nonlocal last
             if monotonic() - last >= _EVERY:
                 live.update(panel(progress, noise, describe), refresh=True)
@@ -238,7 +238,7 @@ def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Pro
         yield show
 
 
-def panel(progress: Progress, noise: float, describe: Describe | None = None) -> Table:
+def panel(progress: Progress[Candidate], noise: float, describe: Describe | None = None) -> Table:
     """What a terminal shows: how far it is, what was covered, the best, the distribution, failures."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -286,13 +286,13 @@ class _Histogram:
         return Measurement(FEWEST_BINS, options.max_width)
 
 
-def _pace(progress: Progress) -> str:
+def _pace(progress: Progress[Candidate]) -> str:
     if progress.elapsed <= 0:
         return "0 s"
     return f"{progress.elapsed:.0f} s, {progress.measured / progress.elapsed:.1f} a second"
 
 
-def _share(progress: Progress) -> float | None:
+def _share(progress: Progress[Candidate]) -> float | None:
     """How much of the budget or of the time is used, whichever is further; None where neither is known."""
     shares = []
     if progress.budget:
@@ -302,7 +302,7 @@ def _share(progress: Progress) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def one_line(progress: Progress) -> str:
+def one_line(progress: Progress[Candidate]) -> str:
     """`search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 120 implementations of 2036 (5.9 %)`."""
     known = not math.isnan(progress.best_seconds)
     best = f", best {progress.best_seconds * 1e6:.2f} us{_how_often(progress)}" if known else ""
@@ -313,19 +313,19 @@ def one_line(progress: Progress) -> str:
     )
 
 
-def _how_often(progress: Progress) -> str:
+def _how_often(progress: Progress[Candidate]) -> str:
     """How many measurements the best time stands for: a single one may be low by chance, and rise when repeated."""
     often = progress.measurements_of_best
     return f" ({counted(often, 'measurement')})" if often else ""
 
 
-def _measurements(progress: Progress) -> str:
+def _measurements(progress: Progress[Candidate]) -> str:
     if progress.budget is None:
         return counted(progress.measured, "measurement")
     return f"{progress.measured} of {counted(progress.budget, 'measurement')}"
 
 
-def _covered(progress: Progress) -> str:
+def _covered(progress: Progress[Candidate]) -> str:
     if progress.space is None:
         return f"{counted(progress.implementations, 'implementation')} of a space not counted"
     share = 100 * progress.implementations / progress.space
@@ -333,7 +333,7 @@ def _covered(progress: Progress) -> str:
     return f"{of} ({share:.2g} %)" if share >= 0.01 else of
 
 
-def _left(progress: Progress) -> str:
+def _left(progress: Progress[Candidate]) -> str:
     """By the budget or by the time limit, whichever ends first; "" where neither is known."""
     ends = []
     if progress.budget is not None and progress.measured:

@@ -5,25 +5,342 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import counted, without_controls
+from dagc.base.errors import UsageError, counted, without_controls
 from dagc.base.resources import resource
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
+from dagc.lab.orders import domain_of
 from dagc.learn.rules.text import why_no_rules
-from dagc.report import charts, si
-from dagc.report.best import pictures, traced
+from dagc.report import charts, si, timeline
+from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
-from dagc.report.sections import class_views, curve_names, fastest_rows, provenance, summary_tiles
-from dagc.report.tree_chart import readable_depth, tree_chart
-from dagc.store.results import Configuration, Results, noise_advice_of, ties, wanted_repeats
+from dagc.report.picture import as_svg, kind
+from dagc.store.results import Configuration, Results, noise_advice_of, shown, ties, wanted_repeats
 
 if TYPE_CHECKING:
     import jinja2
 
-    from dagc.learn.rules import LearnedRules
+    from dagc.learn.rules import LearnedRules, RuleSet
+
+
+# ---- best and worst ----
+
+MOST_DAGS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """An entry of a traversal; `look` is the class that the style sheet colours."""
+
+    text: str
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    rank: int
+    length: str
+    busy: str
+    svg: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """`what` is "best" or "worst"; `ranks` is empty where no trace was recorded, `left_out` of them are not drawn."""
+
+    what: str
+    point: Point
+    time: str
+    interval: str
+    configuration: str
+    traversal: str
+    chips: tuple[Chip, ...]
+    command: str
+    ranks: tuple[RankView, ...]
+    left_out: int
+
+
+def traced(
+    results: Results, best: Point | None, worst: Point | None, graphs: Mapping[Configuration, Graph], file: str
+) -> tuple[Chosen, ...]:
+    """The best and the worst, with timelines where they were traced: those of one rank have the same axis.
+
+    `best` is None where nothing was measured, `worst` also where nothing else was.
+    """
+    ends = [point for point in (best, worst) if point is not None]
+    parsed = [_parsed(p, graphs, file) for p in ends]
+    lines = [
+        timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))
+        for p, (graph, traversal) in zip(ends, parsed, strict=True)
+    ]
+    shown = [timeline.shown_ranks(found) for found in lines]
+    out = []
+    for what, p, (graph, traversal), all_, few in zip(("best", "worst"), ends, parsed, lines, shown, strict=False):
+        ranks = tuple(
+            RankView(
+                line.rank,
+                si.seconds(line.length),
+                si.percent(line.busy),
+                timeline.draw(line, *_axis(line.rank, shown), what),
+            )
+            for line in few
+        )
+        name = shlex.quote(f"{results.program.name}-best")
+        out.append(
+            Chosen(
+                what, p, si.seconds(p.seconds), interval_text(p), p.implementation.configuration.text,
+                p.implementation.traversal, tuple(_chip(entry, graph) for entry in traversal.entries),
+                f"dagc best {shlex.quote(file)} -o {name}" if what == "best" else "", ranks, len(all_) - len(few),
+            )
+        )  # fmt: skip
+    return tuple(out)
+
+
+def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[float, float]:
+    """Begin and end, in seconds, of an axis for all timelines of this rank."""
+    mine = [line for found in shown for line in found if line.rank == rank]
+    return min(line.begin for line in mine), max(line.length for line in mine)
+
+
+def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
+    found = point.implementation
+    if found.configuration not in graphs:
+        raise UsageError(f"{file}: no graph of the configuration {found.configuration.text}", "explore again")
+    graph = graphs[found.configuration]
+    return graph, parse_traversal(found.traversal, graph, file)
+
+
+def interval_text(point: Point) -> str:
+    """`95 %: 60.1 us to 63 us, 7 measurements`; below six measurements it is their range that has this confidence."""
+    if len(point.times) == 1:
+        return "1 measurement, no interval"
+    what = "95 %" if len(point.times) >= 6 else "range"
+    return f"{what}: {si.seconds(point.low)} to {si.seconds(point.high)}, {len(point.times)} measurements"
+
+
+def _chip(entry: object, graph: Graph) -> Chip:
+    look = "mark"
+    if isinstance(entry, Issue):
+        look = kind(graph.ops[entry.op])
+    elif isinstance(entry, Sync):
+        look = "sync"
+    assert isinstance(entry, Issue | Record | Wait | Sync)
+    return Chip(entry_text(entry, graph), look)
+
+
+_MOST_NAMED = 4  # configurations, above one picture
+
+
+def _all_of(labels: Sequence[str]) -> str:
+    left = len(labels) - _MOST_NAMED
+    return "; ".join(labels[:_MOST_NAMED]) + (f" and {counted(left, 'other')}" if left > 0 else "")
+
+
+def pictures(groups: Sequence[Group], graphs: Mapping[Configuration, Graph]) -> list[tuple[str, str]]:
+    """(configurations, SVG) of every DAG that looks different, that of the best first."""
+    labels_by_picture: dict[str, list[str]] = {}
+    for group in groups:
+        if group.configuration in graphs:
+            labels_by_picture.setdefault(as_svg(graphs[group.configuration]), []).append(group.label)
+    # Each picture names its arrow tips; names are those of the whole page.
+    return [
+        (_all_of(labels), svg.replace('id="tip"', f'id="tip{i}"').replace("url(#tip)", f"url(#tip{i})"))
+        for i, (svg, labels) in enumerate(list(labels_by_picture.items())[:MOST_DAGS])
+    ]
+
+
+# ---- tables and tiles ----
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure of the headline."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def summary_tiles(
+    results: Results,
+    points: Sequence[Point],
+    best: Point | None,
+    groups: Sequence[Group],
+    graphs: Mapping[Configuration, Graph],
+) -> list[Tile]:
+    """The best time, how much faster it is, how much was measured, how sure it is."""
+    if best is None:
+        return [Tile("best", "none", "nothing could be measured")]
+    middle, worst = points[len(points) // 2], points[-1]
+    measured = sum(len(p.times) for p in points)
+    space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
+    size = space.size()
+    of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
+    reference = "" if math.isnan(results.reference) else "drift divided out"
+    return [
+        Tile("best", si.seconds(best.seconds), interval_text(best)),
+        Tile("the median takes", si.times(middle.seconds / best.seconds), si.seconds(middle.seconds)),
+        Tile("the worst takes", si.times(worst.seconds / best.seconds), si.seconds(worst.seconds)),
+        Tile("implementations", si.count(len(points)), of),
+        Tile("measurements", si.count(measured), reference),
+        Tile("noise floor", si.percent(results.noise), "standard deviation of one measurement"),
+    ]
+
+
+# ---- classes and rules ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetView:
+    """`share`: of the implementations that follow the rules, how many are of the class, as far as noise can tell."""
+
+    samples: int
+    sufficient: bool
+    share: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassView:
+    number: int
+    colour: str
+    count: int
+    fastest: str
+    slowest: str
+    width: str
+    rule_sets: tuple[RuleSetView, ...]
+    text: str
+
+
+def class_views(learned: LearnedRules) -> list[ClassView]:
+    """The classes, fastest first, each with the rule sets that lead to it."""
+    sets = {number: list(group) for number, group in groupby(learned.rule_sets, key=lambda r: r.number)}
+    classes = learned.classes.classes
+    out = []
+    for each in classes:
+        mine = tuple(_rule_set(rule_set) for rule_set in sets.get(each.number, ()))
+        out.append(
+            ClassView(
+                each.number + 1, class_colour(each.number, len(classes)), each.count, si.seconds(each.fastest),
+                si.seconds(each.slowest), si.percent(each.width), mine, _as_text(each.number + 1, mine),
+            )
+        )  # fmt: skip
+    return out
+
+
+def _rule_set(rule_set: RuleSet) -> RuleSetView:
+    share = 1 - rule_set.wrong / rule_set.samples
+    return RuleSetView(
+        rule_set.samples, rule_set.sufficient, si.percent(share), tuple(rule.text for rule in rule_set.rules)
+    )
+
+
+def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
+    """What the button copies."""
+    blocks = (
+        "\n".join((f"class {number}, {counted(found.samples, 'sample')}:", *(f"  {rule}" for rule in found.rules)))
+        for found in sets
+    )
+    return "\n\n".join(blocks)
+
+
+# ---- tables ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    rank: int
+    seconds: str
+    slower: str
+    interval: str
+    colour: int
+    configuration: str
+    traversal: str
+
+
+def fastest_rows(points: Sequence[Point], groups: Sequence[Group]) -> list[Row]:
+    by = {group.configuration: group for group in groups}
+    out = []
+    for rank, p in enumerate(points):
+        group = by[p.implementation.configuration]
+        slower = "" if rank == 0 else f"+{si.percent(p.seconds / points[0].seconds - 1)}"
+        row = Row(
+            rank, si.seconds(p.seconds), slower, interval_text(p), group.colour, group.label, p.implementation.traversal
+        )
+        out.append(row)
+    return out
+
+
+def curve_names(results: Results) -> list[str]:
+    """What each run is called in the plot of the search."""
+    return [f"run {i + 1}: {run.strategy}, seed {run.seed}" for i, run in enumerate(results.runs)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    name: str
+    rows: tuple[tuple[str, str], ...]
+
+
+def provenance(results: Results) -> list[RunView]:
+    """All that is recorded of how each run measured. Options at their default are no less said than others."""
+    out = []
+    for name, run in zip(curve_names(results), results.runs, strict=True):
+        machine = run.machine
+        rows = [
+            ("started", run.started),
+            ("hosts", ", ".join(machine.hosts)),
+            ("CPU", f"{machine.cpu}, {si.ordinary(machine.cores, 'core')}"),
+            ("GPUs", _counted(machine.gpus) or "none"),
+            ("driver", machine.driver or "not recorded"),
+            ("MPI", machine.mpi),
+            ("target", f"{machine.target} {machine.arch}".strip()),
+            ("ranks", str(run.ranks)),
+            ("one measurement", f"at least {si.seconds(run.seconds)}"),
+            ("noise, measured first", si.percent(run.noise)),
+            ("strategy, seed", f"{run.strategy}, {run.seed}"),
+            ("revision of the program", run.revision or "not known: no git, or not under it"),
+            ("dagc", run.version),
+        ]
+        rows += [(key, _fact(value)) for key, value in sorted(machine.facts.items())]
+        rows += [(_option(key), _fact(value)) for key, value in sorted(run.options.items()) if key != "fixed"]
+        out.append(RunView(name, tuple(rows)))
+    return out
+
+
+# What the command line calls an option that a run keeps, where that is another word.
+_OPTIONS = {
+    "most": "--max", "most_configurations": "--max-configurations", "opened": "--open", "transport": "--transport",
+    "setup": "digest of the set-up", "trace": "traced",
+}  # fmt: skip
+
+
+def _option(key: str) -> str:
+    """As the command line has it: `--mpi-takes-device-pointers`."""
+    return _OPTIONS.get(key, f"--{key.replace('_', '-')}")
+
+
+def _counted(names: Sequence[str]) -> str:
+    """`4 x NVIDIA H200`, with the sign for it."""
+    return ", ".join(f"{len(list(same))} \u00d7 {name}" for name, same in groupby(names))
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, bool | str | int | float):
+        return shown(value) or "none"
+    return (
+        "none" if value is None or value == [] else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    )
+
+
+# ---- page ----
 
 MOST_ROWS = 20  # of the table of the fastest, and of the failures
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from dagc.base.errors import counted
-from dagc.ir.graph import Action, Graph, GraphOp
-from dagc.ir.program import CopyOp, ExchangeOp, KernelOp
+from dagc.ir.program import Action, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp
 
 _FILL = {"gpu": "#d9ead3", "mpi": "#cfe2f3", "cpu": "#fff2cc", "end": "#eeeeee"}
 _LABEL = {"gpu": "GPU (asynchronous, on a stream)", "mpi": "MPI", "cpu": "CPU", "end": "start, end"}

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagc.ir.graph import Action, Graph
+from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text
 from dagc.report import si
+from dagc.report.charts import Plot, Scale, n, tag, text
 from dagc.report.picture import kind
-from dagc.report.plot import Plot, Scale, n, tag, text
 from dagc.store.results import TraceSpan
 
 WIDTH = 1080.0

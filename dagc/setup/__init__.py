@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dagc.setup.read import check_arrays, read_scalars
-from dagc.setup.write import file_name, run_setup
+from dagc.setup.arrays import check_arrays, file_name, read_scalars, run_setup
 
 __all__ = ["check_arrays", "file_name", "read_scalars", "run_setup"]

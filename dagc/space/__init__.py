@@ -3,7 +3,6 @@
 Contract: docs/explanation/space.md. The rules are Table III of "Machine Learning for CUDA+MPI Design Rules".
 """
 
-from dagc.space.count import Counter, TooManyStates
-from dagc.space.space import Space
+from dagc.space.space import Counter, Space, TooManyStates
 
 __all__ = ["Counter", "Space", "TooManyStates"]

@@ -21,8 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.ir.graph import Graph
-from dagc.ir.program import OpId
+from dagc.ir.program import Graph, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Wait
 
 # Plain tuples: a search makes millions of them.

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
-from dagc.ir.graph import Graph
-from dagc.ir.program import OpId
+from dagc.ir.program import Graph, OpId
 from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait, entry_text
 
 

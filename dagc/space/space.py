@@ -6,15 +6,332 @@ program text and a number of streams, whatever machine or run prints them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from operator import itemgetter
 from random import Random
 from typing import TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.ir.graph import Graph
-from dagc.ir.traversal import Entry, Traversal, entry_text
-from dagc.space.count import Counter, like
-from dagc.space.moves import Asker, Moves, State
+from dagc.ir.program import Graph, OpId
+from dagc.ir.traversal import Entry, Issue, Traversal, entry_text
+from dagc.space.moves import Asker, Commitment, Hidden, Moves, State, bits
+
+# ---- symmetry ----
+# Interchangeable sub-graphs: sets of units, each a tuple of ops, such that any two units may be swapped.
+#
+# The six faces of a halo exchange are the reason: their packs and sends are alike, so are their receives and unpacks.
+# States that differ by swapping units have equally many completions, which makes exact counting feasible.
+
+
+@dataclass(frozen=True, slots=True)
+class Orbit:
+    """Units of one kind. `units[i][k]` and `units[j][k]` play the same part."""
+
+    units: tuple[tuple[int, ...], ...]
+
+
+def orbits(moves: Moves) -> tuple[Orbit, ...]:
+    """Disjoint orbits; every transposition of two units of one orbit is an automorphism of the graph (checked)."""
+    visited: set[int] = set()
+    out: list[Orbit] = []
+    for a in range(moves.size):
+        if a in visited:
+            continue
+        units: list[tuple[int, ...]] = []
+        used: set[int] = set()
+        for b in range(a + 1, moves.size):
+            if b in visited or b in used:
+                continue
+            swap = _transposition(moves, a, b)
+            if swap is None:
+                continue
+            mine, theirs = tuple(x for x, _ in swap), tuple(y for _, y in swap)
+            if not units:
+                units, used = [mine], set(mine)
+            if mine == units[0] and not used & set(theirs) and not visited & set(mine + theirs):
+                units.append(theirs)
+                used |= set(theirs)
+        if len(units) > 1:
+            out.append(Orbit(tuple(units)))
+            visited |= used
+    return tuple(out)
+
+
+def _transposition(moves: Moves, a: int, b: int) -> list[tuple[int, int]] | None:
+    """The smallest automorphism found that swaps a and b and is its own inverse; None where there is none."""
+    image = {a: b, b: a}
+    pairs, queue = [(a, b)], [(a, b)]
+    while queue:
+        x, y = queue.pop()
+        if moves.allowed[x] != moves.allowed[y] or (moves.gpu >> x ^ moves.gpu >> y) & 1:
+            return None
+        for table in (moves.before, moves.needs, moves.users, _followers(moves)):
+            ours, others = table[x] & ~table[y], table[y] & ~table[x]
+            left = [p for p in bits(ours) if p not in (x, y) and p not in image]
+            right = [p for p in bits(others) if p not in (x, y) and p not in image]
+            if len(left) != len(right):
+                return None
+            for p, q in zip(left, right, strict=True):
+                image[p], image[q] = q, p
+                pairs.append((p, q))
+                queue.append((p, q))
+    return pairs if _is_automorphism(moves, image) else None
+
+
+def _followers(moves: Moves) -> tuple[int, ...]:
+    out = [0] * moves.size
+    for v in range(moves.size):
+        for u in bits(moves.before[v]):
+            out[u] |= 1 << v
+    return tuple(out)
+
+
+def _is_automorphism(moves: Moves, image: dict[int, int]) -> bool:
+    def mapped(mask: int) -> int:
+        return sum(1 << image.get(u, u) for u in bits(mask))
+
+    return all(
+        mapped(table[v]) == table[image.get(v, v)]
+        for v in range(moves.size)
+        for table in (moves.before, moves.needs, moves.users)
+    ) and all(
+        moves.allowed[v] == moves.allowed[w] and moves.gpu >> v & 1 == moves.gpu >> w & 1 for v, w in image.items()
+    )
+
+
+# ---- counting ----
+
+WATCH_EVERY = 1000  # states: some tens of milliseconds
+
+_FREE: Hidden = ((),)  # no GPU op is committed to a stream
+# An op's code is a character: "0" not issued, "1" settled (nobody may ask on its behalf), from "2" on where it stands.
+_LIVE = ord("2")
+
+
+class TooManyStates(Exception):
+    """The count would need more states than it was allowed. `at_least` of what is counted were found until then."""
+
+    def __init__(self, at_least: int = 0) -> None:
+        super().__init__(f"more than {at_least}")
+        self.at_least = at_least
+
+
+class Counter:
+    """Counts completions of states of one graph. The memo grows with the states met, and is kept.
+
+    `limit`: states after which it gives up and raises TooManyStates (default: none). `watch` is called with the number
+    of states after every `WATCH_EVERY` of them; what it raises ends the count.
+    """
+
+    def __init__(self, moves: Moves, limit: int | None = None, watch: Callable[[int], None] | None = None) -> None:
+        self.moves = moves
+        self.limit = limit
+        self.watch = watch
+        self._orbits: tuple[Orbit, ...] = orbits(moves)
+        self._lay_out()
+        self._tables: dict[tuple[int, ...], dict[int, int]] = {}
+        self._digits = f"0{moves.size}b"
+        self._memo: dict[object, int] = {}
+
+    def _lay_out(self) -> None:
+        """The order in which a key holds the ops: those of no orbit, then unit by unit."""
+        in_orbit = [op for orbit in self._orbits for unit in orbit.units for op in unit]
+        singles = [v for v in range(self.moves.size) if v not in set(in_orbit)]
+        order = singles + in_orbit
+        self._singles = slice(0, len(singles))
+        self._pick = itemgetter(*order) if len(order) > 1 else tuple
+        slices, at = [], len(singles)
+        for orbit in self._orbits:
+            width = len(orbit.units[0])
+            slices.append([slice(at + i * width, at + (i + 1) * width) for i in range(len(orbit.units))])
+            at += width * len(orbit.units)
+        self._units = slices
+
+    def __len__(self) -> int:
+        """States in the memo."""
+        return len(self._memo)
+
+    def total(self) -> int:
+        """Size of the space."""
+        return self.count(self.moves.start())
+
+    def count(self, state: State) -> int:
+        """Traversals that begin with the prefix of `state`."""
+        # One level of recursion per entry of a traversal; three entries an op is more than any traversal has.
+        depth = 3 * self.moves.size * max(2, self.moves.streams) + 200
+        if sys.getrecursionlimit() < depth:
+            sys.setrecursionlimit(depth)
+        return self._count(state)
+
+    def _count(self, state: State) -> int:
+        if self.moves.finished(state):
+            return 1
+        codes = self._codes(state)
+        key = self._key(state, codes)
+        known = self._memo.get(key)
+        if known is not None:
+            return known
+        if self.limit is not None and len(self._memo) >= self.limit:
+            raise TooManyStates
+        total = 0
+        successors: dict[Entry, int] = {}
+        alike = self._alike(state, codes)
+        try:
+            for entry, askers in self.moves.offers(state).items():
+                first = like(entry, alike)
+                if first not in successors:
+                    successors[first] = self._count(self.moves.step(state, entry, askers))
+                total += successors[first]
+        except TooManyStates as stopped:
+            stopped.at_least += total
+            raise
+        self._memo[key] = total
+        if self.watch is not None and len(self._memo) % WATCH_EVERY == 0:
+            self.watch(len(self._memo))
+        return total
+
+    # ---- symmetry -----------------------------------------------------------------------
+
+    def alike(self, state: State) -> dict[int, int]:
+        """For an op of an orbit, the first op whose issue in this state is completed in as many ways.
+
+        Swapping two units in the same condition maps the state to itself, and the issue of one's op to that of the
+        other's. Ops that are not named have none but themselves.
+        """
+        return self._alike(state, self._codes(state)) if self._orbits else {}
+
+    def _alike(self, state: State, codes: str) -> dict[int, int]:
+        out: dict[int, int] = {}
+        if state[3] != _FREE:
+            return out
+        for orbit, slices in zip(self._orbits, self._units, strict=True):
+            first: dict[str, tuple[int, ...]] = {}
+            for unit, place in zip(orbit.units, slices, strict=True):
+                model = first.setdefault(codes[place], unit)
+                if model is not unit:
+                    out.update(zip(unit, model, strict=True))
+        return out
+
+    # ---- canonical form -----------------------------------------------------------------
+
+    def _codes(self, state: State) -> str:
+        """A character per op, in the order of `_lay_out`: not issued, settled, or `_LIVE` + place * streams + stream.
+
+        Place 0 is behind the last record of the stream, place i the first record after the op being the stream's i-th.
+        A text, since it is compared, hashed and renamed as a whole: counting spends its time here.
+        """
+        issued, streams = state[0], state[1]
+        width = len(streams)
+        codes = list(format(issued, self._digits))  # the last op first
+        last = len(codes) - 1
+        for s, (groups, tail) in enumerate(streams):
+            for u in bits(tail):
+                codes[last - u] = chr(_LIVE + s)
+            for number, group in enumerate(groups, 1):
+                place = chr(_LIVE + number * width + s)
+                for u in bits(group[0]):
+                    codes[last - u] = place
+        codes.reverse()
+        return "".join(self._pick(codes))
+
+    def _key(self, state: State, codes: str) -> object:
+        """A value that is equal only for states that renaming streams and swapping units makes equal."""
+        labels = self.moves.free[: state[2]]
+        if len(labels) < 2:
+            return self._encode(state, codes, None)
+        renamings = self._renamings(state, labels)
+        if len(renamings) == 1:
+            return self._encode(state, codes, renamings[0])
+        return min(self._encode(state, codes, renaming) for renaming in renamings)
+
+    def _renamings(self, state: State, labels: tuple[int, ...]) -> Sequence[tuple[int, ...] | None]:
+        """Renamings that sort the streams by what they hold; all orders of those that hold the same kind of thing.
+
+        None is the renaming that changes nothing.
+        """
+        streams = state[1]
+        held = [
+            (tuple([g[0].bit_count() << 1 | g[1] for g in streams[s][0]]), streams[s][1].bit_count()) for s in labels
+        ]
+        ordered = sorted(range(len(labels)), key=held.__getitem__)
+        if all(held[x] < held[y] for x, y in pairwise(ordered)):
+            return [self._renaming(labels, ordered)]
+        if state[3] == _FREE and held[ordered[-1]] == ((), 0):
+            return [None]  # they hold nothing: all renamings are one
+        return [
+            self._renaming(labels, choice)
+            for choice in permutations(ordered)
+            if all(held[x] == held[y] for x, y in zip(choice, ordered, strict=True))
+        ]
+
+    def _renaming(self, labels: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...] | None:
+        """Per stream its new label, where label `order[i]` becomes the i-th."""
+        new = list(range(self.moves.streams))
+        for place, old in enumerate(order):
+            new[labels[old]] = labels[place]
+        return None if new == sorted(new) else tuple(new)
+
+    def _encode(self, state: State, codes: str, renaming: tuple[int, ...] | None) -> str | tuple[object, ...]:
+        _, streams, used, hidden, _ = state
+        if renaming is None:
+            flags = [g[2] << 1 | g[1] for groups, _ in streams for g in groups]
+        else:
+            codes = codes.translate(self._table(renaming))
+            old = sorted(range(len(renaming)), key=renaming.__getitem__)
+            flags = [_rename(g[2], renaming) << 1 | g[1] for s in old for g in streams[s][0]]
+        parts = [chr(used), codes[self._singles]]
+        for places in self._units:
+            parts += sorted([codes[place] for place in places])
+        text = "".join(parts)
+        if hidden == _FREE:  # nearly always
+            # How many records there are on each stream follows from the codes, so a plain list of flags will do.
+            return (text, *flags) if any(flags) else text
+        return text, tuple(flags), self._commitments(hidden, codes, renaming)
+
+    def _commitments(
+        self, hidden: Hidden, codes: str, renaming: tuple[int, ...] | None
+    ) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Those of the state after renaming streams and sorting units by their conditions."""
+        image: dict[int, int] = {}
+        for orbit, places in zip(self._orbits, self._units, strict=True):
+            conditions = sorted((codes[place], unit) for place, unit in zip(places, orbit.units, strict=True))
+            for (_, unit), target in zip(conditions, orbit.units, strict=True):
+                image.update(zip(unit, target, strict=True))
+
+        def moved(commitment: Commitment) -> Commitment:
+            pairs = [(op, mask if renaming is None else _rename(mask, renaming)) for op, mask in commitment]
+            return tuple(sorted((image.get(op, op), mask) for op, mask in pairs))
+
+        return tuple(sorted(moved(c) for c in hidden))
+
+    def _table(self, renaming: tuple[int, ...]) -> dict[int, int]:
+        """What renaming streams makes of each character of the codes; made when it is first needed."""
+        table = self._tables.get(renaming)
+        if table is None:
+            width = len(renaming)
+            # A record is kept for an op that it follows, so there are no more places than GPU ops, and the tail.
+            places = range(0, width * (self.moves.gpu.bit_count() + 1), width)
+            table = {_LIVE + at + s: _LIVE + at + renaming[s] for at in places for s in range(width)}
+            self._tables[renaming] = table
+        return table
+
+
+def like(entry: Entry, alike: dict[int, int]) -> Entry:
+    """The first entry of a state that is completed in as many ways as this one (`Counter.alike`)."""
+    if isinstance(entry, Issue) and entry.op in alike:
+        return Issue(OpId(alike[entry.op]), entry.stream)
+    return entry
+
+
+def _rename(mask: int, renaming: tuple[int, ...]) -> int:
+    return sum(1 << renaming[s] for s in bits(mask))
+
+
+# ---- space ----
+
 
 # What may come next, and who may have asked for it (`Moves.offers`).
 Offer: TypeAlias = tuple[Entry, list[Asker]]

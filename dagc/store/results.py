@@ -84,6 +84,7 @@ class Measurement:
 class Outcome:
     """What a machine answers when asked to measure: a time, or why there is none.
 
+    `times`: the single ones, where `seconds` is their median.
     `failure` is "" or one line: `wrong result: ...`, `hang: ...`, `out of memory: ...`, `run failed: ...`.
     """
 
@@ -91,6 +92,7 @@ class Outcome:
     reference: float = math.nan
     iterations: int = 0
     failure: str = ""
+    times: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

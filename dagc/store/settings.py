@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from dagc.ir.launching import is_open
+from dagc.ir.plan import is_open
 from dagc.ir.program import KernelOp, Program, Value
 from dagc.store.results import Configuration, Results, Run, shown
 

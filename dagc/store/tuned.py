@@ -20,7 +20,7 @@ from dagc.choice.methods import from_json
 from dagc.choice.selector import Selector
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.cuda.ptx import Instructions, Resources
-from dagc.perf.fit import Fitted, HeldOut
+from dagc.perf.counted import Fitted, HeldOut
 from dagc.perf.hardware import Hardware, hardware_of
 from dagc.store.read import (
     Decisions,

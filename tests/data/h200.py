@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dagc import api
 from dagc.base.statistics import noise_floor
-from dagc.ir.graph import Graph
 from dagc.ir.plan import program_hash
+from dagc.ir.program import Graph
 from dagc.lab.configurations import configuration_of
 from dagc.store.records import Records
 from dagc.store.results import Implementation, ImplementationId, Machine, Measurement, Program, Results, Run

@@ -16,7 +16,7 @@ from dagc.base.source import Source
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
-from dagc.lang.tokens import FORMS, FREE, RESERVED
+from dagc.lang.syntax import FORMS, FREE, RESERVED
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference" / "language.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dagc.base.source import Source
 from dagc.emit import emit, runtime_headers
-from dagc.ir.graph import Graph
 from dagc.ir.plan import Plan, Target
+from dagc.ir.program import Graph
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.space import Space

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.cuda.launches import rewrite_for_host
+from dagc.cuda.text import rewrite_for_host
 
 LAUNCHES = [
     ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(k, g, b, 0, s, x, n);"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagc.emit.cxx import Names, cxx_string, cxx_value, mangle, names_used, value_type
+from dagc.emit.render import Names, cxx_string, cxx_value, mangle, names_used, value_type
 
 
 @pytest.mark.parametrize(

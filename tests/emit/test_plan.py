@@ -9,8 +9,8 @@ import pytest
 from dagc.base.errors import UsageError
 from dagc.base.source import Source
 from dagc.emit import emit
-from dagc.ir.graph import Graph
 from dagc.ir.plan import PlanInputs, Target, canonical_text, plan_from_json, plan_inputs, plan_to_json, program_hash
+from dagc.ir.program import Graph
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from tests.emit.build import SPMV, graph, plan

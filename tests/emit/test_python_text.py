@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx
-from dagc.emit.cxx import expression
 from dagc.emit.driver import python
+from dagc.emit.render import expression
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, evaluate
 from tests.examples import examples
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
+from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.orders import Orders
 from dagc.learn.explain import Question, ask, edits, questions
 from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.space import Space
@@ -24,17 +25,17 @@ from tests.graphs import halo, spmv
 from tests.rules.samples import NONE, graphs, h200_learned
 
 
-def domain_of(graph: Graph) -> Domain:
-    return Domain([ConfiguredSpace(NONE, Space(graph, limit=20_000))])
+def domain_of(graph: Graph) -> Orders:
+    return Orders([ConfiguredSpace(NONE, Space(graph, limit=20_000))])
 
 
-def broken(domain: Domain, candidate: Candidate, rules: Sequence[Rule]) -> set[Rule]:
+def broken(domain: Orders, candidate: Candidate, rules: Sequence[Rule]) -> set[Rule]:
     configured = domain.spaces[candidate.space]
     alone = Samples([(configured.graph, configured.configuration, candidate.traversal)])
     return {rule for rule in rules if bool(alone.ask(rule.feature)[0]) != rule.truth}
 
 
-def rules_of(domain: Domain, candidate: Candidate, random: Random, most: int = 4) -> list[Rule]:
+def rules_of(domain: Orders, candidate: Candidate, random: Random, most: int = 4) -> list[Rule]:
     """Rules that hold for a candidate, at random; each is broken by another one."""
     space = domain.spaces[candidate.space].space
     features, _ = Samples([(space.graph, NONE, t) for t in space]).features()
@@ -65,15 +66,15 @@ def test_an_edit_breaks_what_it_shall(graph: Graph, seed: int, all_of_them: bool
                 assert len(edit.also) == fewest(domain, rules, question.rule)
 
 
-def fewest(domain: Domain, rules: Sequence[Rule], rule: Rule) -> float:
+def fewest(domain: Orders, rules: Sequence[Rule], rule: Rule) -> float:
     """How many others break at least where a rule is broken, among all implementations."""
     wrong = (broken(domain, candidate, rules) for candidate in domain)
     return min((len(found) - 1 for found in wrong if rule in found), default=math.inf)
 
 
-def h200_questions(exact: bool = True) -> tuple[Domain, Candidate, tuple[Question, ...]]:
+def h200_questions(exact: bool = True) -> tuple[Orders, Candidate, tuple[Question, ...]]:
     graph, results = h200_graph(), h200_results()
-    domain = Domain([ConfiguredSpace(results.implementations[0].configuration, Space(graph))])
+    domain = Orders([ConfiguredSpace(results.implementations[0].configuration, Space(graph))])
     best = Candidate(0, parse_traversal(results.measured()[0].traversal, graph))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edits, "ENUMERATED", edits.ENUMERATED if exact else 0)
@@ -139,7 +140,7 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
     spaces = [
         ConfiguredSpace(Configuration((("block", b), ("capture", c))), space) for c in (True, False) for b in (64, 128)
     ]
-    domain = Domain(spaces)
+    domain = Orders(spaces)
     best = Candidate(0, space.first())
     rules = [
         Rule(Feature(FeatureKind.CHOICE, "capture", "true"), True),
@@ -158,7 +159,7 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
 def test_a_rule_about_ops_of_another_configuration() -> None:
     """It holds for the best because they are not there, and cannot be broken where they are not."""
     small, large = Space(halo(1)), Space(spmv())
-    domain = Domain([ConfiguredSpace(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
+    domain = Orders([ConfiguredSpace(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
     best = Candidate(0, small.first())
     rules = [
         Rule(Feature(FeatureKind.BEFORE, "CER-after-yl", "post_send", False), False),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
-from dagc.learn.explain.near import Near, priorities_of, translated
+from dagc.learn.explain.edits import Near, priorities_of, translated
 from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover

@@ -8,15 +8,16 @@ from random import Random
 
 import pytest
 
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
+from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.orders import Orders
 from dagc.learn.explain import Answer, Finding, Options, Question, Timing, Verdict, time_pairs
 from dagc.learn.rules import Feature, FeatureKind, Rule
 from dagc.space import Space
-from dagc.store.results import Configuration, ImplementationId, Outcome
+from dagc.store.results import Configuration, Outcome
 from tests.graphs import spmv
 
 SPACE = Space(spmv())
-DOMAIN = Domain([ConfiguredSpace(Configuration(()), SPACE)])
+DOMAIN = Orders([ConfiguredSpace(Configuration(()), SPACE)])
 BEST, *EDITS = (Candidate(0, SPACE.at(number)) for number in range(4))
 
 
@@ -44,26 +45,24 @@ class Known:
 
 @dataclass
 class Kept:
-    begun: list[str] = field(default_factory=list)
+    begun: list[Candidate] = field(default_factory=list)
     added: list[tuple[float, str]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
-    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        self.begun.append(traversal)
-        return ImplementationId(len(self.begun))
+    def begin(self, candidate: Candidate) -> int:
+        self.begun.append(candidate)
+        return len(self.begun)
 
-    def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
-    ) -> None:
-        self.added.append((seconds, purpose))
+    def add(self, key: int, outcome: Outcome, purpose: str = "search") -> None:
+        self.added.append((outcome.seconds, purpose))
 
-    def fail(self, number: ImplementationId, failure: str) -> None:
+    def fail(self, key: int, failure: str) -> None:
         self.failed.append(failure)
 
 
 def test_pairs_are_interleaved_and_alternate() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 2.0})
-    timed = time_pairs(DOMAIN, BEST, EDITS[:1], machine, Kept(), Options(pairs=4, tolerance=0))
+    timed = time_pairs(BEST, EDITS[:1], machine, Kept(), Options(pairs=4, tolerance=0))
     assert machine.asked == [BEST, EDITS[0], EDITS[0], BEST] * 2
     assert timed.timings[0].pairs == 4
     assert timed.timings[0].ratio == pytest.approx(2.0)
@@ -73,14 +72,14 @@ def test_pairs_are_interleaved_and_alternate() -> None:
 
 def test_drift_does_not_look_like_a_cost() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.0}, drift=0.02)
-    timing = time_pairs(DOMAIN, BEST, EDITS[:1], machine, Kept(), Options(pairs=20)).timings[0]
+    timing = time_pairs(BEST, EDITS[:1], machine, Kept(), Options(pairs=20)).timings[0]
     assert timing.ratio == pytest.approx(1.0, abs=1e-3)
     assert timing.low <= 1 <= timing.high
 
 
 def test_a_cost_is_found_in_noise() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.05, EDITS[1]: 1.0, EDITS[2]: 0.95}, noise=0.02)
-    timings = time_pairs(DOMAIN, BEST, EDITS, machine, Kept(), Options(pairs=40, noise=0.02)).timings
+    timings = time_pairs(BEST, EDITS, machine, Kept(), Options(pairs=40, noise=0.02)).timings
     assert [t.verdict for t in timings] == [Verdict.COSTS, Verdict.LEVEL, Verdict.FASTER]
     assert timings[0].low < 1.05 < timings[0].high
     assert all(t.confidence >= 0.95 for t in timings)
@@ -88,14 +87,14 @@ def test_a_cost_is_found_in_noise() -> None:
 
 def test_what_is_known_well_enough_is_not_timed_on() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.5, EDITS[1]: 1.0}, noise=0.001)
-    timings = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(pairs=30, tolerance=0.01)).timings
+    timings = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(pairs=30, tolerance=0.01)).timings
     assert [t.pairs for t in timings] == [6, 6]
 
 
 def test_edits_take_turns_and_equal_ones_are_timed_once() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.2})
     edits = [EDITS[0], EDITS[1], EDITS[0]]
-    timed = time_pairs(DOMAIN, BEST, edits, machine, Kept(), Options(pairs=4, tolerance=0))
+    timed = time_pairs(BEST, edits, machine, Kept(), Options(pairs=4, tolerance=0))
     assert timed.timings[0] == timed.timings[2]
     for start in (0, 8):  # a round: both edits, two pairs each
         assert machine.asked[start : start + 8].count(EDITS[0]) == 2
@@ -105,7 +104,7 @@ def test_edits_take_turns_and_equal_ones_are_timed_once() -> None:
 def test_everything_is_kept_as_explanation() -> None:
     kept = Kept()
     machine = Known({BEST: 1.0, EDITS[0]: 1.1}, fails={EDITS[1]: "hang: rank 2 in `yl`"})
-    timed = time_pairs(DOMAIN, BEST, EDITS[:2], machine, kept, Options(pairs=3))
+    timed = time_pairs(BEST, EDITS[:2], machine, kept, Options(pairs=3))
     assert {purpose for _, purpose in kept.added} == {"explain"}
     assert len(kept.begun) == len(kept.added) + len(kept.failed) == len(machine.asked)
     assert kept.failed == ["hang: rank 2 in `yl`"]
@@ -116,7 +115,7 @@ def test_everything_is_kept_as_explanation() -> None:
 
 def test_a_best_that_fails_does_not_go_on_for_ever() -> None:
     machine = Known({EDITS[0]: 1.0}, fails={BEST: "run failed"})
-    timed = time_pairs(DOMAIN, BEST, EDITS[:1], machine, Kept(), Options(pairs=5))
+    timed = time_pairs(BEST, EDITS[:1], machine, Kept(), Options(pairs=5))
     assert timed.timings[0].verdict is Verdict.FAILED
     assert len(machine.asked) <= 4 * 5
 
@@ -124,7 +123,7 @@ def test_a_best_that_fails_does_not_go_on_for_ever() -> None:
 def test_only_so_many_pairs_as_there_are() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.1})
     most = {EDITS[0]: 5, EDITS[1]: 1}
-    timed = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(tolerance=0), most=most.__getitem__)
+    timed = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(tolerance=0), most=most.__getitem__)
     assert [t.pairs for t in timed.timings] == [5, 1]
     assert timed.timings[0].confidence == pytest.approx(0.9375)
     assert timed.timings[1].verdict is Verdict.UNDECIDED
@@ -133,7 +132,7 @@ def test_only_so_many_pairs_as_there_are() -> None:
 def test_few_pairs_are_as_uncertain_as_the_noise() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.02})
     options = Options(pairs=1, noise=0.01)
-    sure, unsure = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), options).timings
+    sure, unsure = time_pairs(BEST, EDITS[:2], machine, Kept(), options).timings
     assert sure.verdict is Verdict.COSTS
     assert (sure.low, sure.high) == pytest.approx((1.1 * math.exp(-0.03 * 2**0.5), 1.1 * math.exp(0.03 * 2**0.5)))
     assert unsure.verdict is Verdict.UNDECIDED
@@ -141,7 +140,7 @@ def test_few_pairs_are_as_uncertain_as_the_noise() -> None:
 
 def test_an_interrupt_keeps_what_was_timed() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.1}, interrupt_at=10)
-    timed = time_pairs(DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(tolerance=0))
+    timed = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(tolerance=0))
     assert timed.interrupted
     assert sum(t.pairs for t in timed.timings) == 5
 
@@ -149,7 +148,7 @@ def test_an_interrupt_keeps_what_was_timed() -> None:
 def test_the_same_seed_gives_the_same() -> None:
     def asked(seed: int) -> list[Candidate]:
         machine = Known(dict.fromkeys([BEST, *EDITS], 1.0))
-        time_pairs(DOMAIN, BEST, EDITS, machine, Kept(), Options(pairs=6, tolerance=0, seed=seed))
+        time_pairs(BEST, EDITS, machine, Kept(), Options(pairs=6, tolerance=0, seed=seed))
         return machine.asked
 
     assert asked(1) == asked(1)
@@ -198,7 +197,5 @@ def test_a_noisy_machine_does_not_make_costs_disappear() -> None:
 
 def test_what_luck_may_explain_is_not_a_cost() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.03, EDITS[1]: 1.06})
-    timings = time_pairs(
-        DOMAIN, BEST, EDITS[:2], machine, Kept(), Options(pairs=6, selection_bias=0.04, noise=0.01)
-    ).timings
+    timings = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(pairs=6, selection_bias=0.04, noise=0.01)).timings
     assert [t.verdict for t in timings] == [Verdict.UNDECIDED, Verdict.COSTS]

@@ -10,13 +10,13 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.ir.traversal import parse_traversal
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
-from dagc.lab.replay import ReplayMachine
+from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.orders import Orders
+from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.learn.explain import Explanation, Options, answer, ask, explanation, render
-from dagc.learn.explain.explain import difference
-from dagc.learn.explain.mechanism import changes, mechanism
+from dagc.learn.explain.explain import changes, difference, mechanism
 from dagc.space import Space
-from dagc.store.results import Configuration, ImplementationId
+from dagc.store.results import Configuration
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.rules.samples import h200_learned
 
@@ -26,28 +26,15 @@ BEST = (
 )
 
 
-class Unkept:
-    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        return ImplementationId(0)
-
-    def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
-    ) -> None:
-        pass
-
-    def fail(self, number: ImplementationId, failure: str) -> None:
-        pass
-
-
 @cache
 def explained(seed: int = 0) -> Explanation:
     graph, results = h200_graph(), h200_results()
-    domain = Domain([ConfiguredSpace(results.implementations[0].configuration, Space(graph))])
+    domain = Orders([ConfiguredSpace(results.implementations[0].configuration, Space(graph))])
     fastest = results.measured()[0]
     best = Candidate(0, parse_traversal(fastest.traversal, graph))
     asked = ask(h200_learned(), domain, best)
     machine = ReplayMachine(results, domain, seed)
-    answers = answer(domain, asked, machine, Unkept(), Options(noise=results.noise), most=lambda _: PASSES)
+    answers = answer(domain, asked, machine, UNKEPT, Options(noise=results.noise), most=lambda _: PASSES)
     return explanation(h200_learned(), domain, asked, answers, fastest.seconds(), ["a note"])
 
 

@@ -17,11 +17,11 @@ import pytest
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
-from dagc.lang import ast, table_cache
+from dagc.lang import ast
 from dagc.lang import parse as parser
 from dagc.lang.ast import Binary, BinaryOp, Call, DeclName, Every, Index, Literal, Member, Named, Range, Ref
 from dagc.lang.parse import parse
-from dagc.lang.tokens import FREE, RESERVED, TokenKind, scan
+from dagc.lang.syntax import FREE, RESERVED, TokenKind, scan
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "samples").glob("*/*.dag"))
@@ -262,20 +262,20 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners on this system")
 def test_cache_that_others_can_write_is_not_read(cache: Path) -> None:
-    table_cache.store("key", b"tables")
-    assert table_cache.load("key") == b"tables"
+    parser.store_tables("key", b"tables")
+    assert parser.load_tables("key") == b"tables"
     (cache / "key").chmod(0o666)
-    assert table_cache.load("key") is None
+    assert parser.load_tables("key") is None
     (cache / "key").chmod(0o600)
     cache.chmod(0o777)
-    assert table_cache.load("key") is None
+    assert parser.load_tables("key") is None
 
 
 def test_cache_keeps_few(cache: Path) -> None:
     for i in range(10):
-        table_cache.store(f"key{i}", b"tables")
+        parser.store_tables(f"key{i}", b"tables")
     assert len(list(cache.iterdir())) < 10
-    assert table_cache.load("key9") == b"tables"
+    assert parser.load_tables("key9") == b"tables"
 
 
 def test_cached_code_is_not_run() -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.source import Source
-from dagc.lang.from_tree import MAX_DEPTH
-from dagc.lang.parse import parse
+from dagc.lang.parse import MAX_DEPTH, parse
 
 KERNEL = '''\
 kernel add(y: out f32[n], n: i32) {

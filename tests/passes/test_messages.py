@@ -9,7 +9,7 @@ import pytest
 
 from dagc import api
 from dagc.base.source import Source
-from dagc.ir.graph import Action, Graph, Staged
+from dagc.ir.program import Action, Graph, Staged
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.space import Space

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.ir.enums import Mode
-from dagc.ir.graph import Touch
-from dagc.ir.program import OpId, Region
+from dagc.ir.program import OpId, Region, Touch
 from dagc.ir.sym import Const
-from dagc.passes.hazards import Hazards
+from dagc.passes.edges import Edges, Hazards
 from dagc.passes.messages import Lowered
-from dagc.passes.reach import Edges
 from dagc.passes.regions import Regions
 from tests.examples import examples
 from tests.passes.text import program

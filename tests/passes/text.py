@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dagc.base.errors import Diagnostic
 from dagc.base.source import Source
-from dagc.ir.graph import Graph
-from dagc.ir.program import Program
+from dagc.ir.program import Graph, Program
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.passes import build_graph, graph_with_diagnostics
 

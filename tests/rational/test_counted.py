@@ -11,9 +11,8 @@ from benchmarks.tune.counters_csv import read_counters
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import op_of, units
-from dagc.perf.counted import COUNTS, CountedLaunch, counted_program, fit_counts
+from dagc.perf.counted import COUNTS, CountedLaunch, Fitted, counted_program, fit_counts
 from dagc.perf.evaluate import evaluate_all
-from dagc.perf.fit import Fitted
 from dagc.perf.hardware import load_hardware
 from dagc.perf.mwp_cwp import machine_values, op_program
 

@@ -15,7 +15,6 @@ from dagc.base.errors import UsageError
 from dagc.cuda.accesses import symbol
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import Evaluator, evaluate, evaluate_all
-from dagc.perf.flow import to_flow, to_flow_svg
 from dagc.perf.lower import instructions
 from dagc.perf.occupancy import occupancy_program
 from dagc.perf.program import (
@@ -29,7 +28,7 @@ from dagc.perf.program import (
     Statement,
     specialise,
 )
-from dagc.perf.text import to_latex, to_text
+from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text
 from tests.conftest import Compare
 from tests.rational.programs import CLibrary
 

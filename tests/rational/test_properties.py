@@ -14,12 +14,10 @@ import sympy as sp
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count
+from dagc.perf.cprint import BATCH_HELPERS, HELPERS, Batch, batch_to_c, padded_count, split
 from dagc.perf.evaluate import Evaluator, evaluate, operate
-from dagc.perf.lower import instructions
-from dagc.perf.partial import Batch, split
+from dagc.perf.lower import Range, instructions, of_instruction
 from dagc.perf.program import Assign, Number, RationalProgram, specialise
-from dagc.perf.ranges import Range, of_instruction
 from tests.examples import examples
 from tests.rational.programs import (
     INTEGERS,

@@ -7,7 +7,7 @@ from functools import cache
 from random import Random
 
 from dagc import api
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
 from dagc.learn.rules import LearnedRules, Sample, learn

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dagc.ir.traversal import Traversal
-from dagc.lab.domain import Candidate
+from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Progress
 from dagc.report import display as live
 from dagc.report.display import BINS, Display, Phase, duration, histogram, one_line, panel

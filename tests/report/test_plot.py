@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.report.plot import Plot, Scale, dots, linear_ticks, spanning, steps, tag, text, tick_texts
+from dagc.report.charts import Plot, Scale, dots, linear_ticks, spanning, steps, tag, text, tick_texts
 
 values = st.floats(1e-9, 1e6)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagc.recipes.results import Loaded
+from dagc.report.html import summary_tiles
 from dagc.report.measured import groups_of, points_of, ranked
-from dagc.report.sections import summary_tiles
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db"
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dagc import api
-from dagc.ir.graph import Action, Graph
+from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Traversal
 from dagc.report.timeline import MOST_RANKS, RankTimeline, draw, shown_ranks, timelines
 from dagc.space import Space

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dagc.learn.rules import Feature, FeatureKind, Node, Tree
-from dagc.report.tree_chart import MOST_LEAVES, MOST_WIDTH, readable_depth, tree_chart
+from dagc.report.charts import MOST_LEAVES, MOST_WIDTH, readable_depth, tree_chart
 
 
 def random_tree(seed: int, depth: int) -> Tree:

@@ -7,7 +7,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.learn.rules import LearnedRules, Outliers, Sample, learn
 from dagc.space import Space

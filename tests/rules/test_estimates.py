@@ -13,10 +13,11 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal, traversal_text
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.fitted import Fitted
+from dagc.lab.orders import Orders
 from dagc.learn.rules import FEWEST, Findings, Sample, Samples, accuracy, estimate, in_order, learn, render
 from dagc.learn.rules.labels import classify_times, with_estimates
 from dagc.recipes.results import estimated
@@ -98,7 +99,7 @@ def test_times_of_the_others_are_not_looked_at() -> None:
     known = {text(s) for s in measured}
     others = [s for s in whole if text(s) not in known]
     graph = measured[0].graph
-    domain = Domain([ConfiguredSpace(NONE, Space(graph))])
+    domain = Orders([ConfiguredSpace(NONE, Space(graph))])
     candidates = [Candidate(0, s.traversal) for s in (*measured, *others)]
     one, other = (
         estimate(measured, [replace(s, seconds=t) for s in others], Fitted(domain, candidates, len(measured)), NOISE)

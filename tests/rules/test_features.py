@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples
 from dagc.space import Space
 from dagc.store.results import Configuration

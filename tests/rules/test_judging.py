@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal
 from dagc.learn.rules import (
     Feature,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.learn.rules.features import Naming

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dagc.ir.graph import Action
+from dagc.ir.program import Action
 from tests.run.conftest import GROUPS, Make, needs_mpi, wander
 
 pytestmark = needs_mpi

@@ -21,11 +21,13 @@ from dagc import api
 from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
 from dagc.ir.traversal import Issue, Traversal
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
 from dagc.lab.live import EVERY, LiveMachine, Loadable
+from dagc.lab.orders import Orders
 from dagc.measure.launch import joined, launch
 from dagc.measure.link import Link, WorkerLink, link_ranks, require_ranks
+from dagc.measure.service import Library
 from dagc.recipes.artifacts import build_artifact
 from dagc.setup import run_setup
 from dagc.space import Space
@@ -38,10 +40,10 @@ RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over f
 
 
 @dataclass(frozen=True)
-class Library:
+class Subject:
     """The SpMV, small, as a domain of one configuration."""
 
-    domain: Domain
+    domain: Orders
     loadable: Loadable
 
     def machine(
@@ -68,7 +70,7 @@ class Library:
         return Candidate(0, Traversal(tuple(entries)))
 
 
-def build_library(directory: Path, transport: str = "mpi_host") -> Library:
+def build_library(directory: Path, transport: str = "mpi_host") -> Subject:
     """Compile into `directory`, or take what a first call has left there."""
     done = api.compile(
         SPMV, directory / "out", target="host", defines={**SMALL[SPMV], "transport": transport}, build=False
@@ -78,7 +80,9 @@ def build_library(directory: Path, transport: str = "mpi_host") -> Library:
     if not data.exists():
         run_setup(done.plan.program, SPMV.parent, RANKS, 7, data)
     graph = done.plan.graph
-    return Library(Domain([ConfiguredSpace(configuration_of(graph), Space(graph))]), Loadable(library, data, rows))
+    return Subject(
+        Orders([ConfiguredSpace(configuration_of(graph), Space(graph))]), Loadable(Library(library, data), rows)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def library(folder: Path) -> Library:
+def library(folder: Path) -> Subject:
     return build_library(folder)
 
 
@@ -129,7 +133,7 @@ def _rank(pid: int) -> int | None:
 # ---- measuring ----------------------------------------------------------------------------------
 
 
-def test_candidates_are_measured_beside_a_reference(library: Library, link: Link) -> None:
+def test_candidates_are_measured_beside_a_reference(library: Subject, link: Link) -> None:
     references: list[float] = []
     machine, random = library.machine(link, on_reference=references.append), Random(1)
     outcomes = [machine.measure(library.domain.sample(random)) for _ in range(2 * EVERY)]
@@ -142,7 +146,7 @@ def test_candidates_are_measured_beside_a_reference(library: Library, link: Link
     assert machine.time_reference() == references[2] > 0
 
 
-def test_the_noise_floor_is_measured_first(library: Library, link: Link) -> None:
+def test_the_noise_floor_is_measured_first(library: Subject, link: Link) -> None:
     references: list[float] = []
     machine = library.machine(link, on_reference=references.append)
     assert machine.noise_floor(library.first) >= 0
@@ -152,7 +156,7 @@ def test_the_noise_floor_is_measured_first(library: Library, link: Link) -> None
     assert min(references) <= machine.measure(library.first).reference <= max(references)
 
 
-def test_a_trace_has_every_entry_of_every_rank(library: Library, link: Link) -> None:
+def test_a_trace_has_every_entry_of_every_rank(library: Subject, link: Link) -> None:
     machine = library.machine(link)
     entries = library.first.traversal.entries
     spans = machine.trace(library.first)
@@ -163,7 +167,7 @@ def test_a_trace_has_every_entry_of_every_rank(library: Library, link: Link) -> 
     assert [s.gpu_end >= s.gpu_begin for s in spans] == gpu  # NaN compares as False
 
 
-def test_configurations_share_the_ranks(library: Library, folder: Path, link: Link) -> None:
+def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Link) -> None:
     """Two transports, each as it is and with captured stretches: two libraries in one process."""
     other = build_library(folder / "mpi_cuda", transport="mpi_cuda")
     spaces, loadables = [], []
@@ -173,7 +177,7 @@ def test_configurations_share_the_ranks(library: Library, folder: Path, link: Li
             decisions = {**dict(configured.configuration.decisions), "capture": capture}
             spaces.append(ConfiguredSpace(Configuration(tuple(sorted(decisions.items()))), configured.space))
             loadables.append(replace(one.loadable, capture=capture))
-    machine, random = LiveMachine(Domain(spaces), loadables, link, seconds=0.002), Random(2)
+    machine, random = LiveMachine(Orders(spaces), loadables, link, seconds=0.002), Random(2)
     assert [machine.probe(index) for index in range(4)] == [""] * 4
     assert [machine.measure(machine.domain.sample(random)).failure for _ in range(12)] == [""] * 12
     captured = Candidate(3, spaces[3].space.first())
@@ -186,7 +190,7 @@ def test_configurations_share_the_ranks(library: Library, folder: Path, link: Li
     assert not machine.measure(kept.sample(random)).failure
 
 
-def test_the_machine_says_what_it_is(library: Library, link: Link) -> None:
+def test_the_machine_says_what_it_is(library: Subject, link: Link) -> None:
     machine = library.machine(link).facts("host", "sm_90")
     assert (machine.target, machine.gpus, machine.driver, machine.arch) == ("host", (), "", "")
     assert len(machine.hosts) == 1
@@ -198,7 +202,7 @@ def test_the_machine_says_what_it_is(library: Library, link: Link) -> None:
 # ---- what goes wrong ----------------------------------------------------------------------------
 
 
-def test_a_wrong_result_is_never_timed(library: Library, link: Link) -> None:
+def test_a_wrong_result_is_never_timed(library: Subject, link: Link) -> None:
     machine = library.machine(link)
     wrong = library.moved("y", before="yl")
     for _ in range(2):
@@ -210,14 +214,14 @@ def test_a_wrong_result_is_never_timed(library: Library, link: Link) -> None:
     assert not machine.measure(library.first).failure
 
 
-def test_a_table_of_no_sense_is_a_failure(library: Library, link: Link) -> None:
+def test_a_table_of_no_sense_is_a_failure(library: Subject, link: Link) -> None:
     machine = library.machine(link)
     outcome = machine.measure(Candidate(0, Traversal((Issue(999, None),))))  # type: ignore[arg-type]
     assert outcome.failure.startswith("run failed: row 0: ")
     assert not machine.measure(library.first).failure
 
 
-def test_a_hang_is_named_and_the_next_measurement_works(library: Library, link: Link) -> None:
+def test_a_hang_is_named_and_the_next_measurement_works(library: Subject, link: Link) -> None:
     machine = library.machine(link)
     assert not machine.measure(library.first).failure
     hanging = library.moved("wait_recv", before="post_send")
@@ -232,7 +236,7 @@ def test_a_hang_is_named_and_the_next_measurement_works(library: Library, link: 
     assert not machine.measure(library.first).failure
 
 
-def test_a_killed_rank_is_a_failure_and_the_next_measurement_works(library: Library) -> None:
+def test_a_killed_rank_is_a_failure_and_the_next_measurement_works(library: Subject) -> None:
     with WorkerLink(RANKS) as link:
         machine = library.machine(link)
         assert not machine.measure(library.first).failure
@@ -247,9 +251,9 @@ def test_a_killed_rank_is_a_failure_and_the_next_measurement_works(library: Libr
         assert wait_until(lambda: alive(mark) == [])
 
 
-def test_a_configuration_in_which_all_fails_is_given_up(library: Library, tmp_path: Path) -> None:
+def test_a_configuration_in_which_all_fails_is_given_up(library: Subject, tmp_path: Path) -> None:
     with WorkerLink(RANKS) as link:
-        missing = Loadable(library.loadable.library, tmp_path / "no data", rows)
+        missing = Loadable(replace(library.loadable.library, data=tmp_path / "no data"), rows)
         machine = LiveMachine(library.domain, [missing], link, seconds=0.002)
         failures = [machine.measure(library.first).failure for _ in range(4)]
         assert all(f.startswith("run failed: ") and "no data" in f for f in failures)
@@ -258,16 +262,18 @@ def test_a_configuration_in_which_all_fails_is_given_up(library: Library, tmp_pa
             machine.noise_floor(library.first)
 
 
-def test_a_library_that_does_not_load_is_a_failure(library: Library, link: Link, tmp_path: Path) -> None:
+def test_a_library_that_does_not_load_is_a_failure(library: Subject, link: Link, tmp_path: Path) -> None:
     (tmp_path / "lib.so").write_text("not a library")
-    machine = LiveMachine(library.domain, [Loadable(tmp_path / "lib.so", library.loadable.data, rows)], link)
+    machine = LiveMachine(
+        library.domain, [Loadable(replace(library.loadable.library, path=tmp_path / "lib.so"), rows)], link
+    )
     assert "does not load" in machine.measure(library.first).failure
     assert "does not load" in machine.probe(0)
     assert library.machine(link).probe(0) == ""
 
 
 def test_ranks_that_cannot_be_started_end_the_search(
-    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    library: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starter = tmp_path / "mpiexec"
     starter.write_text("#!/bin/sh\necho there are no slots >&2\nexit 1\n")
@@ -306,7 +312,7 @@ with link_ranks(RANKS) as link, Records.open(sys.argv[2], PROGRAM, RUN) as recor
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=lambda s: s.name)
 def test_no_rank_and_no_result_is_lost_when_the_search_ends(
-    library: Library, folder: Path, tmp_path: Path, end: signal.Signals
+    library: Subject, folder: Path, tmp_path: Path, end: signal.Signals
 ) -> None:
     mark = f"DAGC_TEST_MARK={tmp_path}"
     scratch = Path(tempfile.mkdtemp(dir="/tmp"))  # a short name: sockets are in it
@@ -352,14 +358,14 @@ else:
 """
 
 
-def test_ranks_that_the_user_has_started_measure(library: Library, folder: Path) -> None:
+def test_ranks_that_the_user_has_started_measure(library: Subject, folder: Path) -> None:
     done = launch([sys.executable, "-c", JOINED, folder], RANKS, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode == 0, done.stderr
     # Words, not lines: a starter may mix what its ranks write.
     assert [done.stdout.count(word) for word in ("True", "False", "served")] == [2, 0, RANKS - 1]
 
 
-def test_a_hang_ends_ranks_that_the_user_has_started(library: Library, folder: Path) -> None:
+def test_a_hang_ends_ranks_that_the_user_has_started(library: Subject, folder: Path) -> None:
     done = launch([sys.executable, "-c", JOINED, folder, "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode not in (0, 124)
     assert "dagc: hang: rank 0 in `wait_recv`" in done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import MissingTool, UsageError
-from dagc.build.devices import GPU, gpus
+from dagc.build.target import GPU, gpus
 from dagc.build.toolchain import find_nvcc
 from dagc.measure.probe import descriptor_path, probe
 from dagc.measure.profile import count, find_ncu, read_counts

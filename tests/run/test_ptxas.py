@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build.ptxas import kernel_resources, read_resources
-from dagc.build.toolchain import find_nvcc
+from dagc.build.toolchain import find_nvcc, kernel_resources, read_resources
 from dagc.cuda.ptx import Resources
 
 SAID = """ptxas info    : 0 bytes gmem

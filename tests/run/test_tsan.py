@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from dagc.emit.table import Begin, End, with_capture_regions
-from dagc.ir.graph import Action, GraphOp
-from dagc.ir.program import KernelOp
+from dagc.ir.program import Action, GraphOp, KernelOp
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.measure.launch import Finished
 from tests.run.conftest import HALO, LOWERINGS, SPMV, Built, Make, needs_mpi, wander

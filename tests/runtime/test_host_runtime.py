@@ -13,7 +13,7 @@ import pytest
 
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx, find_nvcc
-from dagc.cuda.launches import rewrite_for_host
+from dagc.cuda.text import rewrite_for_host
 
 SOURCES = Path(__file__).parent / "host"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagc.lab.domain import domain_of
+from dagc.lab.orders import domain_of
 from dagc.store.results import Configuration
 from tests.graphs import halo, spmv
 

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Options, PriorResult, Progress, explore
+from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
-from dagc.store.results import Configuration, ImplementationId, Outcome
+from dagc.store.results import Outcome
 from tests.data.h200 import h200_graph, h200_results
 from tests.search.test_strategies import domain, time_of
 
@@ -34,16 +35,14 @@ class Memory:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        self.calls.append(("begin", traversal))
-        return ImplementationId(len(self.calls))
+    def begin(self, candidate: Candidate) -> int:
+        self.calls.append(("begin", candidate))
+        return len(self.calls)
 
-    def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
-    ) -> None:
-        self.calls.append(("add", seconds, purpose))
+    def add(self, key: int, outcome: Outcome, purpose: str = "search") -> None:
+        self.calls.append(("add", outcome.seconds, purpose))
 
-    def fail(self, number: ImplementationId, failure: str) -> None:
+    def fail(self, key: int, failure: str) -> None:
         self.calls.append(("fail", failure))
 
 
@@ -51,7 +50,7 @@ def steady(candidate: Candidate, turn: int) -> Outcome:
     return Outcome(time_of(candidate), iterations=1)
 
 
-def run(machine: Table, options: Options, name: str = "random", **more: object) -> tuple[object, Memory, Domain]:
+def run(machine: Table, options: Options, name: str = "random", **more: object) -> tuple[object, Memory, Orders]:
     store, where = Memory(), domain()
     done = explore(where, find(name)(where, options.seed), machine, store, options, **more)  # type: ignore[arg-type]
     return done, store, where
@@ -247,11 +246,11 @@ def test_no_time_no_measurement() -> None:
 
 
 def test_replay_deals_every_pass_once() -> None:
-    from dagc.lab.domain import ConfiguredSpace
+    from dagc.lab.candidate import ConfiguredSpace
     from dagc.space import Space
 
     results = h200_results()
-    where = Domain([ConfiguredSpace(results.implementations[0].configuration, Space(h200_graph()))])
+    where = Orders([ConfiguredSpace(results.implementations[0].configuration, Space(h200_graph()))])
     machine = ReplayMachine(results, where, seed=3)
     candidate = next(iter(where))
     times = [machine.measure(candidate).seconds for _ in range(5)]

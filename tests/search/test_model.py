@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.graph import Action, Graph
+from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
-from dagc.lab.domain import ConfiguredSpace, Domain
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
+from dagc.lab.orders import Orders
 from dagc.lab.strategy import Chooser, find
 from dagc.recipes.program import load_graph
 from dagc.space import Space
@@ -72,8 +73,8 @@ def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], config
 @pytest.mark.parametrize("configuration", [Configuration(()), CAPTURED])
 def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configuration) -> None:
     graph, random = spmv_graph(transport), Random(1)
-    domain = Domain([ConfiguredSpace(configuration, Space(graph))])
-    pool = Pool(domain)
+    domain = Orders([ConfiguredSpace(configuration, Space(graph))])
+    pool = Pool(domain.spaces)
     pool.extend(domain)
     for _ in range(3):
         costs = np.array([c * random.uniform(0.2, 3) for c in pool.costs.prior])
@@ -93,10 +94,10 @@ def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configurati
 def test_a_pool_grows() -> None:
     """Two programs of different length and two configurations; the features of a row do not depend on when it came."""
     spaces = [ConfiguredSpace(Configuration((("transport", t),)), Space(spmv_graph(t))) for t in ("mpi_host", "nccl")]
-    domain = Domain(spaces)
+    domain = Orders(spaces)
     everything = list(domain)
     Random(2).shuffle(everything)
-    whole, parts = Pool(domain), Pool(domain)
+    whole, parts = Pool(domain.spaces), Pool(domain.spaces)
     bits = whole.extend(everything[:300])
     first, second = parts.extend(everything[:120]), parts.extend(everything[100:300])
     assert (np.concatenate([first, second]) == bits).all()
@@ -134,8 +135,8 @@ def test_the_process_is_the_textbook_one(data: st.DataObject, seed: int) -> None
 
 def test_the_fit_finds_the_costs() -> None:
     """Times simulated with other costs, without noise: the fitted costs give these times again."""
-    domain = Domain([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
-    pool, random = Pool(domain), Random(4)
+    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    pool, random = Pool(domain.spaces), Random(4)
     pool.extend(domain)
     prior = np.array(pool.costs.prior)
     true = np.array([c * random.uniform(0.5, 2) for c in prior])
@@ -151,8 +152,8 @@ def test_the_fit_finds_the_costs() -> None:
 
 def test_the_estimate_learns() -> None:
     """Of 300 measured with 2 % noise, the others are known to 2 %; the deviation says how well."""
-    domain = Domain([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
-    model, random = Model(domain), Random(5)
+    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    model, random = Model(domain.spaces), Random(5)
     model.extend(domain)
     assert math.isinf(model.incumbent())
     costs = np.array([c * random.uniform(0.5, 2) for c in model.pool.costs.prior])
@@ -168,7 +169,7 @@ def test_the_estimate_learns() -> None:
 
 
 def test_a_large_space_is_sampled_and_the_sample_grows() -> None:
-    domain = Domain([ConfiguredSpace(configuration_of(spmv_graph()), Space(spmv_graph(), limit=10))])
+    domain = Orders([ConfiguredSpace(configuration_of(spmv_graph()), Space(spmv_graph(), limit=10))])
     assert domain.size() is None
     strategy, found = find("model")(domain, 1), []
     assert isinstance(strategy, Chooser)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.ir.traversal import Issue
-from dagc.lab.domain import Candidate, ConfiguredSpace, Domain
+from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.orders import Orders
 from dagc.lab.strategies.mcts import coverage
 from dagc.lab.strategies.mcts_min import closeness
 from dagc.lab.strategy import Chooser, default, find, names
@@ -24,21 +25,21 @@ from tests.graphs import halo, make_graph, spmv
 CHEAP = ("exhaustive", "mcts", "mcts-min", "random")
 
 
-def domain(two: bool = True) -> Domain:
+def domain(two: bool = True) -> Orders:
     """15 implementations on one stream and 142 on two, or the latter alone."""
     edges = [("a", "b"), ("c", "d")]
     ops = [("a", True), ("b", True), ("c", True), ("d", False)]
     spaces = [
         ConfiguredSpace(Configuration((("streams", n),)), Space(make_graph(ops, edges, streams=n))) for n in (1, 2)
     ]
-    return Domain(spaces if two else spaces[1:])
+    return Orders(spaces if two else spaces[1:])
 
 
 def time_of(candidate: Candidate) -> float:
     return 1 + Random(repr(candidate)).random()
 
 
-def drain(name: str, where: Domain, seed: int = 0) -> list[Candidate]:
+def drain(name: str, where: Orders, seed: int = 0) -> list[Candidate]:
     strategy, out = find(name)(where, seed), []
     while (candidate := strategy.propose()) is not None:
         out.append(candidate)
@@ -142,7 +143,7 @@ def test_values_by_hand() -> None:
 
 
 def test_a_space_that_cannot_be_counted() -> None:
-    where = Domain([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])
+    where = Orders([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])
     assert where.size() is None
     for name in ("mcts", "random"):
         strategy = find(name)(where, 1)
@@ -164,7 +165,7 @@ def test_uniform_over_the_union() -> None:
 
 def test_the_model_finds_the_fastest_soon() -> None:
     """A world in which launching yl early is what counts, with 2 % noise; random search needs about 35."""
-    where = Domain([ConfiguredSpace(Configuration(()), Space(spmv()))])
+    where = Orders([ConfiguredSpace(Configuration(()), Space(spmv()))])
     graph, random = where.spaces[0].graph, Random(1)
     yl, post = graph.by_name("yl").id, graph.by_name("post_send").id
 
@@ -186,7 +187,7 @@ def test_the_model_finds_the_fastest_soon() -> None:
 
 def test_the_default_is_the_model_where_a_sample_can_be_simulated() -> None:
     assert default(domain()) == "model"
-    assert default(Domain([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])) == "model"
+    assert default(Orders([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])) == "model"
     ops = [(f"op{i}", True) for i in range(140)]
     many = make_graph(ops, [(a, b) for (a, _), (b, _) in pairwise(ops)], streams=1)
-    assert default(Domain([ConfiguredSpace(Configuration(()), Space(many, limit=10))])) == "mcts-min"
+    assert default(Orders([ConfiguredSpace(Configuration(()), Space(many, limit=10))])) == "mcts-min"

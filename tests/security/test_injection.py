@@ -18,8 +18,7 @@ from benchmarks.fuzz_files import HOSTILE, write_plans, write_program, write_tun
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.toolchain import find_cxx
-from dagc.emit.cxx import comment_text, cxx_string
-from dagc.emit.render import py_doc
+from dagc.emit.render import comment_text, cxx_string, py_doc
 from dagc.ir.plan import plan_inputs
 from dagc.perf.hardware import DESCRIPTORS, load_hardware
 from tests.regressions.programs import write

@@ -20,7 +20,7 @@ from dagc.cli.main import main
 from dagc.ir.traversal import parse_traversal
 from dagc.perf.hardware import load_hardware
 from dagc.recipes import results as results_recipe
-from dagc.setup.read import check_arrays
+from dagc.setup.arrays import check_arrays
 from dagc.store.schema import connect
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 
 
 def all_traversals(graph: Graph) -> set[str]:

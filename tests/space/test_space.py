@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.space import Counter, Space, TooManyStates
-from dagc.space.count import like
 from dagc.space.moves import Moves
-from dagc.space.symmetry import orbits
+from dagc.space.space import like, orbits
 from tests.examples import examples
 from tests.graphs import halo, make_graph, spmv
 from tests.space.naive import all_traversals

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
-from dagc.lang.tokens import FREE, RESERVED, scan
+from dagc.lang.syntax import FREE, RESERVED, scan
 
 # Names: short, so that they meet; words that are keywords elsewhere are names too.
 NAMES = st.sampled_from(["a", "b", "n", "x_l", "y", "rows", "A1", "_t", "mpi_host", "inout_", *sorted(FREE)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.devices import GPU
+from dagc.build.target import GPU
 from dagc.build.toolchain import find_nvcc
 from dagc.perf.hardware import DESCRIPTORS
 from dagc.recipes import tune as tune_recipe
@@ -22,7 +22,7 @@ H100 = GPU("NVIDIA H100 PCIe", "9.0", 1 << 30, "580")
 
 
 def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.devices.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     own = tmp_path / "own.toml"
     own.write_text("[mine]\n" + DESCRIPTORS.read_text().split("[a100]")[1].split("[v100]")[0])
@@ -34,7 +34,6 @@ def test_kernels_are_compiled_for_the_gpu_that_is_named(tmp_path: Path, monkeypa
 
 
 def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.devices.gpus", lambda: (H100,))
     monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
     program = write_fill(tmp_path, "tune bx in {32, 64}")
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="a100"))
@@ -43,7 +42,6 @@ def test_nothing_is_measured_on_another_gpu(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.devices.gpus", lambda: (H100,))
     monkeypatch.setattr("dagc.build.target.gpus", lambda: (H100,))
     made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, "tune bx in {32, 64}")), target="cuda", arch="sm_90")
     hardware, notes = tune_gpu.hardware_at_hand(made, "h200")
@@ -53,7 +51,7 @@ def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: p
 
 
 def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.build.devices.gpus", lambda: ())
+    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
     program = write_fill(tmp_path, "tune bx in {32, 64}", 'static_assert(bx < 0, "never"); if (i < n) y[i] = i;')
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="h200", top=0))
     assert any(

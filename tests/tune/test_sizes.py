@@ -10,7 +10,7 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import fits, legal_settings, op_of, units
 from dagc.choice.sizes import parse_size, parse_sizes
-from dagc.ir.launching import stays_fixed
+from dagc.ir.plan import stays_fixed
 from tests.tune.oracle import ROOT
 
 GEMM = ROOT / "samples" / "polybench" / "gemm.dag"

@@ -8,14 +8,14 @@ it is linear in the costs, so what is known of the costs and what the simulation
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.fit import SPREAD, fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
@@ -32,8 +32,8 @@ BLOCK = 512  # rows whose paths are found at once: they take (moments, rows, cos
 class Model:
     """The pool of a search, and what was measured of it. Times are in microseconds."""
 
-    def __init__(self, domain: Domain) -> None:
-        self.pool = Pool(domain)
+    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
+        self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
         self._prior: Array = np.array(self.pool.costs.prior)
@@ -47,6 +47,14 @@ class Model:
         # The arrays are small. Threads of BLAS would gain little on an idle machine, and on one whose cores are taken,
         # as by ranks that poll, they wait for each other a hundred times longer than they work.
         self._threads = ThreadpoolController()
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        return self.pool.candidates
+
+    @property
+    def row(self) -> Mapping[Candidate, int]:
+        return self.pool.row
 
     def extend(self, candidates: Iterable[Candidate]) -> None:
         """Candidates that the pool does not have yet are added to it."""

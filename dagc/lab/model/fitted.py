@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
+from dagc.lab.orders import Orders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +21,8 @@ DEVIATION = 0.04  # relative standard deviation of a measurement and of the simu
 class Fitted:
     """A simulation of distinct candidates, the first `measured` of which have times."""
 
-    def __init__(self, domain: Domain, candidates: Sequence[Candidate], measured: int) -> None:
-        self._pool = Pool(domain)
+    def __init__(self, domain: Orders, candidates: Sequence[Candidate], measured: int) -> None:
+        self._pool = Pool(domain.spaces)
         self._pool.extend(candidates)
         self._measured = measured
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dagc.ir.traversal import Issue
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.batch import Batch
 from dagc.lab.model.simulate import Costs, Simulator
 
@@ -23,16 +23,16 @@ _CONFIGURATION = 4  # bits that differ with the configuration
 class Pool:
     """Candidates in rows, each with its program for the simulation."""
 
-    def __init__(self, domain: Domain) -> None:
-        self.domain = domain
-        self.costs = Costs(max(s.space.moves.streams for s in domain.spaces))
-        self._simulators = [Simulator(s.graph, s.configuration, self.costs) for s in domain.spaces]
+    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
+        self.spaces = spaces
+        self.costs = Costs(max(s.space.moves.streams for s in spaces))
+        self._simulators = [Simulator(s.graph, s.configuration, self.costs) for s in spaces]
         self.batch = Batch(self.costs)
         self.candidates: list[Candidate] = []
         self.row: dict[Candidate, int] = {}
-        names = sorted({op.name for s in domain.spaces for op in s.graph.ops})
-        on_gpu = {op.name for s in domain.spaces for op in s.graph.ops if op.gpu}
-        self._columns = [[names.index(op.name) for op in s.graph.ops] for s in domain.spaces]
+        names = sorted({op.name for s in spaces for op in s.graph.ops})
+        on_gpu = {op.name for s in spaces for op in s.graph.ops if op.gpu}
+        self._columns = [[names.index(op.name) for op in s.graph.ops] for s in spaces]
         self._pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
         self._gpu_pairs = [(i, j) for i, j in self._pairs if names[i] in on_gpu and names[j] in on_gpu]
         self._ops = len(names)
@@ -43,7 +43,7 @@ class Pool:
     @property
     def bits(self) -> int:
         """How many features there are."""
-        return _CONFIGURATION * len(self.domain.spaces) + len(self._pairs) + len(self._gpu_pairs)
+        return _CONFIGURATION * len(self.spaces) + len(self._pairs) + len(self._gpu_pairs)
 
     def extend(self, candidates: Iterable[Candidate]) -> Single:
         """Adds those that are new, in their order; their features, shape (new ones, bits), 0 or 1.
@@ -69,7 +69,7 @@ class Pool:
                     if entry.stream is not None:
                         stream[column, number] = entry.stream
         spaces = np.array([c.space for c in new], dtype=np.int64)
-        chosen = np.repeat(spaces[:, None] == np.arange(len(self.domain.spaces)), _CONFIGURATION, axis=1)
+        chosen = np.repeat(spaces[:, None] == np.arange(len(self.spaces)), _CONFIGURATION, axis=1)
         a, b = np.array(self._pairs, dtype=np.int64).reshape(-1, 2).T
         c, d = np.array(self._gpu_pairs, dtype=np.int64).reshape(-1, 2).T
         before, shared = place[a] < place[b], (stream[c] == stream[d]) & (stream[c] >= 0)

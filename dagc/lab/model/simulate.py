@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from dagc.ir.graph import Action, Graph, GraphOp
+from dagc.ir.program import Action, Graph, GraphOp
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 from dagc.store.results import Configuration
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Generic
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.domain import C, Domain
 from dagc.store.results import Outcome
 
 
-class Strategy:
+class Strategy(Generic[C]):
     """Random order, so that drift of the machine does not look like a property of neighbours."""
 
     summary: ClassVar[str] = "every implementation, in random order; --passes N measures each N times"
 
-    def __init__(self, domain: Domain, seed: int) -> None:
+    def __init__(self, domain: Domain[C], seed: int) -> None:
         """The whole domain is held in memory: `explore` refuses one that is larger than --max."""
         self.left = list(domain)
         Random(seed).shuffle(self.left)
-        self.seen: set[Candidate] = set()
+        self.seen: set[C] = set()
 
-    def propose(self) -> Candidate | None:
+    def propose(self) -> C | None:
         while self.left:
             candidate = self.left.pop()
             if candidate not in self.seen:
@@ -28,5 +28,5 @@ class Strategy:
                 return candidate
         return None
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: C, outcome: Outcome) -> None:
         self.seen.add(candidate)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Generic
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.domain import C, Domain
 from dagc.lab.tree import Tree, TreeNode
 from dagc.store.results import Outcome
 
@@ -19,16 +19,16 @@ def coverage(child: TreeNode, parent: TreeNode, root: TreeNode) -> float:
     return max(0.0, (child.tmax - child.tmin) / (parent.tmax - parent.tmin))
 
 
-class Strategy:
+class Strategy(Generic[C]):
     """Explores where decisions matter: gathers data for rules rather than the fastest implementation."""
 
     summary: ClassVar[str] = "Monte-Carlo tree search for coverage of the range of times (the paper's)"
 
-    def __init__(self, domain: Domain, seed: int) -> None:
+    def __init__(self, domain: Domain[C], seed: int) -> None:
         self.tree = Tree(domain, seed, coverage)
 
-    def propose(self) -> Candidate | None:
+    def propose(self) -> C | None:
         return self.tree.propose()
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: C, outcome: Outcome) -> None:
         self.tree.observe(candidate, outcome)

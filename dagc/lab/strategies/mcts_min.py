@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Generic
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.domain import C, Domain
 from dagc.lab.tree import Tree, TreeNode
 from dagc.store.results import Outcome
 
@@ -20,16 +20,16 @@ def closeness(child: TreeNode, parent: TreeNode, root: TreeNode) -> float:
     return (root.tmax - child.tmin) / (root.tmax - root.tmin)
 
 
-class Strategy:
+class Strategy(Generic[C]):
     """The paper's tree search, but drawn to subtrees that hold fast implementations."""
 
     summary: ClassVar[str] = "Monte-Carlo tree search for the minimum time"
 
-    def __init__(self, domain: Domain, seed: int) -> None:
+    def __init__(self, domain: Domain[C], seed: int) -> None:
         self.tree = Tree(domain, seed, closeness)
 
-    def propose(self) -> Candidate | None:
+    def propose(self) -> C | None:
         return self.tree.propose()
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: C, outcome: Outcome) -> None:
         self.tree.observe(candidate, outcome)

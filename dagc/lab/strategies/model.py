@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from random import Random
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.domain import C, Domain, Surrogate
 from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from dagc.lab.model.estimate import Model
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -23,12 +21,11 @@ SAMPLE = 1000  # the first sample of a larger space
 RENEW = 40  # measurements after which it grows
 GROWTH = 64  # by so many, made from the fastest
 FASTEST = 10
-MOST_OPS = 128  # the first sample of 1000 takes some seconds then, and the features, one for each pair, 50 MB
 GAIN = 12  # the first measurements are for gain alone
 GAIN_EVERY = 4  # afterwards every fourth is, the others are for information: drawn uniformly
 
 
-class Strategy:
+class Strategy(Generic[C]):
     """Fits costs of ops and messages to what was measured, simulates the candidates, and measures by expected gain.
 
     What the simulation misses is a Gaussian process over order and streams (docs/how-to/explore.md).
@@ -36,27 +33,26 @@ class Strategy:
 
     summary: ClassVar[str] = "model-guided: fitted simulation, expected gain, then a fair sample too"
 
-    def __init__(self, domain: Domain, seed: int) -> None:
+    def __init__(self, domain: Domain[C], seed: int) -> None:
         self.domain, self.random = domain, Random(seed)
-        self.before: list[tuple[Candidate, Outcome]] = []  # what was observed before there was a model
+        self.before: list[tuple[C, Outcome]] = []  # what was observed before there was a model
         self.grown_with = 0
-        self._built: tuple[Model, Open] | None = None  # when it is first needed: that takes a while
+        self._built: tuple[Surrogate[C], Open] | None = None  # when it is first needed: that takes a while
 
     @classmethod
-    def suits(cls, domain: Domain) -> bool:
-        """Not programs of so many ops that simulating a sample takes longer than measuring it."""
-        return len({op.name for s in domain.spaces for op in s.graph.ops}) <= MOST_OPS
+    def suits(cls, domain: Domain[Any]) -> bool:
+        return domain.has_surrogate
 
     # ---- the protocol -------------------------------------------------------------------
 
-    def propose(self) -> Candidate | None:
+    def propose(self) -> C | None:
         import numpy as np
 
         model, open_ = self._model()
         rows = open_.rows()
         if not len(rows):
             return None
-        candidates, measured = model.pool.candidates, len(model.times)
+        candidates, measured = model.candidates, len(model.times)
         if measured >= GAIN and measured % GAIN_EVERY:
             # For information: anything that is not known yet. The most uncertain ones are odd ones, and rules learned
             # from them are worse than from a fair sample.
@@ -67,33 +63,31 @@ class Strategy:
         best = rows[np.flatnonzero(score >= score.max() - 1e-9 * abs(score.max()))]
         return candidates[int(best[self.random.randrange(len(best))])]
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: C, outcome: Outcome) -> None:
         if self._built is None:
             self.before.append((candidate, outcome))
             return
         model, open_ = self._built
-        if candidate not in model.pool.row:
+        if candidate not in model.row:
             model.extend([candidate])
-        open_.close(model.pool.row[candidate])
+        open_.close(model.row[candidate])
         if not math.isnan(outcome.seconds):
             model.observe(candidate, outcome.seconds * 1e6)
 
-    def best(self) -> Candidate | None:
+    def best(self) -> C | None:
         """The current choice: of what was measured, the one with the smallest expected time. Not the luckiest one."""
         model, _ = self._model()
-        mean, row = model.estimate()[0], model.pool.row
+        mean, row = model.estimate()[0], model.row
         return min(model.times, key=lambda c: (float(mean[row[c]]), row[c]), default=None)
 
     # ---- pool ---------------------------------------------------------------------------
 
-    def _model(self) -> tuple[Model, Open]:
+    def _model(self) -> tuple[Surrogate[C], Open]:
         """All candidates of a small domain; else a sample that grows now and then around the fastest."""
-        from dagc.lab.model.estimate import Model  # loads numpy, scipy
-
         size = self.domain.size()
         whole = size is not None and size <= WHOLE
         if self._built is None:
-            model = Model(self.domain)
+            model = self.domain.surrogate()
             self._built = model, Open()
             model.extend(self.domain if whole else (self.domain.walk(self.random) for _ in range(SAMPLE)))
             # Those that the sample does not have, all at once: each addition copies the arrays.
@@ -104,13 +98,9 @@ class Strategy:
         if not whole and len(model.times) - self.grown_with >= RENEW:
             self.grown_with = len(model.times)
             fastest = sorted(model.times, key=lambda c: fmean(model.times[c]))[:FASTEST]
-            model.extend([self._near(self.random.choice(fastest)) for _ in range(GROWTH)])
-        open_.extend(len(model.pool))
+            model.extend([self.domain.near(self.random.choice(fastest), self.random) for _ in range(GROWTH)])
+        open_.extend(len(model.candidates))
         return model, open_
-
-    def _near(self, candidate: Candidate) -> Candidate:
-        space = self.domain.spaces[candidate.space].space
-        return Candidate(candidate.space, space.walk_from(candidate.traversal, self.random))
 
 
 class Open:

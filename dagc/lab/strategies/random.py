@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Generic
 
-from dagc.lab.domain import Candidate, Domain
+from dagc.lab.domain import C, Domain
 from dagc.store.results import Outcome
 
 _TRIES = 1000
 
 
-class Strategy:
+class Strategy(Generic[C]):
     """The baseline. Where the space cannot be counted, random walks stand in for uniform samples."""
 
     summary: ClassVar[str] = "uniformly random, without repetition"
 
-    def __init__(self, domain: Domain, seed: int) -> None:
+    def __init__(self, domain: Domain[C], seed: int) -> None:
         self.domain, self.random = domain, Random(seed)
-        self.seen: set[Candidate] = set()
+        self.seen: set[C] = set()
         self.left = domain.size()
         self.moved: dict[int, int] = {}  # what stands in the places of an imagined, shuffled list of all numbers
 
-    def propose(self) -> Candidate | None:
+    def propose(self) -> C | None:
         tries = 0
         while self.left != 0 and tries < _TRIES:
             if self.left is None:
@@ -43,5 +43,5 @@ class Strategy:
         self.left = left - 1
         return number
 
-    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+    def observe(self, candidate: C, outcome: Outcome) -> None:
         self.seen.add(candidate)

@@ -2,9 +2,19 @@
 
 from dagc.learn.explain.edits import questions
 from dagc.learn.explain.explain import Answers, Asked, answer, ask, explanation
-from dagc.learn.explain.pairs import Options, time_pairs
+from dagc.learn.explain.pairs import (
+    Answer,
+    Edit,
+    EditView,
+    Explanation,
+    Finding,
+    Options,
+    Question,
+    Timing,
+    Verdict,
+    time_pairs,
+)
 from dagc.learn.explain.text import FORMATS, as_json, render
-from dagc.learn.explain.types import Answer, Edit, EditView, Explanation, Finding, Question, Timing, Verdict
 
 __all__ = [
     "FORMATS", "Answer", "Answers", "Asked", "Edit", "EditView", "Explanation", "Finding", "Options", "Question",

@@ -4,19 +4,194 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
-from dagc.ir.traversal import traversal_text
-from dagc.lab.domain import Candidate, Domain
+from dagc.base.errors import counted
+from dagc.ir.program import Action, Graph
+from dagc.ir.traversal import Event, Issue, Record, Sync, Traversal, Wait, traversal_text
+from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
+from dagc.lab.orders import Orders
 from dagc.learn.explain.edits import questions
-from dagc.learn.explain.mechanism import changes, mechanism
-from dagc.learn.explain.pairs import Options, time_pairs
-from dagc.learn.explain.types import Answer, Edit, EditView, Explanation, Question
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.imply import Implications
-from dagc.learn.rules.learn import LearnedRules
+from dagc.learn.explain.pairs import Answer, Edit, EditView, Explanation, Options, Question, time_pairs
+from dagc.learn.rules.features import Implications, Naming, Samples
 from dagc.learn.rules.text import why_no_rules
+from dagc.learn.rules.tree import LearnedRules
 from dagc.learn.rules.types import Rule, RuleSet, Sample
+from dagc.store.results import Configuration, shown
+
+# ---- mechanisms ----
+
+_MOST = 3  # facts in a sentence
+_BLOCKING = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
+_POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Of one traversal, by the names of ops and sync ops.
+
+    stream    of each GPU op
+    waited    CES-b4-v, CSWE-after-u -> ops that it waits for although what comes after it does not need them
+    behind    per op: waits of the CPU before it is issued, by name
+    place     per op: entries before it
+    syncs     number of sync ops
+    """
+
+    stream: dict[str, int]
+    waited: dict[str, frozenset[str]]
+    behind: dict[str, tuple[str, ...]]
+    place: dict[str, int]
+    syncs: int
+
+
+def mechanism(graph: Graph, best: Traversal, edit: Traversal, about: Sequence[str]) -> str:
+    """A sentence on what `edit` changes against `best`, both of one graph; "" where nothing can be said.
+
+    `about`: names in the rule; what concerns them is said first.
+    """
+    before, after = _facts(graph, best), _facts(graph, edit)
+    changes = [*_waits(before, after), *_streams(graph, before, after), *_launches(graph, before, after)]
+    changes.sort(key=lambda fact: -len({*about} & {*fact[0]}))  # stable
+    out = [text for _, text in changes[:_MOST]] or list(_posts(graph, before, after))[:_MOST]
+    if before.syncs != after.syncs:
+        more = after.syncs - before.syncs
+        out.append(f"{counted(abs(more), 'sync op')} {'more' if more > 0 else 'fewer'}")
+    return "; ".join(out)
+
+
+def changes(best: Configuration, edit: Configuration) -> str:
+    """`transport mpi_host instead of nccl`."""
+    names = sorted({name for name, _ in (*best.decisions, *edit.decisions)})
+    pairs = [(name, best.get(name), edit.get(name)) for name in names]
+    return ", ".join(
+        f"{name} {'not there' if new is None else shown(new)} instead of {'not there' if old is None else shown(old)}"
+        for name, old, new in pairs
+        if old != new
+    )
+
+
+def _facts(graph: Graph, traversal: Traversal) -> _Facts:
+    names: list[list[str]] = [[] for _ in traversal.entries]
+    for name, position in Naming.of(graph).positions(traversal).items():
+        names[position].append(name)
+    needs = _needs(graph)
+    stream: dict[str, int] = {}
+    lanes: dict[int, list[str]] = {}
+    covers: dict[Event, frozenset[str]] = {}
+    waited: dict[str, frozenset[str]] = {}
+    behind: dict[str, tuple[str, ...]] = {}
+    place: dict[str, int] = {}
+    waits: list[str] = []
+    for position, entry in enumerate(traversal.entries):
+        match entry:
+            case Issue(op, lane):
+                name = graph.ops[op].name
+                behind[name], place[name] = tuple(waits), position
+                if lane is not None:
+                    stream[name] = int(lane)
+                    lanes.setdefault(int(lane), []).append(name)
+                elif graph.ops[op].action in _BLOCKING:
+                    waits.append(name)
+            case Record(event, lane):
+                covers[event] = frozenset(lanes.get(int(lane), ()))
+            case Wait(event, _) | Sync(event):
+                for name in names[position]:
+                    host = name.removeprefix("CES-b4-")
+                    waited[name] = covers[event] - needs[host if host != name else _next(graph, traversal, position)]
+                if isinstance(entry, Sync) and names[position]:
+                    waits.append(names[position][0])
+    syncs = sum(not isinstance(entry, Issue) for entry in traversal.entries)
+    return _Facts(stream, waited, behind, place, syncs)
+
+
+def _next(graph: Graph, traversal: Traversal, position: int) -> str:
+    """The op that the stream's wait at `position` is in front of."""
+    wait = traversal.entries[position]
+    assert isinstance(wait, Wait)
+    lane = wait.stream
+    later = traversal.entries[position:]
+    return next(graph.ops[e.op].name for e in later if isinstance(e, Issue) and e.stream == lane)
+
+
+_Fact = tuple[tuple[str, ...], str]  # names that it is about, text
+
+
+def _waits(before: _Facts, after: _Facts) -> Iterable[_Fact]:
+    """A wait that waits for more, or less, than before."""
+    for name in sorted(before.waited.keys() & after.waited.keys()):
+        more, less = after.waited[name] - before.waited[name], before.waited[name] - after.waited[name]
+        if more:
+            yield (name, *sorted(more)), f"{name} waits for {_listed(more)} too"
+        if less:
+            yield (name, *sorted(less)), f"{name} no longer waits for {_listed(less)}"
+
+
+def _streams(graph: Graph, before: _Facts, after: _Facts) -> Iterable[_Fact]:
+    """Ops that now share a stream, or no longer do."""
+    needs = _needs(graph)
+    direct = {(graph.ops[u].name, graph.ops[v].name) for u, v in graph.completion}
+    for a, b in combinations([op.name for op in graph.ops if op.gpu], 2):
+        shared, share = before.stream[a] == before.stream[b], after.stream[a] == after.stream[b]
+        if shared == share:
+            continue
+        first, second = sorted((a, b), key=lambda name: after.place[name])
+        ordered = first in needs[second]
+        if ordered and (first, second) not in direct:
+            continue
+        if share:
+            text = f"{second} follows {first} in its stream" + ("" if ordered else ", and waits for it")
+        elif ordered:
+            text = f"{second} is in another stream than {first}, and waits for it by an event"
+        else:
+            text = f"{first} and {second} may overlap"
+        yield (a, b), text
+
+
+def _launches(graph: Graph, before: _Facts, after: _Facts) -> Iterable[_Fact]:
+    """GPU ops and messages that the CPU gets to after more, or fewer, of its waits."""
+    for op in graph.ops:
+        if not op.gpu and op.action not in _POSTS:
+            continue
+        name, verb = op.name, "issued" if op.gpu else "posted"
+        old, new = before.behind[name], after.behind[name]
+        more, less = [w for w in new if w not in old], [w for w in old if w not in new]
+        if more:
+            yield (name, *more), f"{name} is {verb} only after {_listed(more)}"
+        elif less:
+            yield (name, *less), f"{name} is {verb} before {_listed(less)}"
+
+
+def _posts(graph: Graph, before: _Facts, after: _Facts) -> Iterable[str]:
+    """Sends that are posted later or earlier."""
+    for op in graph.ops:
+        moved = after.place[op.name] - before.place[op.name]
+        if moved and op.action in (Action.POST_SEND, Action.POST_COLLECTIVE):
+            entries = f"{abs(moved)} entr{'ies' if abs(moved) > 1 else 'y'}"
+            yield f"{op.name} is posted {entries} {'later' if moved > 0 else 'earlier'}"
+
+
+def _needs(graph: Graph) -> dict[str, set[str]]:
+    """Per op: those that must have completed before it, however far back."""
+    ancestors: dict[int, set[int]] = {op.id: set() for op in graph.ops}
+    changed = True
+    while changed:
+        changed = False
+        for u, v in graph.completion:
+            wanted = ancestors[u] | {u}
+            if not wanted <= ancestors[v]:
+                ancestors[v] |= wanted
+                changed = True
+    return {graph.ops[v].name: {graph.ops[u].name for u in needs} for v, needs in ancestors.items()}
+
+
+def _listed(names: Iterable[str]) -> str:
+    ordered = sorted(names) if isinstance(names, (set, frozenset)) else list(names)
+    shown_names = ordered[:3] + ([f"{len(ordered) - 3} more"] if len(ordered) > 3 else [])
+    return " and ".join(shown_names) if len(shown_names) < 3 else f"{', '.join(shown_names[:-1])} and {shown_names[-1]}"
+
+
+# ---- explanations ----
 
 _MOST_FURTHER = 12  # rules of other rule sets that are asked about
 
@@ -35,7 +210,7 @@ class Asked:
         """What has to be timed: the best first."""
         return tuple(dict.fromkeys((self.best, *(e.candidate for q in self.questions for e in q.edits))))
 
-    def moved(self, domain: Domain, other: Domain) -> Asked:
+    def moved(self, domain: Orders, other: Orders) -> Asked:
         """The same with candidates of another domain, which has their configurations."""
 
         def there(candidate: Candidate) -> Candidate:
@@ -64,7 +239,7 @@ class Answers:
 
 def ask(
     learned: LearnedRules,
-    domain: Domain,
+    domain: Orders,
     best: Candidate,
     *,
     variants: int = 3,
@@ -95,7 +270,7 @@ def ask(
     return Asked(best, own, asked, tuple(notes))
 
 
-def _further(learned: LearnedRules, domain: Domain, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
+def _further(learned: LearnedRules, domain: Orders, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
     configured = domain.spaces[best.space]
     alone = Samples([(configured.graph, configured.configuration, best.traversal)])
     others = [s for s in learned.of_class(own.number) if s != own][:sets]
@@ -108,10 +283,10 @@ def _further(learned: LearnedRules, domain: Domain, best: Candidate, own: RuleSe
 
 
 def answer(
-    domain: Domain,
+    domain: Orders,
     asked: Asked,
-    machine: Machine,
-    store: Store,
+    machine: Machine[Candidate],
+    store: Store[Candidate],
     options: Options,
     *,
     most: Callable[[Candidate], int] | None = None,
@@ -119,7 +294,7 @@ def answer(
 ) -> Answers:
     """Time all edits; see dagc.learn.explain.pairs.time_pairs. One that breaks several rules is timed once."""
     edits = [e.candidate for q in asked.questions for e in q.edits]
-    timed = time_pairs(domain, asked.best, edits, machine, store, options, most, progress)
+    timed = time_pairs(asked.best, edits, machine, store, options, most, progress)
     timings = iter(timed.timings)
     return Answers(
         tuple(Answer(q, tuple(next(timings) for _ in q.edits)) for q in asked.questions),
@@ -129,7 +304,7 @@ def answer(
 
 
 def explanation(
-    learned: LearnedRules, domain: Domain, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
+    learned: LearnedRules, domain: Orders, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
 ) -> Explanation:
     """All that is printed. `seconds`: the best's time in the results file."""
     configured = domain.spaces[asked.best.space]
@@ -155,7 +330,7 @@ def explanation(
     )
 
 
-def _view(domain: Domain, best: Candidate, rule: Rule, edit: Edit) -> EditView:
+def _view(domain: Orders, best: Candidate, rule: Rule, edit: Edit) -> EditView:
     here, there = domain.spaces[best.space], domain.spaces[edit.candidate.space]
     old = traversal_text(best.traversal, here.space.graph)
     new = traversal_text(edit.candidate.traversal, there.space.graph)

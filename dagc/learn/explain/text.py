@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.learn.explain.types import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
+from dagc.learn.explain.pairs import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
 
 FORMATS = ("text", "md", "json")
 

@@ -1,13 +1,21 @@
 """Design rules: what the fast implementations of a program have in common (seed section IV)."""
 
-from dagc.learn.rules.accuracy import Accuracy, ClassAccuracy, accuracy
-from dagc.learn.rules.consistency import CheckedRuleSet, Verdict, check
-from dagc.learn.rules.estimates import FEWEST, Estimates, estimate, in_order
 from dagc.learn.rules.features import Samples
+from dagc.learn.rules.judging import (
+    FEWEST,
+    Accuracy,
+    CheckedRuleSet,
+    ClassAccuracy,
+    Estimates,
+    Verdict,
+    accuracy,
+    check,
+    estimate,
+    in_order,
+)
 from dagc.learn.rules.labels import Outliers, Repeats, classify_times, noise_of
-from dagc.learn.rules.learn import LearnedRules, learn, paths
 from dagc.learn.rules.text import FORMATS, Findings, render, why_no_rules
-from dagc.learn.rules.tree import HeldOut, held_out
+from dagc.learn.rules.tree import HeldOut, LearnedRules, held_out, learn, paths
 from dagc.learn.rules.types import (
     Boundary,
     Classes,

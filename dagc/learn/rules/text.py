@@ -10,12 +10,9 @@ from typing import Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.accuracy import Accuracy
-from dagc.learn.rules.consistency import CheckedRuleSet, Verdict
-from dagc.learn.rules.estimates import Estimates
+from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, Verdict
 from dagc.learn.rules.labels import FEWEST_TO_CUT
-from dagc.learn.rules.learn import LearnedRules
-from dagc.learn.rules.tree import HeldOut
+from dagc.learn.rules.tree import HeldOut, LearnedRules
 from dagc.learn.rules.types import Boundary, Classes, Rule, RuleSet, Sample
 
 FORMATS = ("text", "md", "json")

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.base.errors import counted
-from dagc.ir.graph import Graph
+from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
 from dagc.store.results import Configuration
 

@@ -1,0 +1,204 @@
+"""What is searched: the traversals of one or several configurations, as one decision process.
+
+With several configurations the first decision is the configuration, the others are those of its space
+(`dagc.space.moves`). So a search over transports and orders is one search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from dagc.ir.program import Graph
+from dagc.ir.traversal import Entry, Traversal, traversal_text
+from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.space import Counter, Space, TooManyStates
+from dagc.space.moves import Asker, Moves, State
+from dagc.store.results import Configuration, ImplementationId, Outcome
+
+if TYPE_CHECKING:
+    from dagc.lab.model.estimate import Model
+
+# States times ops that counting one space may take: about a second. A search does without the number.
+COUNTING_WORK = 500_000
+MOST_OPS = 128  # that the model simulates: a sample of 1000 takes some seconds then, the features of pairs 50 MB
+
+
+# The choice of a configured space (its index), or the next entry of the traversal.
+Decision: TypeAlias = int | Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A state of the decision process. `space` is an index of the domain's, None before the configuration is chosen."""
+
+    space: int | None
+    state: State | None
+
+
+class Orders:
+    """All implementations that a search may measure."""
+
+    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
+        """`spaces` must not be empty, their configurations distinct."""
+        if not spaces:
+            raise ValueError("a domain without a configuration")
+        self.spaces = tuple(spaces)
+        self._number = {configured.configuration: i for i, configured in enumerate(self.spaces)}
+        if len(self._number) != len(self.spaces):
+            raise ValueError("two spaces with one configuration")
+
+    def number(self, configuration: Configuration) -> int | None:
+        """Index of the space with this configuration, None if it is not searched."""
+        return self._number.get(configuration)
+
+    # ---- the decision process -----------------------------------------------------------
+
+    def start(self) -> Node:
+        """Nothing decided; with a single configuration, that one is chosen."""
+        return Node(None, None) if len(self.spaces) > 1 else self._enter(0)
+
+    def _enter(self, index: int) -> Node:
+        return Node(index, self.spaces[index].space.moves.start())
+
+    def offers(self, node: Node) -> dict[Decision, list[Asker]]:
+        """Every decision that may come next, with what `step` wants of it, in a fixed order. Empty: all is decided."""
+        if node.space is None or node.state is None:
+            return {index: [] for index in range(len(self.spaces))}
+        moves = self.spaces[node.space].space.moves
+        return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
+
+    def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
+        """Where one of the offers leads."""
+        if isinstance(decision, int):
+            return self._enter(decision)
+        if node.space is None or node.state is None:
+            raise ValueError("an entry before the choice of the configuration")
+        return Node(node.space, self.spaces[node.space].space.moves.step(node.state, decision, askers))
+
+    def finished(self, node: Node) -> bool:
+        return (
+            node.space is not None
+            and node.state is not None
+            and self.spaces[node.space].space.moves.finished(node.state)
+        )
+
+    def path(self, candidate: Candidate) -> tuple[Decision, ...]:
+        """The decisions that lead to a candidate."""
+        entries = candidate.traversal.entries
+        return (candidate.space, *entries) if len(self.spaces) > 1 else entries
+
+    def candidate(self, path: Sequence[Decision]) -> Candidate:
+        """The candidate that decisions lead to. Raises ValueError where the configuration is not among them."""
+        chosen = [decision for decision in path if isinstance(decision, int)]
+        if len(chosen) != (len(self.spaces) > 1):
+            raise ValueError("a path without the choice of the configuration")
+        entries = tuple(d for d in path if not isinstance(d, int))
+        return Candidate(chosen[0] if chosen else 0, Traversal(entries))
+
+    # ---- the model ----------------------------------------------------------------------
+
+    @property
+    def has_surrogate(self) -> bool:
+        """Not of programs of so many ops that simulating a sample takes longer than measuring it."""
+        return len({op.name for s in self.spaces for op in s.graph.ops}) <= MOST_OPS
+
+    def surrogate(self) -> Model:
+        from dagc.lab.model.estimate import Model  # loads numpy, scipy
+
+        return Model(self.spaces)
+
+    # ---- counting and sampling ----------------------------------------------------------
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...] | None:
+        try:
+            return tuple(configured.space.count() for configured in self.spaces)
+        except TooManyStates as stopped:
+            self._more_than = stopped.at_least
+            return None
+
+    def more_than(self) -> int:
+        """A lower bound of the size where that is not known; 0 where it is."""
+        return 0 if self._sizes is not None else self._more_than
+
+    def size(self) -> int | None:
+        """How many candidates there are; None if a space is too large to count."""
+        return None if self._sizes is None else sum(self._sizes)
+
+    def at(self, number: int) -> Candidate:
+        """The candidate with this number, from 0: space by space, each in the order of IDs. IndexError, ValueError."""
+        if self._sizes is None:
+            raise ValueError("the domain is too large to be numbered")
+        for index, size in enumerate(self._sizes):
+            if number < size:
+                return Candidate(index, self.spaces[index].space.at(number))
+            number -= size
+        raise IndexError(number)
+
+    def sample(self, random: Random) -> Candidate:
+        """Uniform over all candidates; if they cannot be counted, a uniform configuration and a random walk."""
+        size = self.size()
+        return self.walk(random) if size is None else self.at(random.randrange(size))
+
+    def walk(self, random: Random) -> Candidate:
+        """A random configuration, then a random walk: each offer equally likely."""
+        index = random.randrange(len(self.spaces))
+        return Candidate(index, self.spaces[index].space.walk(random))
+
+    def near(self, candidate: Candidate, random: Random) -> Candidate:
+        """As far as some entry the same traversal, then a random walk."""
+        space = self.spaces[candidate.space].space
+        return Candidate(candidate.space, space.walk_from(candidate.traversal, random))
+
+    def __iter__(self) -> Iterator[Candidate]:
+        """All candidates, space by space, each in the order of IDs."""
+        for number, configured in enumerate(self.spaces):
+            for traversal in configured.space:
+                yield Candidate(number, traversal)
+
+
+class Records(Protocol):
+    """A results file (dagc.store.records)."""
+
+    def begin(self, configuration: Configuration, traversal: str) -> ImplementationId: ...
+
+    def add(
+        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+    ) -> None: ...
+
+    def fail(self, number: ImplementationId, failure: str) -> None: ...
+
+
+class OrderStore:
+    """Keeps what is measured of the candidates of a domain in a results file."""
+
+    def __init__(self, domain: Orders, records: Records) -> None:
+        self._domain, self._records = domain, records
+
+    def begin(self, candidate: Candidate) -> ImplementationId:
+        configured = self._domain.spaces[candidate.space]
+        return self._records.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
+
+    def add(self, key: ImplementationId, outcome: Outcome, purpose: str = "search") -> None:
+        self._records.add(key, outcome.seconds, outcome.reference, outcome.iterations, purpose)
+
+    def fail(self, key: ImplementationId, failure: str) -> None:
+        self._records.fail(key, failure)
+
+
+def domain_of(graphs: Iterable[tuple[Configuration, Graph]], work: int = COUNTING_WORK) -> Orders:
+    """The traversals of these graphs. Those with equal moves (transports, launch parameters) share one count.
+
+    `work` bounds the counting of each, in states times ops.
+    """
+    counters: dict[Moves, Counter] = {}
+    spaces = []
+    for configuration, graph in graphs:
+        moves = Moves.of(graph)
+        counter = counters.setdefault(moves, Counter(moves, max(1, work // moves.size)))
+        spaces.append(ConfiguredSpace(configuration, Space(graph, counter=counter)))
+    return Orders(spaces)

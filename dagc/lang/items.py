@@ -1,0 +1,677 @@
+"""The items of a dag: ops, exchanges, collectives, compounds, loops, edges."""
+
+from __future__ import annotations
+
+from dagc.base.errors import counted
+from dagc.base.source import Span
+from dagc.ir import program as ir
+from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
+from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End
+from dagc.ir.sym import Const, Sym, show
+from dagc.lang import ast
+from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
+from dagc.lang.calls import kernel_op as lower_kernel_op
+from dagc.lang.declarations import check_sizes, dimension, overlap, same, select, storage
+from dagc.lang.evaluate import Evaluator, branch, turns
+from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, words
+from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
+from dagc.lang.scope import ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing
+
+# ---- exchanges and collectives ----
+
+REDUCTIONS = ("sum", "prod", "min", "max")
+_FORMS = {
+    CollectiveKind.ALLREDUCE: ("dst", "src", "operator"),
+    CollectiveKind.BCAST: ("buffer", "root"),
+    CollectiveKind.ALLTOALLV: ("dst", "src", "send_counts", "recv_counts"),
+    CollectiveKind.BARRIER: (),
+}
+
+
+# ---- exchanges ----------------------------------------------------------------------------------
+
+
+def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, base: str) -> ir.ExchangeOp:
+    """An exchange with its messages. Goes on after errors in single messages."""
+    entry.exchange = True
+    scope = Scope(parent=frame.ev.scope)
+    inner = Frame(
+        type(frame.ev)(frame.ctx, scope, frame.ev.loops),
+        frame.declared,
+        frame.ops,
+        frame.prefix,
+        frame.base,
+        frame.stack,
+    )
+    messages: list[tuple[ir.Message, ast.Message]] = []
+    _items(out, inner, item.items, entry, messages)
+    report = frame.ctx.report
+    if not messages and not report.failed:
+        report.fail(
+            "empty-exchange", f"exchange `{entry.display}` has no message", item.span, "add `send ... recv ...`"
+        )
+    if len(messages) > 1:
+        for message, node in messages:
+            if not message.label:
+                help = "write `name : send ...`, indexed by the loop variables"
+                report.error("unnamed-message", "of several messages each needs a name", node.span, help)
+    _check_disjoint(frame, messages)
+    return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in messages), span=item.span)
+
+
+def _items(
+    out: GraphOut,
+    frame: Frame,
+    items: tuple[ast.Item, ...],
+    entry: OpEntry,
+    messages: list[tuple[ir.Message, ast.Message]],
+) -> None:
+    report = frame.ctx.report
+    for item in items:
+        with report.guard():
+            if isinstance(item, ast.For):
+                for ev in turns(frame.ev, item):
+                    _items(out, frame.turn(ev), item.items, entry, messages)
+            elif isinstance(item, ast.If):
+                _items(out, frame, branch(frame.ev, item), entry, messages)
+            elif isinstance(item, ast.Let):
+                frame.declarer.declare(item)
+            elif isinstance(item, ast.Message):
+                frame.ctx.expand_op(item.span)
+                messages.append((_with_labels(out, frame, item, entry), item))
+            else:
+                wrong_place(report, item, "in an exchange")
+
+
+def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry) -> ir.Message:
+    label = _label(frame, item, entry) if item.name else ""
+    report = frame.ctx.report
+    if (item.send_counts is None) is not (item.recv_counts is None):
+        help = "write `counts` after both, or after neither"
+        report.fail("one-sided-counts", "one end has counts, the other has none", item.span, help)
+    send, recv = _buffer(frame, item.send), _buffer(frame, item.recv)
+    if send.array.type is not recv.array.type:
+        report.error(
+            "type-mismatch",
+            f"`{send.label}` holds {send.array.type.value}, `{recv.label}` {recv.array.type.value}",
+            item.recv.span,
+            "send and receive one type",
+            ((recv.array.span, "declared here"),),
+        )
+    if item.send_counts is None:
+        _check_equal_size(frame, send, recv, item)
+    to, send_counts = _peers(out, frame, entry.display, item.to, item.send_counts, send)
+    source, recv_counts = _peers(out, frame, entry.display, item.source, item.recv_counts, recv)
+    out.use(frame, entry.display, send, Mode.IN, item.send.span)
+    out.use(frame, entry.display, recv, Mode.OUT, item.recv.span)
+    return ir.Message(label, send.region, to, send_counts, recv.region, source, recv_counts, span=item.span)
+
+
+def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
+    assert item.name is not None
+    ref, report = item.name, frame.ctx.report
+    index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
+    if ref.trailers and index is None:
+        help = "write `name` or `name[i]`"
+        report.fail("bad-op-name", "the name of a message is a word, or a word with indices", ref.span, help)
+    key, text = frame.ev.key(index.items, index.span) if index else ((), "")
+    label = f"{ref.name}[{text}]" if index else ref.name
+    family = entry.labels.setdefault(ref.name, {})
+    if key in family or (bool(key) is not bool(next(iter(family), key))):
+        report.fail(
+            "duplicate-name",
+            f"message `{label}` is there already",
+            ref.span,
+            "index it by the loop variables, or choose another name",
+        )
+    family[key] = label
+    return label
+
+
+def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
+    """What is sent or received: an array with one side, and with bounds."""
+    buffer = storage(frame.ev, ref)
+    report = frame.ctx.report
+    related = ((buffer.array.span, "declared here"),)
+    if buffer.array.place is Place.ANY:
+        help = "declare it on device, host or pinned"
+        report.fail("place-mismatch", f"`{buffer.label}` is `on any`; messages need one place", ref.span, help, related)
+    if buffer.dims is None:
+        help = "pack it into an array, or send the array itself"
+        report.fail(
+            "size-mismatch", f"part `{buffer.label}` has no bounds, so it is no message", ref.span, help, related
+        )
+    return buffer
+
+
+def _check_equal_size(frame: Frame, send: Storage, recv: Storage, item: ast.Message) -> None:
+    """Every rank runs the same line, so constant sizes of both ends must agree."""
+    sizes = [_elements(s) for s in (send, recv)]
+    if all(isinstance(s, Const) for s in sizes) and sizes[0] != sizes[1] and None not in sizes:
+        have, want = (show(s) for s in sizes if s is not None)
+        frame.ctx.report.error(
+            "size-mismatch",
+            f"`{send.label}` has {counted(have, 'element')}, but `{recv.label}` has {want}",
+            item.recv.span,
+            "receive into an array of the size that is sent",
+            ((send.array.span, "declared here"),),
+        )
+
+
+def _elements(actual: Storage) -> Sym | None:
+    total = 1
+    for dim in actual.dims or ():
+        if not isinstance(dim, Const) or not isinstance(dim.value, int):
+            return None
+        total *= dim.value
+    return Const(total)
+
+
+def _peers(
+    out: GraphOut, frame: Frame, op: str, peer: ast.Expr, counts: ast.Ref | None, buffer: Storage
+) -> tuple[Sym | str, str | None]:
+    """One rank (an expression), or arrays of ranks and counts."""
+    if counts is None:
+        if isinstance(peer, ast.Ref) and peer.name not in frame.ev.loops:
+            entry = frame.ev.scope.find(peer.name)
+            if entry and any(isinstance(b.value, Storage) for b in entry[0].instances.values()):
+                help = f"add `counts ...`, or name a scalar instead of the array `{peer.name}`"
+                frame.ctx.report.fail("type-mismatch", "an array of ranks needs counts", peer.span, help)
+        return frame.ev.settled(peer, (ScalarKind.INT,)), None
+    if not isinstance(peer, ast.Ref):
+        help = "name an array of ranks"
+        frame.ctx.report.fail("type-mismatch", "with counts, the ranks are an array", peer.span, help)
+    ranks = _index_array(out, frame, op, peer)
+    many = _index_array(out, frame, op, counts)
+    assert ranks.dims
+    assert many.dims
+    if ranks.dims[0] is not None and many.dims[0] is not None and same(ranks.dims[0], many.dims[0]) is False:
+        frame.ctx.report.error(
+            "size-mismatch",
+            f"`{ranks.label}` has {counted(show(ranks.dims[0]), 'rank')}, but `{many.label}` has"
+            f" {counted(show(many.dims[0]), 'count')}",
+            counts.span,
+            "give each rank one count",
+        )
+    return ranks.array.name, many.array.name
+
+
+def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
+    """An array of ranks or counts: i32 on the host, given by the set-up."""
+    buffer = storage(frame.ev, ref)
+    array = buffer.array
+    wrong = ""
+    if array.type is not ElementType.I32:
+        wrong = f"holds {array.type.value}, not i32"
+    elif array.place not in (Place.HOST, Place.PINNED):
+        wrong = f"is on the {array.place.value}, not on the host"
+    elif array.role not in (Role.CONST, Role.IN):
+        wrong = "is not given by the set-up"
+    elif buffer.dims is None or len(buffer.dims) != 1 or buffer.region.start is not None:
+        wrong = "is not a whole array of one dimension"
+    if wrong:
+        frame.ctx.report.fail(
+            "bad-peers",
+            f"`{buffer.label}` {wrong}",
+            ref.span,
+            f"declare `array {array.name} : i32[...] on host const`",
+            ((array.span, "declared here"),),
+        )
+    out.use(frame, op, buffer, Mode.IN, ref.span)
+    return buffer
+
+
+def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]) -> None:
+    """What is received may not overlap anything else of the exchange: all its messages are on the way at once."""
+    buffers: dict[str, list[tuple[ir.Region, bool, Span]]] = {}
+    for message, node in messages:
+        for region, received, span in ((message.send, False, node.send.span), (message.recv, True, node.recv.span)):
+            for other, other_received, other_span in buffers.get(region.array, ()):
+                if (received or other_received) and overlap(region, other, frame.ctx.facts):
+                    frame.ctx.report.error(
+                        "overlapping-messages",
+                        f"`{region.array}` is received into while another message of the exchange uses it",
+                        span,
+                        "use another array, or disjoint parts",
+                        ((other_span, "also used here"),),
+                    )
+                    return
+            buffers.setdefault(region.array, []).append((region, received, span))
+
+
+# ---- collectives --------------------------------------------------------------------------------
+
+
+def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, base: str) -> ir.CollectiveOp:
+    """allreduce, bcast, alltoallv or barrier. May give up (Skip)."""
+    report = frame.ctx.report
+    callee = item.call.callee
+    known = [k.value for k in CollectiveKind]
+    if callee.name not in known or callee.trailers:
+        help = did_you_mean(callee.name, known, f"there are {', '.join(known)}, and `exchange {{...}}`")
+        report.fail("unknown-name", f"unknown collective `{callee.name}`", callee.span, help)
+    kind = CollectiveKind(callee.name)
+    form = _FORMS[kind]
+    args = [a for a in item.call.args if not isinstance(a, ast.Named)]
+    if len(item.call.args) != len(form) or len(args) != len(form):
+        help = f"write `{kind.value}({', '.join(form)})`"
+        report.fail(
+            "wrong-arity",
+            f"`{kind.value}` takes {counted(len(form), 'argument')}, not {len(item.call.args)}",
+            item.call.span,
+            help,
+        )
+    build = {
+        CollectiveKind.ALLREDUCE: _allreduce, CollectiveKind.BCAST: _bcast, CollectiveKind.ALLTOALLV: _alltoallv,
+    }  # fmt: skip
+    if kind is CollectiveKind.BARRIER:
+        return ir.CollectiveOp(name, base, kind, (), (), span=item.span)
+    regions, accesses, reduce = build[kind](out, frame, name, args)
+    return ir.CollectiveOp(name, base, kind, regions, accesses, reduce, span=item.span)
+
+
+_Built = tuple[tuple[ir.Region | Sym, ...], tuple[ir.Access, ...], str | None]
+
+
+def _array(frame: Frame, arg: ast.Expr) -> tuple[Storage, Span]:
+    if not isinstance(arg, ast.Ref):
+        frame.ctx.report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array")
+    return _buffer(frame, arg), arg.span
+
+
+def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> _Built:
+    report = frame.ctx.report
+    (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
+    operator = args[2]
+    if not isinstance(operator, ast.Ref) or operator.trailers or operator.name not in REDUCTIONS:
+        report.fail("bad-reduction", "this is no reduction", operator.span, f"choose from {listing(REDUCTIONS)}")
+    _check_alike(frame, dst, src, src_span)
+    if dst.array.type is ElementType.BOOL:
+        help = "use i32"
+        report.fail("type-mismatch", "truth values are not reduced", dst_span, help)
+    if dst.region == src.region:
+        accesses: tuple[ir.Access, ...] = (out.use(frame, name, dst, Mode.INOUT, dst_span),)
+    else:
+        _refuse_overlap(frame, dst, src, src_span)
+        accesses = (
+            out.use(frame, name, dst, Mode.OUT, dst_span),
+            out.use(frame, name, src, Mode.IN, src_span),
+        )
+    return (dst.region, src.region), accesses, operator.name
+
+
+def _bcast(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> _Built:
+    buffer, span = _array(frame, args[0])
+    root = frame.ev.settled(args[1], (ScalarKind.INT,))
+    return (buffer.region, root), (out.use(frame, name, buffer, Mode.INOUT, span),), None
+
+
+def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> _Built:
+    (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
+    if dst.array.type is not src.array.type:
+        _check_alike(frame, dst, src, src_span)
+    _refuse_overlap(frame, dst, src, src_span)
+    counts = []
+    for arg in args[2:]:
+        if not isinstance(arg, ast.Ref):
+            frame.ctx.report.fail("type-mismatch", "an array of counts is wanted here", arg.span, "name an array")
+        counts.append(_index_array(out, frame, name, arg).region)
+    accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
+    frame.ctx.not_used_yet(
+        "`alltoallv`", args[0].span, "no code is made of it yet; an exchange with counts does the same"
+    )
+    return (dst.region, src.region, *counts), accesses, None
+
+
+def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
+    report = frame.ctx.report
+    if dst.array.type is not src.array.type:
+        report.fail(
+            "type-mismatch",
+            f"`{dst.label}` holds {dst.array.type.value}, `{src.label}` {src.array.type.value}",
+            span,
+            "use one type",
+        )
+    for have, want in zip(src.dims or (), dst.dims or (), strict=False):
+        if have is not None and want is not None and same(have, want) is False:
+            report.fail(
+                "size-mismatch",
+                f"`{src.label}` has size {show(have)}, but `{dst.label}` has {show(want)}",
+                span,
+                "use arrays of one size",
+            )
+
+
+def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
+    if overlap(dst.region, src.region, frame.ctx.facts):
+        help = "pass the same array twice, or two arrays"
+        frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, help)
+
+
+# ---- items ----
+
+
+# ---- edges ----
+
+
+def lower_edges(out: GraphOut) -> tuple[ir.Edge, ...]:
+    """All edges, once every op is known. Goes on after errors."""
+    edges: dict[tuple[EdgeEnd, EdgeEnd, bool], ir.Edge] = {}
+    for item, frame in out.edges:
+        with frame.ctx.report.guard():
+            groups = [[e for ref in group for e in _ends(frame, ref)] for group in item.groups]
+            for i, arrow in enumerate(item.arrows):
+                for u in groups[i]:
+                    for v in groups[i + 1]:
+                        _enter(frame, edges, item, u, v, arrow)
+    return tuple(edges.values())
+
+
+def _enter(
+    frame: Frame,
+    edges: dict[tuple[EdgeEnd, EdgeEnd, bool], ir.Edge],
+    item: ast.Edge,
+    u: EdgeEnd,
+    v: EdgeEnd,
+    arrow: ast.Arrow,
+) -> None:
+    frame.ctx.expand(item.span)
+    report = frame.ctx.report
+    if u == v or (u.op == v.op and End.WHOLE in (u.end, v.end)):
+        report.fail("self-edge", f"an edge from `{u.op}` to itself", item.span, "name two different ops")
+    if u.op == v.op and u.message == v.message:
+        help = "drop the edge: an exchange posts all its messages before it waits"
+        report.fail("self-edge", f"an edge between the ends of one exchange, `{u.op}`", item.span, help)
+    completion = arrow is ast.Arrow.COMPLETION
+    key = (u, v, completion)
+    if key in edges:
+        at = ((edges[key].span, "first said here"),)
+        report.warning("duplicate-edge", f"the edge from `{u.op}` to `{v.op}` is said twice", item.span, "drop one", at)
+        return
+    edges[key] = ir.Edge(u, v, completion, span=item.span)
+
+
+def _ends(frame: Frame, ref: ast.Ref) -> list[EdgeEnd]:
+    """What a reference in an edge names: one op, an end of an exchange, or all ops of a compound."""
+    entry, trailers = _entry(frame, frame.ops, ref)
+    while entry.inner is not None and trailers and isinstance(trailers[0], ast.Member):
+        member = trailers[0]
+        inner = ast.Ref(member.name, trailers[1:], span=member.span)
+        entry, trailers = _entry(frame, entry.inner, inner)
+    message: str | None = None
+    if entry.exchange and trailers and isinstance(trailers[0], ast.Member) and trailers[0].name not in ("send", "recv"):
+        message, trailers = _message(frame, entry, trailers)
+    end = End.WHOLE
+    if trailers and isinstance(trailers[0], ast.Member) and trailers[0].name in ("send", "recv"):
+        if not entry.exchange:
+            help = "name the op alone"
+            frame.ctx.report.fail("bad-edge", f"`{entry.display}` is no exchange, so it has no ends", ref.span, help)
+        end, trailers = End(trailers[0].name), trailers[1:]
+    if trailers:
+        help = f"write `{entry.display}`"
+        frame.ctx.report.fail("bad-edge", f"`{entry.display}` has nothing of this name", trailers[0].span, help)
+    return [EdgeEnd(name, end, message) for name in entry.names]
+
+
+def _entry(frame: Frame, scope: OpScope, ref: ast.Ref) -> tuple[OpEntry, tuple[ast.Member | ast.Index, ...]]:
+    report = frame.ctx.report
+    if ref.name not in scope.families:
+        known = scope.families
+        help = did_you_mean(ref.name, known, f"there are {listing(known)}" if known else "the dag has no ops")
+        report.fail("unknown-name", f"unknown op `{ref.name}`", ref.span, help)
+    family = scope.families[ref.name]
+    trailers = ref.trailers
+    key: tuple[int, ...] = ()
+    text = ""
+    if trailers and isinstance(trailers[0], ast.Index):
+        key, text = frame.ev.key(trailers[0].items, trailers[0].span)
+        trailers = trailers[1:]
+    if key not in family:
+        _bad_index(frame, ref.name, text, [e.display for e in family.values()], ref.span)
+    return family[key], trailers
+
+
+def _message(
+    frame: Frame, entry: OpEntry, trailers: tuple[ast.Member | ast.Index, ...]
+) -> tuple[str, tuple[ast.Member | ast.Index, ...]]:
+    member = trailers[0]
+    assert isinstance(member, ast.Member)
+    if member.name not in entry.labels:
+        known = [*entry.labels, "send", "recv"]
+        help = did_you_mean(member.name, known, f"there are {listing(known)}")
+        message = f"exchange `{entry.display}` has no message `{member.name}`"
+        frame.ctx.report.fail("unknown-name", message, member.span, help)
+    family = entry.labels[member.name]
+    key: tuple[int, ...] = ()
+    text = ""
+    rest = trailers[1:]
+    if rest and isinstance(rest[0], ast.Index):
+        key, text = frame.ev.key(rest[0].items, rest[0].span)
+        rest = rest[1:]
+    if key not in family:
+        _bad_index(frame, f"{entry.display}.{member.name}", text, list(family.values()), member.span)
+    return family[key], rest
+
+
+def _bad_index(frame: Frame, name: str, text: str, known: list[str], span: Span) -> None:
+    what = f"there is no `{name}[{text}]`" if text else f"`{name}` needs an index"
+    frame.ctx.report.fail("bad-index", what, span, f"there are {listing(known)}")
+
+
+# ---- items ----
+
+
+def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: bool) -> None:
+    """Lower the items of a dag in text order. Goes on after errors."""
+    for item in items:
+        with frame.ctx.report.guard():
+            if isinstance(item, ast.For):
+                for ev in turns(frame.ev, item):
+                    lower_items(out, frame.turn(ev), item.items, main)
+            elif isinstance(item, ast.If):
+                lower_items(out, frame, branch(frame.ev, item), main)
+            elif isinstance(item, (ast.Op, ast.Exchange, ast.Collective)):
+                before = frame.ctx.report.errors
+                try:
+                    _op(out, frame, item)
+                finally:
+                    if frame.ctx.report.errors != before:
+                        out.doubtful |= words(item)
+            elif isinstance(item, ast.Edge):
+                frame.ctx.expand(item.span)
+                out.edges.append((item, frame))
+            else:
+                _other(out, frame, item, main)
+
+
+def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
+    report = frame.ctx.report
+    if isinstance(item, ast.EdgesExplicit) and main:
+        out.explicit = item
+    elif isinstance(item, ast.EdgesExplicit):
+        help = "say it in the main dag; it holds for all"
+        report.error("wrong-place-of-item", "`edges explicit` cannot stand in a compound", item.span, help)
+    elif isinstance(item, ast.Select) and main:
+        names = set(frame.ctx.choices) | {"device", "variant"}
+        selection = select(frame.ev, item, "dag", names)
+        if selection is not None:
+            out.selects.append(selection)
+    elif isinstance(item, (ast.Let, ast.Array, ast.Part)):
+        if isinstance(item, ast.Array) and item.role is not None and not main:
+            help = f"drop `{item.role.value}`, or declare the array at program level"
+            report.error("wrong-place-of-item", "an array of a compound is scratch; it takes no role", item.span, help)
+        frame.declarer.declare(item)
+    else:
+        wrong_place(report, item, "in a dag")
+
+
+def _op(out: GraphOut, frame: Frame, item: ast.Op | ast.Exchange | ast.Collective) -> None:
+    entry, base = frame.enter_op(item.name)
+    op: ir.Op
+    if isinstance(item, ast.Exchange):
+        op = exchange(out, frame, item, entry, base)
+    elif isinstance(item, ast.Collective):
+        op = collective(out, frame, item, entry.display, base)
+    elif item.kind is OpKind.DAG:
+        _compound(out, frame, item, entry, base)
+        return
+    elif item.call.callee.name == "copy" and not item.call.callee.trailers:
+        op = _copy(out, frame, item, entry.display, base)
+    else:
+        op = lower_kernel_op(out, frame, item, entry.display, base)
+    entry.names.append(entry.display)
+    out.ops.append(op)
+
+
+# ---- copies -----------------------------------------------------------------------------------------
+
+
+def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir.CopyOp:
+    report = frame.ctx.report
+    args = [a for a in item.call.args if not isinstance(a, ast.Named)]
+    if item.kind is not OpKind.GPU:
+        help = "write `gpu copy(dst, src)`"
+        report.fail("missing-implementation", "`copy` is a gpu op", item.call.span, help)
+    if len(args) != 2 or len(item.call.args) != 2:
+        report.fail(
+            "wrong-arity",
+            f"`copy` takes 2 arguments, not {len(item.call.args)}",
+            item.call.span,
+            "write `copy(dst, src)`",
+        )
+    ends = []
+    for arg in args:
+        if not isinstance(arg, ast.Ref):
+            report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array or a part of one")
+        ends.append(storage(frame.ev, arg))
+    dst, src = ends
+    _check_copy(frame, item, args, dst, src)
+    out.use(frame, name, src, Mode.IN, args[1].span)
+    out.use(frame, name, dst, Mode.OUT, args[0].span)
+    stream = pinned_stream(frame, item, Device.GPU)
+    return ir.CopyOp(name, base, dst.region, src.region, stream, span=item.span)
+
+
+def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, src: Storage) -> None:
+    report = frame.ctx.report
+    if dst.array.type is not src.array.type:
+        report.fail(
+            "type-mismatch",
+            f"`{src.label}` holds {src.array.type.value}, `{dst.label}` {dst.array.type.value}",
+            args[1].span,
+            "copy between arrays of one type",
+            ((dst.array.span, "declared here"),),
+        )
+    for end, arg in ((dst, args[0]), (src, args[1])):
+        if end.array.place is Place.ANY:
+            help = "drop the copy: copies of `on any` arrays are made where they are needed"
+            report.fail("place-mismatch", f"`{end.label}` is `on any`", arg.span, help)
+        check_place(frame, end, Device.GPU, arg.span)
+    if Place.DEVICE not in (dst.array.place, src.array.place):
+        report.error(
+            "place-mismatch",
+            "neither end of this copy is on the device",
+            item.call.span,
+            "use one array, or copy in a cpu kernel",
+        )
+    if dst.dims is not None:
+        check_sizes(frame.ev, src, dst.dims, f"`{dst.label}`", args[1].span, ((dst.array.span, "declared here"),))
+    else:
+        help = "give the part bounds"
+        report.error("size-mismatch", f"part `{dst.label}` has no bounds, so it cannot be copied", args[0].span, help)
+    if overlap(dst.region, src.region, frame.ctx.facts):
+        report.error(
+            "aliased-arguments", f"`{dst.label}` is copied onto itself", item.call.span, "copy to another array"
+        )
+
+
+# ---- compounds --------------------------------------------------------------------------------------
+
+
+def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: str) -> None:
+    """Lower the items of a called dag in a scope of their own; their names get the call's as prefix."""
+    callee, report = item.call.callee, frame.ctx.report
+    if callee.name not in out.dags or callee.trailers:
+        help = did_you_mean(
+            callee.name, out.dags, f"there are {listing(out.dags)}" if out.dags else "there is no named dag"
+        )
+        if callee.name in out.kernels:
+            help = f"`{callee.name}` is a kernel: write `: gpu {callee.name}(...)`"
+        report.fail("unknown-name", f"unknown dag `{callee.name}`", callee.span, help)
+    dag = out.dags[callee.name]
+    related = ((dag.name_span, "declared here"),)
+    out.called.add(callee.name)
+    if callee.name in frame.stack:
+        report.fail("recursive-dag", f"dag `{callee.name}` calls itself", item.span, "write a loop", related)
+    if item.stream is not None:
+        help = "pin the ops inside"
+        report.fail("bad-stream", "a compound runs on no stream of its own", item.stream.span, help)
+    scope = Scope(parent=frame.ctx.program)
+    inner = Frame(
+        Evaluator(frame.ctx, scope),
+        frame.declared,
+        OpScope(),
+        f"{entry.display}.",
+        f"{base}.",
+        (*frame.stack, callee.name),
+    )
+    _bind(frame, inner, item, dag)
+    entry.inner = inner.ops
+    before = len(out.ops)
+    lower_items(out, inner, dag.items, main=False)
+    entry.names += [op.name for op in out.ops[before:]]
+
+
+def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
+    """Bind the formals of a dag to the actual arguments of a call."""
+    report = frame.ctx.report
+    # The header is read in a scope of its own, where by-value formals are variables.
+    header = Evaluator(frame.ctx, Scope(parent=frame.ctx.program))
+    formals = lower_formals(header, dag.formals)
+    if len(item.call.args) != len(formals) or any(isinstance(a, ast.Named) for a in item.call.args):
+        report.fail(
+            "wrong-arity",
+            f"dag `{dag.name}` takes {counted(len(formals), 'argument')}, not {len(item.call.args)}",
+            item.call.span,
+            f"pass {listing([f.name for f in formals], 12)}",
+            ((dag.name_span, "declared here"),),
+        )
+    nodes = {n.name: n for group in dag.formals for n in group.names}
+    actuals: list[tuple[ir.Formal, Storage, ast.Expr]] = []
+    failed = False
+    for formal, arg in zip(formals, item.call.args, strict=True):
+        assert not isinstance(arg, ast.Named)
+        try:
+            if formal.dims is None:
+                declare_formal(inner.ev, nodes[formal.name], by_value(frame, formal, arg))
+                inner.ev.scope.kinds[formal.name] = kind_of_type(formal.type)
+                continue
+            actual = array_argument(frame, formal, arg, None)
+            mode = _narrowed(frame, actual, formal, arg)
+            bound = Storage(actual.array, actual.region, actual.dims, actual.label, mode)
+            declare_formal(inner.ev, nodes[formal.name], bound)
+            actuals.append((formal, actual, arg))
+        except Skip:
+            failed = True
+    if failed:
+        raise Skip
+    _check_formal_sizes(inner, dag, actuals)
+
+
+def _narrowed(frame: Frame, actual: Storage, formal: ir.Formal, arg: ast.Expr) -> Mode | None:
+    """The mode inside the compound; an `in` formal may not be passed on to be written."""
+    if actual.mode is Mode.IN and formal.mode is not Mode.IN:
+        help = "make the formal `inout` or `out`"
+        frame.ctx.report.error(
+            "written-in", f"`{actual.label}` is an `in` formal of this dag, but is written", arg.span, help
+        )
+    return formal.mode
+
+
+def _check_formal_sizes(inner: Frame, dag: ast.SubDag, actuals: list[tuple[ir.Formal, Storage, ast.Expr]]) -> None:
+    """Sizes in the header, evaluated with the actual scalars, against the actual arrays."""
+    dims_of = {n.name: group.dims for group in dag.formals for n in group.names}
+    for formal, actual, arg in actuals:
+        wanted = tuple(dimension(inner.ev, d) for d in dims_of[formal.name] or ())
+        related = ((formal.span, "declared here"),)
+        check_sizes(inner.ev, actual, wanted, f"formal `{formal.name}`", arg.span, related)

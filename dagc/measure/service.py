@@ -1,0 +1,129 @@
+"""What a laboratory asks of the ranks: libraries opened when they are needed, and deaths counted in one place.
+
+One protocol (the commands of `dagc.measure.executor`) isolates what crashes, hangs or gives wrong results: the ranks
+end, the next command starts them again, and what was opened is opened again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from dagc.measure.link import Link, RanksDied
+
+OPEN_SECONDS = 300.0  # loading arrays, and connecting GPUs
+GIVE_UP = 3  # deaths in one place without a success
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A runner library with the arrays that it works on (the folder that `dagc setup` wrote).
+
+    `device_pointers`: the user vouches that this MPI takes them.
+    """
+
+    path: Path
+    data: Path
+    device_pointers: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name among the ranks."""
+        return f"{self.path.absolute()} {self.data.absolute()} {self.device_pointers}"
+
+
+class Deaths:
+    """How often the ranks died in each place, and in which of them nothing ever succeeds: each death costs a start."""
+
+    def __init__(self) -> None:
+        self._succeeded: set[Hashable] = set()
+        self._count: Counter[Hashable] = Counter()
+        self._given_up: dict[Hashable, str] = {}
+
+    def success(self, place: Hashable) -> None:
+        self._succeeded.add(place)
+
+    def death(self, place: Hashable, failure: str) -> str:
+        """Count one; `failure` as it is to be reported."""
+        self._count[place] += 1
+        if place not in self._succeeded and self._count[place] >= GIVE_UP:
+            self._given_up[place] = f"{failure} (given up after {GIVE_UP} such failures)"
+        return failure
+
+    def given_up(self, place: Hashable) -> str:
+        """Why nothing is tried there any more; "" where it is."""
+        return self._given_up.get(place, "")
+
+    def forget(self) -> None:
+        """Places have other names from now on."""
+        self._succeeded.clear()
+        self._count.clear()
+        self._given_up.clear()
+
+
+class Service:
+    """Libraries on ranks. Commands and answers are those of `dagc.measure.executor`."""
+
+    def __init__(self, link: Link, *, watchdog: float = 20.0) -> None:
+        """`watchdog`: seconds that opening a library may take at least."""
+        self._link, self._watchdog = link, watchdog
+        self._open: set[str] = set()
+        self.deaths = Deaths()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._link.close()
+
+    def ask(self, library: Library, **command: Any) -> dict[str, Any]:
+        """Have a command executed with the library open; its answer. Raises RanksDied.
+
+        Raises RunFailed where the ranks cannot even be started, MissingTool where mpi4py is missing.
+        """
+        if library.key not in self._open:
+            answer = self._opened(library)
+            if "error" in answer:
+                return answer
+        return self.send({**command, "key": library.key})
+
+    def close(self, library: Library, limit: float = OPEN_SECONDS) -> None:
+        """Free the library's arrays, where it is open."""
+        if library.key in self._open:
+            self._open.discard(library.key)
+            self.send({"do": "close", "key": library.key, "limit": limit})
+
+    def _opened(self, library: Library) -> dict[str, Any]:
+        command = {
+            "do": "open", "key": library.key, "library": str(library.path.absolute()),
+            "data": str(library.data.absolute()), "device_pointers": library.device_pointers,
+            "limit": max(OPEN_SECONDS, self._watchdog),
+        }  # fmt: skip
+        alone = not self._open
+        try:
+            answer = self.send(command)
+        except RanksDied:
+            if alone:
+                raise
+            answer = self.send(command)  # with others open there may have been too little memory
+        if "error" not in answer:
+            self._open.add(library.key)
+        return answer
+
+    def send(self, command: dict[str, Any]) -> dict[str, Any]:
+        """A command that needs no library. Raises RanksDied."""
+        try:
+            return self._link.ask(command)
+        except RanksDied:
+            self._open.clear()
+            raise
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
