@@ -10,7 +10,9 @@ import sqlite3
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -18,6 +20,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from dagc.base.errors import UsageError
+from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.base.statistics import noise_floor
 from dagc.store.results import (
     Configuration,
@@ -29,21 +33,28 @@ from dagc.store.results import (
     Results,
     Run,
     TraceSpan,
+    drift_factor,
 )
 from dagc.store.schema import connect, decoded, reading
 
+OBJECTIVE = "objective"  # of a run in a results file: what it was searched for
 # So many timings of the drift reference before a measurement, and as many after it, say how fast the machine was.
 AROUND = 3
 
 
-def load(path: str | Path) -> Results:
-    """Read a results file, also while a writer is at work.
+def load(path: str | Path, objective: str | None = None) -> Results:
+    """Read a results file, also while a writer is at work. `objective`: what its measurements are compared by (None:
+    what the file was searched for).
 
     Measurements made for `dagc explain` are left out: they are of implementations that no search has chosen.
-    Raises UsageError where the file is missing, damaged, no results file, or made by a newer dagc.
+    Raises UsageError where the file is missing, damaged, no results file, or made by a newer dagc, and where it has not
+    the metrics of the objective.
     """
     with snapshot(Path(path)) as connection:
-        return results_in(connection)
+        try:
+            return results_in(connection, objective)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error.message}", error.help) from None
 
 
 @contextmanager
@@ -58,20 +69,34 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def results_in(connection: sqlite3.Connection) -> Results:
-    """The orders of an open file."""
-    runs = read_runs(connection)
+def results_in(connection: sqlite3.Connection, objective: str | None = None) -> Results:
+    """The orders of an open file. Raises ValueError, and UsageError for an objective that the file does not have."""
+    runs, metrics = read_runs(connection), read_metrics(connection)
+    units = {name: unit for name, (_, unit) in metrics.items()} or {"time": "s"}
+    chosen = _objective(objective, runs, units)
     drifts = {run: Drift(rows) for run, rows in _drift(connection).items()}
     medians = [d.median for d in drifts.values()]
     reference = median(medians) if medians else math.nan
-    measured = _measurements(connection, drifts, reference, {key: place for place, (key, _) in enumerate(runs)})
+    places = {key: place for place, (key, _) in enumerate(runs)}
+    measured = _measurements(connection, chosen, drifts, reference, places)
     implementations = tuple(
         Implementation(key, configuration, traversal, tuple(measured.get(key, ())), failure)
         for key, configuration, traversal, failure in implementations_in(connection)
     )
     program, only_runs = read_program(connection), tuple(run for _, run in runs)
     noise = _noise(only_runs, implementations, reference)
-    return Results(program, only_runs, implementations, reference, noise, _traces(connection))
+    return Results(program, only_runs, implementations, reference, noise, _traces(connection), chosen, units)
+
+
+def _objective(asked: str | None, runs: Sequence[tuple[int, Run]], units: Mapping[str, str]) -> Objective:
+    """What is asked for, else that of the last search of the file."""
+    if asked is not None:
+        return parse_objective(asked, units)
+    for _, run in reversed(runs):
+        if run.strategy != "explain":
+            with suppress(UsageError):  # nothing has been measured of it yet
+                return parse_objective(run.options.get(OBJECTIVE) or "time", units)
+    return TIME
 
 
 class Drift:
@@ -123,9 +148,14 @@ def implementations_in(
 
 
 def _measurements(
-    connection: sqlite3.Connection, drifts: dict[int, Drift], reference: float, places: dict[int, int]
+    connection: sqlite3.Connection,
+    objective: Objective,
+    drifts: dict[int, Drift],
+    reference: float,
+    places: dict[int, int],
 ) -> dict[int, list[Measurement]]:
-    """By implementation. References of each run are scaled to a median of `reference` (the file's).
+    """By implementation. References of each run are scaled to a median of `reference` (the file's). Where the time is
+    but a part of the objective, drift is divided out here. What has not all metrics of the objective is left out.
 
     `places`: where each run is in the file, by its key.
     Runs may have had different drift references, so drift is divided out within a run only: what differs between two
@@ -133,15 +163,26 @@ def _measurements(
     """
     measurements: dict[int, list[Measurement]] = defaultdict(list)
     rows = connection.execute(
-        "SELECT s.id, s.run, s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id AND v.metric = ?"
-        " JOIN candidate c ON c.id = s.candidate WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id",
-        (read_metrics(connection).get("time"),),
+        "SELECT s.id, s.run, s.candidate, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
+        " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
+        " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
     )
-    for order, row in enumerate(rows):
-        key, run, candidate, seconds = row_as(row, tuple[Whole, Whole, Whole, Seconds])
+    samples = groupby((row_as(row, _Value) for row in rows), key=itemgetter(0, 1, 2))
+    for order, ((key, run, candidate), found) in enumerate(samples):
+        values = {name: value for *_, name, value in found}
+        if not values.keys() >= {*objective.metrics}:
+            continue
         drift = drifts.get(run)
         around = math.nan if drift is None else drift.at(key) * reference / drift.median
-        measurements[candidate].append(Measurement(seconds, around, len(measurements[candidate]), order, places[run]))
+        seconds = values.get("time", math.nan)
+        if not objective.is_time:
+            seconds = objective.value({**values, "time": seconds * drift_factor(reference, around)})
+            around = math.nan
+            if math.isnan(seconds):
+                why = f"objective `{objective.text}` is no number above 0 for measurement {key}"
+                raise UsageError(why, "judge by another --objective")
+        mine = measurements[candidate]
+        mine.append(Measurement(seconds, around, len(mine), order, places[run], values))
     return measurements
 
 
@@ -183,10 +224,12 @@ PositiveReal = Annotated[float, Meta(gt=0, le=1e300)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 Moment = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1e9)]
+Unit = Annotated[str, Meta(pattern=r"\A[A-Za-z%]{0,10}\Z")]
 Whole = int  # of 64 bits, as SQLite and the reader of JSON have them
 Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Decisions = dict[Name, bool | Whole | Number | Line]
 
+_Value = tuple[Whole, Whole, Whole, Word, Seconds]
 _Trace = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
 
 
@@ -230,6 +273,7 @@ class _Options(msgspec.Struct, frozen=True):
 
     data: FilePath | None = None
     mpi_takes_device_pointers: bool = False
+    objective: Annotated[str, Meta(max_length=200)] | None = None
     repeats: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     setup: Annotated[str, Meta(pattern=r"\A[0-9a-f]{0,64}\Z")] = ""
     fixed: list[tuple[Name, bool | Whole | Number | Line, Line]] = []
@@ -252,10 +296,10 @@ def read_program(connection: sqlite3.Connection) -> Program:
     return Program(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
 
 
-def read_metrics(connection: sqlite3.Connection) -> dict[str, int]:
-    """Name -> ID. Raises ValueError."""
+def read_metrics(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
+    """Name -> ID, unit. Raises ValueError."""
     rows = connection.execute("SELECT name, id, unit FROM metric").fetchall()
-    return {name: key for name, key, _ in (row_as(row, tuple[Word, Whole, Line]) for row in rows)}
+    return {name: (key, unit) for name, key, unit in (row_as(row, tuple[Word, Whole, Unit]) for row in rows)}
 
 
 _Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text

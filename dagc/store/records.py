@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import UsageError, counted
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["PURPOSES", "Records", "check_resumable", "export_csv", "export_parquet", "is_fresh", "load", "merge"]
 
 T = TypeVar("T")
+NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 PURPOSES = ("search", "confirm", "explain")
 RUN_ENDED_TWICE = "the run ended twice while it was measured"
 
@@ -78,7 +79,8 @@ class Records:
         self._known: dict[tuple[str, str], ImplementationId] = {}
         self.under_way = self._take_under_way()
         self._run = _insert_run(connection, run)
-        self._time = metric_id(connection, "time", "s")
+        self._metrics: dict[str, int] = {}
+        self.metric("time", "s")
 
     @classmethod
     def open(
@@ -137,6 +139,11 @@ class Records:
     ) -> None:
         self.close()
 
+    def metric(self, name: str, unit: str) -> None:
+        """From now on, samples may have values of this metric."""
+        with self._writing():
+            self._metrics[name] = metric_id(self._connection, name, unit)
+
     # ---- orders -------------------------------------------------------------------------------
 
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
@@ -154,9 +161,15 @@ class Records:
         return key
 
     def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+        self,
+        number: ImplementationId,
+        seconds: float,
+        reference: float,
+        iterations: int,
+        purpose: str = "search",
+        others: Mapping[str, float] = NO_OTHERS,
     ) -> None:
-        """One measurement, in seconds per iteration.
+        """One measurement, in seconds per iteration, and what other metrics said of it.
 
         `reference` (NaN: none) counts only in a run that never calls `self.reference`. `purpose` is one of PURPOSES.
         """
@@ -164,7 +177,7 @@ class Records:
             raise ValueError(f"no such purpose: {purpose}")
 
         def write() -> None:
-            values = {self._time: seconds}
+            values = {self._metrics[name]: value for name, value in {"time": seconds, **others}.items()}
             insert_sample(self._connection, self._run, number, purpose, iterations, _real(reference), values)
             self._done(number)
 
@@ -202,9 +215,9 @@ class Records:
 
         self._transaction(write)
 
-    def results(self) -> Results:
-        """Every order in the file, those of this run included."""
-        return results_in(self._connection)
+    def results(self, objective: str | None = None) -> Results:
+        """Every order in the file, those of this run included; `objective` as for `load`."""
+        return results_in(self._connection, objective)
 
     # ---- settings -----------------------------------------------------------------------------
 
@@ -222,7 +235,7 @@ class Records:
                 self._connection.execute(f"DELETE {of}", (key,))
             self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (cell.failure, key))
             for seconds in cell.times:
-                insert_sample(self._connection, self._run, key, "tune", 1, None, {self._time: seconds})
+                insert_sample(self._connection, self._run, key, "tune", 1, None, {self._metrics["time"]: seconds})
 
         self._transaction(write)
 

@@ -146,7 +146,7 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     for row in connection.execute(
         "SELECT s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id AND v.metric = ?"
         " JOIN candidate c ON c.id = s.candidate WHERE c.domain != '' ORDER BY s.id",
-        (read_metrics(connection).get("time"),),
+        (read_metrics(connection).get("time", (None,))[0],),
     ):
         candidate, seconds = row_as(row, tuple[Whole, PositiveReal])
         times[candidate].append(seconds)
