@@ -1,5 +1,7 @@
-"""docs/architecture.md says which files a new transport, sync op, model, strategy, learner or metric touches: each list is
-compared with the code, and where one file is enough, a copy of dagc gets that file and uses it."""
+"""docs/architecture.md says which files a new transport, sync op, model, strategy, learner or metric touches.
+
+Each list is compared with the code; where one file is enough, a copy of dagc gets that file and uses it.
+"""
 
 from __future__ import annotations
 
@@ -184,4 +186,4 @@ def test_a_metric_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
     assert re.search(r"^best +\S+ busiest \* time \(", said, flags=re.M)
     assert " us busiest (" in _run(environment, "best", file, "--plan", "--objective", "busiest")
     busiest = load(file, "busiest")  # by a dagc that does not have the metric
-    assert all(0 < m.seconds for i in busiest.implementations for m in i.measurements)
+    assert all(m.seconds > 0 for i in busiest.implementations for m in i.measurements)

@@ -72,22 +72,22 @@ def parse_objective(text: str, units: Mapping[str, str]) -> Objective:
 
     `units`: of all metrics that may stand in it, by name. Nothing of the text is executed. Raises UsageError.
     """
-    given, text = text, text.strip()
-    if text.startswith("max:"):
-        text = f"1 / ({text.removeprefix('max:').strip()})"
+    inner = text.strip().removeprefix("max:").strip()
     if len(text) > _LONGEST:
         raise UsageError(f"the objective has more than {_LONGEST} characters", "write a shorter one")
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = ast.parse(inner, mode="eval").body
         metrics = _names(tree, units)
     except SyntaxError as error:
-        at = "" if error.offset is None else f", column {error.offset}"
-        raise UsageError(f"objective `{given}`{at}: {error.msg}", _how(units)) from None
+        column = text.rfind(inner) + (error.offset or len(inner) + 1)  # without one: at its end
+        raise UsageError(f"objective `{text}`, column {column}: {error.msg}", _how(units)) from None
     except (ValueError, RecursionError, MemoryError):
-        raise UsageError(f"objective `{given}` is not an expression of metrics", _how(units)) from None
+        raise UsageError(f"objective `{text}` is not an expression of metrics", _how(units)) from None
     if not metrics:
-        raise UsageError(f"objective `{given}` names no metric", _how(units))
-    return Objective(text, metrics, units[text] if isinstance(tree, ast.Name) else "")
+        raise UsageError(f"objective `{text}` names no metric", _how(units))
+    if text.strip().startswith("max:"):
+        return Objective(f"1 / ({inner})", metrics, "")
+    return Objective(inner, metrics, units[inner] if isinstance(tree, ast.Name) else "")
 
 
 def _how(units: Mapping[str, str]) -> str:
