@@ -48,9 +48,12 @@ class Objective:
             return math.nan
         return found if isinstance(found, float) and 0 < found < math.inf else math.nan  # a root may be complex
 
-    def show(self, value: float, sign: str = "") -> str:
-        """A value with its unit, times in microseconds: `20.97 us`, `14.2 mJ`, `0.00314`. `sign` "+": also above 0."""
-        return f"{value * 1e6:{sign}.2f} us" if self.unit == "s" else self.scaled(value, sign)
+    def show(self, value: float, sign: str = "", decimals: int = 2) -> str:
+        """A value with its unit: `20.97 us` (times are in microseconds, with so many decimals), `14.2 mJ`, `0.00314`.
+
+        `sign` "+": also above 0.
+        """
+        return f"{value * 1e6:{sign}.{decimals}f} us" if self.unit == "s" else self.scaled(value, sign)
 
     def named(self, value: float) -> str:
         """As `show`, and of what it is where that is not the time: `14.2 mJ energy`."""

@@ -283,7 +283,7 @@ class _Histogram:
         from rich.text import Text
 
         low, high, _ = histogram(self._seconds, 1)
-        begin, end = f"{self._objective.scaled(low)} ", f" {self._objective.scaled(high)}"
+        begin, end = f"{self._objective.show(low, decimals=1)} ", f" {self._objective.show(high, decimals=1)}"
         bins = min(BINS, options.max_width - len(begin) - len(end))
         bars = histogram(self._seconds, bins)[2] if bins >= FEWEST_BINS else "to"
         yield Text(f"{begin}{bars}{end}", no_wrap=True, overflow="ellipsis")
