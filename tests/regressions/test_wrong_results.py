@@ -154,6 +154,15 @@ def test_a_program_that_reads_what_it_wrote_is_checked_over_several_runs(tmp_pat
         explore(path, tmp_path / "r.db", replace(QUICK, seconds=0.5))
 
 
+def test_the_emitted_program_checks_several_runs_after_timing(tmp_path: Path) -> None:
+    """Right in each first run, and in three before timing; each time that three run later, the third goes wrong."""
+    late = kernel("grow", "x: inout f64[2, 3]", "x[i] += 1 + (++calls > 200 && i == 4 && x[i] > 5.5);")
+    text = f'cpp """ inline int calls = 0; """\n{late}dag {{ a : gpu grow(x) }}\nverify x ~ grown() rtol 0\n'
+    wrong = r"x is wrong: element \[1, 1\] is 8, expected 7;.* after 3 runs without a pause"
+    with pytest.raises(WrongResult, match=wrong):
+        run(program(tmp_path, text, role="inout"), ranks=1)
+
+
 def test_nan_is_right_only_where_the_program_says_so(tmp_path: Path) -> None:
     twice = kernel(
         "twice", "y: out f64[2, 3], x: in f64[2, 3]", "double d = x[i] - 1; y[i] = d == 0 ? d / d : 2 * x[i];"
