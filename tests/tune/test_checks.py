@@ -190,3 +190,15 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(tune: Tune, options: d
     assert any("N=2000000: skipped:" in note and "MemoryError" in note for note in done.notes)
     with pytest.raises(DagcError, match="MemoryError"):
         tune("none", sizes="N=2000000", resume=True, **options)
+
+
+@pytest.mark.parametrize("method", ["random", "mcts-min", "model"])
+def test_strategies_of_the_laboratory_tune(tune: Tune, faulty: Path, tmp_path: Path, method: str) -> None:
+    """Each measures the default and as many as --top says, keeps them, and goes on with them."""
+    done = tune("none", method=method, top=1)
+    assert (done.method, done.cells, done.failures) == (method, 2 * 2, ())
+    assert all(line.best is not None and line.chosen == line.best for line in done.lines)
+    assert all(line.default_seconds > 0 for line in done.lines), "the default is among them"
+    again = tune("none", method=method, top=9, resume=True)
+    assert again.cells == 2 * 3
+    api.compile(faulty, tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)
