@@ -293,10 +293,7 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
         accesses: tuple[ir.Access, ...] = (out.use(frame, name, dst, Mode.INOUT, dst_span),)
     else:
         _refuse_overlap(frame, dst, src, src_span)
-        accesses = (
-            out.use(frame, name, dst, Mode.OUT, dst_span),
-            out.use(frame, name, src, Mode.IN, src_span),
-        )
+        accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
     return (dst.region, src.region), accesses, operator.name
 
 

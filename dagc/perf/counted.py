@@ -179,11 +179,7 @@ def fit_rational(points: Any, values: Any, names: Sequence[str], max_degree: int
 
 
 def sample_points(
-    ranges: Mapping[str, tuple[int, int]],
-    n: int,
-    seed: int,
-    *,
-    keep: Callable[[np.ndarray], np.ndarray] | None = None,
+    ranges: Mapping[str, tuple[int, int]], n: int, seed: int, *, keep: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> np.ndarray:
     """`n` distinct points of integers, (n, d) in the order of `ranges` (least and largest value of each parameter).
 

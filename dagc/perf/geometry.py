@@ -457,11 +457,7 @@ class Traffic:
         banks_y = sp.Min(ny, int_div(sp.Integer(BANKS), gy)) if p.y != 0 else sp.Integer(1)
         banks = sp.Min(int_div(sp.Integer(BANKS), sp.Min(gx, gy)), banks_x * banks_y)
         return self.b.let(
-            "passes",
-            ceil_div(nx * ny * words, sp.Max(1, banks)),
-            "cycles",
-            "bank conflicts of a request",
-            integer=True,
+            "passes", ceil_div(nx * ny * words, sp.Max(1, banks)), "cycles", "bank conflicts of a request", integer=True
         )
 
     def _row_bytes(self, p: Placed) -> sp.Expr:

@@ -188,10 +188,7 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     )
     doublings = symbol("log2_threads")
     shape = b.let(
-        "shape_factor",
-        1 + c["shape"] * (doublings - c["shape_best"]) ** 2,
-        "",
-        "preference for blocks of middle size",
+        "shape_factor", 1 + c["shape"] * (doublings - c["shape_best"]) ** 2, "", "preference for blocks of middle size"
     )
     total = sum((sp.Symbol(f"t_{n}", real=True) for n in terms), sp.Float(0))
     constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
