@@ -75,6 +75,13 @@ class Span:
 NOWHERE = Span(0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Spanned:
+    """A node of a tree or of the IR, with the place that it was written at. Equality ignores the place."""
+
+    span: Span = field(default=NOWHERE, compare=False, kw_only=True, repr=False)
+
+
 @dataclass(frozen=True)
 class Source:
     """The text of one `.dag` file. `path` is shown in diagnostics as the user gave it."""

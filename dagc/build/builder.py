@@ -20,15 +20,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dagc.base import signals
 from dagc.base.errors import BuildFailed, DagcError, counted
-from dagc.base.files import claim
-from dagc.base.source import read_file
+from dagc.base.files import cache_folder, claim, load_entry, store_entry
 from dagc.build.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
 
 # ---- files of a build that failed ----
@@ -165,10 +164,10 @@ def run(order: Build, out: Path) -> Path:
     name = key(order, compiler, command)
     entry = cache / name[:2] / name
     with _locked(entry.parent / "lock"):
-        content = _kept(entry)
+        content = load_entry(entry, CACHE_LIMIT_BYTES)
         if content is None:
             _compile_to(order, command, out, wanted=out)
-            _keep(entry, out.read_bytes())
+            store_entry(entry, out.read_bytes())
             _prune(cache, keep=entry)
         else:
             os.utime(entry)
@@ -256,18 +255,7 @@ def inputs(order: Build) -> list[Path]:
 
 def cache_directory() -> Path | None:
     """Where results are kept; made if need be. None where it cannot be written."""
-    chosen = os.environ.get("DAGC_CACHE")
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        path = Path(chosen) if chosen else Path(home) / "dagc"
-        (path / "build").mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (path, path / "build"):
-            if folder.lstat().st_uid != os.getuid():  # also a link that another user has made
-                return None
-        (path / "build").chmod(0o700)
-    except (OSError, RuntimeError):
-        return None
-    return (path / "build").absolute() if os.access(path / "build", os.W_OK) else None
+    return cache_folder("build")
 
 
 # --- internals --------------------------------------------------------------------------------------------------------
@@ -314,26 +302,6 @@ def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str
     head = f"{Path(words[0]).name} {did} {', '.join(order.sources)}:"
     cd = f"  cd {shlex.quote(str(place))} && {repeat}"
     return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
-
-
-_DIGEST = hashlib.sha256().digest_size
-
-
-def _kept(entry: Path) -> bytes | None:
-    """The content of an entry, None where there is none or it is not what was kept."""
-    try:
-        content = read_file(entry, largest=CACHE_LIMIT_BYTES, regular=True)
-    except OSError:
-        return None
-    return content[_DIGEST:] if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST] else None
-
-
-def _keep(entry: Path, content: bytes) -> None:
-    """The cache is not what was asked for: where it cannot be written, nothing is kept."""
-    with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
-        made = Path(scratch, "entry")
-        made.write_bytes(hashlib.sha256(content).digest() + content)
-        made.replace(entry)
 
 
 def _write(out: Path, content: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dagc.base.source import Span
@@ -65,12 +65,8 @@ class Frame:
         report = self.ctx.report
         index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
         if ref.trailers and index is None:
-            report.fail(
-                "bad-op-name",
-                "the name of an op is a word, or a word with indices",
-                ref.span,
-                "write `name` or `name[i]`",
-            )
+            help = "write `name` or `name[i]`"
+            report.fail("bad-op-name", "the name of an op is a word, or a word with indices", ref.span, help)
         if ref.name == "end":
             report.fail("reserved-name", "`end` is the op after all others", ref.span, "choose another name")
         refuse_reserved(report, ref.name, ref.span)
@@ -143,17 +139,7 @@ def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:
 
 def words(node: object) -> set[str]:
     """Names of all references in a piece of the syntax tree."""
-    names: set[str] = set()
-    stack = [node]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, ast.Ref):
-            names.add(item.name)
-        if isinstance(item, tuple):
-            stack.extend(item)
-        elif is_dataclass(item):
-            stack.extend(getattr(item, f.name) for f in fields(item))
-    return names
+    return {found.name for found in ast.nodes(node) if isinstance(found, ast.Ref)}
 
 
 # ---- set-up, verification, `until`: none of it is run here ----

@@ -59,13 +59,9 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: s
         array = use.storage.array
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
         if use.mode is not Mode.OUT and not defined and array.name not in written and array.name not in own:
-            report.error(
-                "undefined-read",
-                f"`{use.storage.label}` is read before any op writes it",
-                use.span,
-                "write it first, or give it a role: `in` or `inout` comes from the set-up",
-                ((array.span, "declared here"),),
-            )
+            message = f"`{use.storage.label}` is read before any op writes it"
+            help = "write it first, or give it a role: `in` or `inout` comes from the set-up"
+            report.error("undefined-read", message, use.span, help, ((array.span, "declared here"),))
             own.add(array.name)
         if use.mode is not Mode.IN:
             own.add(array.name)
@@ -429,13 +425,9 @@ class Lowering:
         """Copies of `on any` arrays follow text order, which means nothing here."""
         for array in self.declared.arrays:
             if array.place is Place.ANY and array.name in self.ctx.used:
-                self.ctx.report.error(
-                    "explicit-any",
-                    f"`{array.name}` is `on any`, whose copies follow text order",
-                    explicit.span,
-                    "drop `edges explicit`",
-                    ((array.span, "declared here"),),
-                )
+                message = f"`{array.name}` is `on any`, whose copies follow text order"
+                help = "drop `edges explicit`"
+                self.ctx.report.error("explicit-any", message, explicit.span, help, ((array.span, "declared here"),))
                 return
 
     def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, str | None]:

@@ -6,18 +6,17 @@ import gc
 import hashlib
 import io
 import math
-import os
 import pickle
 import re
-import stat
-import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
+from dagc.base.files import cache_folder, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
@@ -28,75 +27,6 @@ if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
     from lark.lexer import Token as LarkToken
-
-
-# ---- cache of the parser's tables ----
-# A small cache on disk for the parser's tables, which take longer to build than any program takes to parse.
-#
-# One file per key, in a folder of the user's own: `$DAGC_CACHE/parser`, else `$XDG_CACHE_HOME/dagc/parser`, else
-# `~/.cache/dagc/parser`. What cannot be read, is damaged, or could have been written by another user counts as
-# absent; what cannot be written is not an error.
-
-_DIGEST = 32
-_KEEP = 4  # tables of older grammars and parser versions
-
-
-def folder() -> Path:
-    """Where the tables are. Raises RuntimeError where the user has no home."""
-    chosen = os.environ.get("DAGC_CACHE")
-    if chosen:
-        return Path(chosen) / "parser"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dagc" / "parser"
-
-
-def load_tables(key: str) -> bytes | None:
-    """The bytes stored under `key`, None where there are none that can be trusted."""
-    try:
-        place = folder()
-        if not _private(place.stat()):
-            return None
-        with open(place / key, "rb") as f:
-            if not _private(os.fstat(f.fileno())):
-                return None
-            digest, payload = f.read(_DIGEST), f.read()
-    except (OSError, RuntimeError):
-        return None
-    return payload if hashlib.sha256(payload).digest() == digest else None
-
-
-def store_tables(key: str, payload: bytes) -> None:
-    """Keep `payload` under `key`; readers see the whole file or none."""
-    temporary = ""
-    try:
-        place = folder()
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _private(place.stat()):
-            return
-        handle, temporary = tempfile.mkstemp(dir=place, prefix=f".{key}.")
-        with os.fdopen(handle, "wb") as f:
-            f.write(hashlib.sha256(payload).digest() + payload)
-        os.replace(temporary, place / key)
-        temporary = ""
-        _prune(place)
-    except (OSError, RuntimeError):
-        pass
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-
-
-def _private(status: os.stat_result) -> bool:
-    """Whether only this user can have written it (no such notion on Windows)."""
-    if not hasattr(os, "getuid"):
-        return True
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _prune(place: Path) -> None:
-    """Remove all but the newest few."""
-    for old in sorted(place.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[_KEEP:]:
-        old.unlink(missing_ok=True)
 
 
 # ---- trees to AST ----
@@ -446,6 +376,10 @@ def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnost
 # ---- the parser -------------------------------------------------------------------------
 
 
+_MOST_TABLES = 4  # in the cache, those of older grammars and parser versions included
+_LARGEST_TABLES = 64 << 20
+
+
 class _WholeWords:
     """Makes the lexer take whole words everywhere, so that `indim` is never `in dim`.
 
@@ -477,7 +411,8 @@ def _parser() -> Lark:
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
     key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
-    stored = load_tables(key)
+    folder = cache_folder("parser")
+    stored = load_entry(folder / key, _LARGEST_TABLES) if folder is not None else None
     hooks = {"postlex": _WholeWords(), "lexer_callbacks": {"NAME": _refuse_reserved}}
     if stored is not None:
         try:
@@ -486,10 +421,10 @@ def _parser() -> Lark:
             return _without_chains(lark.Lark._load_from_dict(data, memo, **hooks))  # type: ignore[no-untyped-call]
         except Exception:  # whatever is wrong with a cache, the grammar is at hand
             pass
-    return _build_parser(grammar, key, hooks)
+    return _build_parser(grammar, folder / key if folder is not None else None, hooks)
 
 
-def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
+def _build_parser(grammar: str, entry: Path | None, hooks: dict[str, Any]) -> Lark:
     """Build the tables from the grammar, and cache them."""
     import lark
     from lark.grammar import Rule
@@ -498,7 +433,11 @@ def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
     parser = lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, **hooks)
     data, memo = parser.memo_serialize([TerminalDef, Rule])
     data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
-    store_tables(key, pickle.dumps((data, memo)))
+    if entry is not None:
+        store_entry(entry, pickle.dumps((data, memo)))
+        with suppress(OSError):
+            for old in sorted(entry.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_TABLES]:
+                old.unlink()
     return _without_chains(parser)
 
 
