@@ -411,68 +411,78 @@ def _scalars_of(op: KernelOp) -> set[str]:
     return {n for arg in op.args if not isinstance(arg, Region) for n in free(arg)} - {"rank", "ranks"}
 
 
-def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> Fitted:
-    """Parameters are left out one by one while that costs nothing; then a higher degree is tried on the rest."""
-    rows = np.random.default_rng(seed).permutation(len(values))
-    tested = max(2, len(values) // 6)
-    test, seen = rows[:tested], rows[tested:]
-    folds = [seen[i::FOLDS] for i in range(FOLDS)]
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """What fits are made of: the columns and values of the launches that may be `seen`, dealt into folds."""
 
-    def fit(names: Sequence[str], degree: int, at: np.ndarray) -> Fitted | None:
-        points = np.stack([columns[n][at] for n in names], axis=1)
+    columns: Mapping[str, np.ndarray]
+    values: np.ndarray
+    seen: np.ndarray
+    seed: int
+
+    def fit(self, names: Sequence[str], degree: int, at: np.ndarray) -> Fitted | None:
+        points = np.stack([self.columns[n][at] for n in names], axis=1)
         try:
-            return fit_rational(points, values[at], names, degree, seed=seed)
+            return fit_rational(points, self.values[at], names, degree, seed=self.seed)
         except UsageError:
             return None
 
-    def error(fitted: Fitted, names: Sequence[str], at: np.ndarray) -> np.ndarray:
-        got = fitted(np.stack([columns[n][at] for n in names], axis=1))
-        return np.asarray(np.abs(got - values[at]) / np.maximum(np.abs(values[at]), 1e-9))
+    def error(self, fitted: Fitted, names: Sequence[str], at: np.ndarray) -> np.ndarray:
+        got = fitted(np.stack([self.columns[n][at] for n in names], axis=1))
+        return np.asarray(np.abs(got - self.values[at]) / np.maximum(np.abs(self.values[at]), 1e-9))
 
-    def score(names: Sequence[str], degree: int) -> float:
+    def score(self, names: Sequence[str], degree: int) -> float:
         """Mean over the folds of the error at the fold that a fit did not see; outliers count to 1."""
         off = []
-        for fold in folds:
-            found = fit(names, degree, np.setdiff1d(seen, fold))
-            if found is None:
+        for fold in (self.seen[i::FOLDS] for i in range(FOLDS)):
+            fitted = self.fit(names, degree, np.setdiff1d(self.seen, fold))
+            if fitted is None:
                 return np.inf
-            off.append(np.minimum(error(found, names, fold), 1.0))
+            off.append(np.minimum(self.error(fitted, names, fold), 1.0))
         return float(np.sqrt(np.mean(np.concatenate(off) ** 2)))
 
-    def eliminated(degree: int) -> tuple[float, tuple[str, ...], int]:
-        names = tuple(columns)
-        now = score(names, degree)
+    def eliminated(self, degree: int) -> tuple[float, tuple[str, ...], int]:
+        """Score, parameters and degree: of all parameters, those are left out that cost nothing."""
+        names = tuple(self.columns)
+        now = self.score(names, degree)
         while len(names) > 1:
-            trials = [(score(rest, degree), rest) for rest in (tuple(n for n in names if n != out) for out in names)]
-            least, rest = min(trials, key=lambda t: t[0])
+            shorter = (tuple(n for n in names if n != out) for out in names)
+            least, rest = min(((self.score(s, degree), s) for s in shorter), key=lambda t: t[0])
             if least > now * WORSE + EXACT and np.isfinite(now):
                 break
             now, names = (min(least, now), rest) if np.isfinite(now) else (least, rest)
         return now, names, degree
 
-    def grown(degree: int) -> tuple[float, tuple[str, ...], int]:
+    def grown(self, degree: int) -> tuple[float, tuple[str, ...], int]:
+        """The same from no parameter on: those are added that help."""
         names: tuple[str, ...] = ()
         now = np.inf
-        while len(names) < min(MOST, len(columns)):
-            trials = [(score((*names, more), degree), (*names, more)) for more in columns if more not in names]
-            least, longer = min(trials, key=lambda t: t[0])
+        while len(names) < min(MOST, len(self.columns)):
+            longer = ((*names, more) for more in self.columns if more not in names)
+            least, best = min(((self.score(s, degree), s) for s in longer), key=lambda t: t[0])
             if names and least * WORSE > now:
                 break
-            now, names = least, longer
+            now, names = least, best
         return now, names, degree
 
-    now, names, degree = eliminated(1)
+
+def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> Fitted:
+    """Parameters are left out one by one while that costs nothing; then a higher degree is tried on the rest."""
+    rows = np.random.default_rng(seed).permutation(len(values))
+    tested = max(2, len(values) // 6)
+    candidates = _Candidates(columns, values, rows[tested:], seed)
+    now, names, degree = candidates.eliminated(1)
     if now > EXACT:
-        second = score(names, 2)
+        second = candidates.score(names, 2)
         if second * WORSE < now:
             now, degree = second, 2
     if now > POOR:
-        now, names, degree = min((now, names, degree), grown(2))
-    found = fit(names, degree, seen)
-    if found is None:
+        now, names, degree = min((now, names, degree), candidates.grown(2))
+    fitted = candidates.fit(names, degree, candidates.seen)
+    if fitted is None:
         raise UsageError("no rational function fits the counts", "count at more sizes and blocks")
-    off = error(found, names, test)
-    return replace(found, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
+    off = candidates.error(fitted, names, rows[:tested])
+    return replace(fitted, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
 
 
 def counted_program(

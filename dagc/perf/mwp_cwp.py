@@ -78,12 +78,7 @@ def _model() -> tuple[Statement, ...]:
     sms, threads, resident = symbol("multiprocessors"), symbol("threads_per_block"), symbol("resident_blocks")
     n, active_sms, active = _s("n_warps"), symbol("active_sms"), symbol("active_blocks")
     mem, mem_l, mwp, cwp, rep = _s("mem_insts"), _s("mem_l"), _s("mwp"), _s("cwp"), _s("rep")
-    comp_cycles, mem_cycles, share, departure = (
-        _s("comp_cycles"),
-        _s("mem_cycles"),
-        _s("weight_uncoal"),
-        _s("departure"),
-    )
+    comp_cycles, mem_cycles, share, departure = map(_s, ("comp_cycles", "mem_cycles", "weight_uncoal", "departure"))
     between = comp_cycles / mem * _s("overlapped")
     steps: tuple[Statement, ...] = (
         Assign("active_sms", sp.Min(blocks, sms), _INT, "", "multiprocessors that have a block"),

@@ -335,9 +335,9 @@ def _counted(names: Sequence[str]) -> str:
 def _fact(value: object) -> str:
     if isinstance(value, bool | str | int | float):
         return shown(value) or "none"
-    return (
-        "none" if value is None or value == [] else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    )
+    if value is None or value == []:
+        return "none"
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
 # ---- page ----
@@ -358,8 +358,7 @@ def as_html(
 
     `graphs`: of every configuration of `results`; `learned`: the rules (None: too little was measured for rules);
     `file`: the name of the results file, for the commands that the page shows; `fixed`: lines about the choices of the
-    best that were not searched. What is said is only what was measured:
-    where there are no traces, there is no timeline. Works with no measurement at all, too.
+    best that were not searched. Without traces there is no timeline; a file without a measurement gives a page too.
     """
     points = points_of(results)
     choices = ranked(points)
@@ -371,11 +370,8 @@ def as_html(
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
     return _environment().get_template("page.html.j2").render(
-        program=results.program,
+        program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
-        file=file,
-        version=version,
-        fixed=fixed,
         tiles=summary_tiles(results, points, best, groups, graphs),
         ties=ties([p.times for p in choices], results.noise),
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
@@ -388,22 +384,16 @@ def as_html(
         convolution=charts.convolution(classes) if classes is not None and classes.convolution else "",
         classes=class_views(learned) if learned is not None else (),
         dropped=[f"Boundary at {si.seconds(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
-        tree=_tree(learned),
-        no_rules=no_rules,
-        advice=noise_advice_of(results),
+        tree=_tree(learned), no_rules=no_rules, advice=noise_advice_of(results),
         distribution=charts.distribution(groups) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         convergence=_convergence(results),
-        fastest=fastest_rows(choices[:MOST_ROWS], groups),
+        fastest=fastest_rows(choices[:MOST_ROWS], groups), runs=provenance(results), data=_data(points, groups),
         failures=[i for i in results.implementations if i.failure][:MOST_ROWS],
         failed=sum(bool(i.failure) for i in results.implementations),
-        runs=provenance(results),
-        data=_data(points, groups),
         floor=si.percent(results.noise),
         noise_known=not math.isnan(results.noise),
-        seconds=si.seconds,
-        count=si.count,
-        percent=si.percent,
+        seconds=si.seconds, count=si.count, percent=si.percent,
     )  # fmt: skip
 
 
