@@ -14,7 +14,7 @@ from dagc.emit.iteration import EntryView, Steps, iteration_view
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
-from dagc.emit.render import dag_text, mangle
+from dagc.emit.render import mangle
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
 from dagc.ir.plan import Plan
 from dagc.ir.program import (
@@ -30,7 +30,7 @@ from dagc.ir.program import (
     Staged,
     regions,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
 
 # ---- symbolic expressions in Python ----
@@ -181,7 +181,7 @@ class _Driver:
         """`require`s and slices, which the order of the ops relies on, but for what names the hardware."""
         for condition in self.plan.program.requires:
             if not any(name.startswith("hw.") for name in free(condition)):
-                yield f"dagc.check_require({self._text(condition)}, {'require ' + dag_text(condition)!r})"
+                yield f"dagc.check_require({self._text(condition)}, {'require ' + show(condition)!r})"
         for region in dict.fromkeys(r for op in self.plan.program.ops for r in regions(op)):
             dims = self.layout.arrays[region.array].dims
             if region.start is None or region.stop is None or not dims or dims[0] is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dagc.base.errors import DagcError
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, WriteView, writes
-from dagc.emit.render import cxx_string, cxx_value, dag_text
+from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.table import Begin, End, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place
 from dagc.ir.program import (
@@ -25,7 +25,7 @@ from dagc.ir.program import (
     Region,
     Staged,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 
 # ---- steps of an op ----
@@ -486,12 +486,8 @@ def _message(op: GraphOp, exchange: ExchangeOp) -> str:
     message = exchange.messages[op.message]
     sending = op.action in (Action.POST_SEND, Action.STAGE_OUT)
     region, peer = (message.send, message.to) if sending else (message.recv, message.source)
-    return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else dag_text(peer)}"
+    return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else show(peer)}"
 
 
 def _arg(arg: Region | Sym) -> str:
-    if not isinstance(arg, Region):
-        return dag_text(arg)
-    if arg.part is not None:
-        return arg.part
-    return arg.array if arg.start is None else f"{arg.array}[{dag_text(arg.start)} .. {dag_text(arg.stop)}]"
+    return arg.text if isinstance(arg, Region) else show(arg)

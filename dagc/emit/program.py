@@ -9,12 +9,12 @@ from dagc.base.errors import DagcError
 from dagc.emit.iteration import Call, Steps
 from dagc.emit.kernels import implementation
 from dagc.emit.layout import Layout, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, dag_text, mangle, render, tidy
+from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
 from dagc.ir.plan import FAR, Chooser, ChooserCall
 from dagc.ir.program import Array, CopyOp, ExchangeOp, KernelOp, Program, Region, Scalar, regions
-from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 
@@ -143,7 +143,7 @@ def _array(layout: Layout, array: Array) -> ArrayView:
     loaded = array.role in (Role.CONST, Role.IN, Role.INOUT)
     if not loaded and None in array.dims:
         raise DagcError(f"array `{array.name}` is not in the set-up, so its size cannot be `*`", "declare its size")
-    what = f"{array.name} : {array.type.value}[{', '.join(dag_text(d) for d in array.dims)}]"
+    what = f"{array.name} : {array.type.value}[{', '.join('*' if d is None else show(d) for d in array.dims)}]"
     place = "" if array.place is Place.DEVICE else f" on {array.place.value}"
     role = f" {array.role.value}" if array.role is not None else ""
     return ArrayView(
@@ -217,7 +217,7 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
 def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
     if condition == Const(True):
         return
-    text = f"{what} {dag_text(condition)}"
+    text = f"{what} {show(condition)}"
     try:
         yield Call("dagc::check_require", f"{layout.text(condition)}, {cxx_string(text)}")
     except DagcError as error:
