@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,17 +80,20 @@ QUICK = ExploreOptions(
 )  # fmt: skip
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    path = tmp_path / "failing.dag"
+def write(folder: Path) -> Path:
+    path = folder / "failing.dag"
     path.write_text(PROGRAM)
-    (tmp_path / "failing.py").write_text(SETUP)
+    (folder / "failing.py").write_text(SETUP)
     return path
 
 
-def run(program: Path, modes: str, out: Path) -> Explored:
-    from dataclasses import replace
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path is in what is emitted: at one path, each configuration is compiled once."""
+    return write(tmp_path_factory.mktemp("failing"))
 
+
+def run(program: Path, modes: str, out: Path) -> Explored:
     done = explore(program, out, replace(QUICK, opened=(f"twice.mode={modes}",)))
     assert done is not None
     return done
@@ -172,8 +176,9 @@ def _edit(program: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("command", ["explore", "compile"])
 def test_mistakes_of_a_set_up_are_known_before_anything_is_compiled(
-    program: Path, tmp_path: Path, command: str, mistake: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: str, mistake: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    program = write(tmp_path)
     change, message = MISTAKES[mistake]
     change(program)
     out = tmp_path / "out.db"

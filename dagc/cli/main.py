@@ -145,6 +145,7 @@ def _compile(args: argparse.Namespace) -> int:
         seconds=args.seconds,
         repeats=args.repeats,
         mpi_takes_device_pointers=args.mpi_takes_device_pointers,
+        watchdog=args.watchdog,
         force=args.force,
         launch=args.launch,
         display=Display(quiet=args.quiet),
@@ -243,6 +244,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     help = "length of one measurement in seconds (default: 0.01)"
     add("--seconds", type=seconds, default=0.01, metavar="S", help=help)
     add("--repeats", type=positive, default=20, metavar="N", help="measurements (default: 20)")
+    add("--watchdog", type=seconds, default=20.0, metavar="S", help="an iteration that takes longer hangs (20)")
     help = "vouch for an MPI that takes device pointers and cannot say so"
     add("--mpi-takes-device-pointers", action="store_true", help=help)
     add("--force", action="store_true", help="write into a directory that dagc did not make")

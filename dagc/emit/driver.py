@@ -121,8 +121,10 @@ class DriverView:
     values: tuple[PyValue, ...]
     arrays: tuple[PyArray, ...]
     verifies: tuple[str, ...]
-    streams: str
+    streams: str  # names of the streams, "" for none
+    stream_count: int
     events: str
+    repeat: str  # how many runs may follow each other, 0: any number
     functions: tuple[str, ...]
     setup: tuple[str, ...]
     entries: tuple[PyEntry, ...]
@@ -170,8 +172,10 @@ class _Driver:
             values=tuple(PyValue(layout.member[s.name], repr(f"{mangle(s.name)}.npy")) for s in program.scalars),
             arrays=(*(self._array(a) for a in program.arrays), *self._scratch(), *self._staging()),
             verifies=tuple(self._verify()),
-            streams=_unpack("s", "streams", shape.streams),
-            events=_unpack("e", "events", shape.events),
+            streams=_names("s", shape.streams),
+            stream_count=shape.streams,
+            events=f"{_names('e', shape.events)} = dagc.events({shape.events})" if shape.events else "",
+            repeat=self._text(program.repeat, "program") if program.repeat is not None else "0",
             functions=tuple(self.kernels.values()),
             setup=tuple(self.setup),
             entries=entries,
@@ -388,10 +392,9 @@ class _Driver:
         return [f"{requests}.append({call})"]
 
 
-def _unpack(letter: str, what: str, count: int) -> str:
-    """`s0, s1 = streams(2)`."""
-    names = ", ".join(f"{letter}{k}" for k in range(count))
-    return f"{names}{',' if count == 1 else ''} = dagc.{what}({count})" if count else ""
+def _names(letter: str, count: int) -> str:
+    """`s0, s1`, to be unpacked into."""
+    return ", ".join(f"{letter}{k}" for k in range(count)) + ("," if count == 1 else "")
 
 
 def _numpy(type_: ElementType) -> str:

@@ -442,8 +442,10 @@ def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -
             call = CudaCall("cudaStreamWaitEvent", f"p.stream[{stream}], p.event[{event}], 0")
             return EntryView(f"stream {stream} waits for event {event}: {recorded.get(event, '')}", (call,))
         case Sync(event):
+            of = recorded.get(event, "")
+            waits = Call("dagc::begin_op", cxx_string(f"`sync(e{event})`, which waits for `{of}`"))
             call = CudaCall("cudaEventSynchronize", f"p.event[{event}]")
-            return EntryView(f"the CPU waits for event {event}: {recorded.get(event, '')}", (call,))
+            return EntryView(f"the CPU waits for event {event}: {of}", (waits, call))
 
 
 def titled(op: GraphOp) -> str:

@@ -304,7 +304,7 @@ __all__ = ["ROLES", "ProgramView", "program_view"]
 FUNCTION = "dagc_choose_plan"  # the chooser's
 OUTSIDE = "dagc_outside_plan"  # how far the sizes lie outside of the measured ones
 _OURS = """argc argv check_only chosen dagc data device_pointers here json options plans program read_size refuse
-    repeats seconds verbose beyond words"""
+    repeats seconds hang verbose beyond words"""
 
 
 @dataclass(frozen=True, slots=True)

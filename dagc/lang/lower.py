@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
+from dagc.base.memory import uncollected
 from dagc.base.source import LARGEST, Source, Span, find_file
 from dagc.ir import program as ir
 from dagc.ir import sym
@@ -225,9 +226,14 @@ def satisfy(ctx: Context, requires: Sequence[tuple[Sym, Span]]) -> tuple[Sym, ..
 
 
 def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple[Sym, Span]]) -> None:
-    names = sorted({n for c, _ in requires for n in sym.free(c) if n in ctx.choices}, key=list(ctx.choices).index)
-    candidates = {n: (c.chosen,) if c.fixed else c.values for n, c in ((n, ctx.choices[n]) for n in names)}
-    open_names = [n for n in names if not ctx.choices[n].fixed]
+    places = {name: place for place, name in enumerate(ctx.choices)}
+
+    def candidates_of(*conditions: Sym) -> dict[str, tuple[ir.Value, ...]]:
+        names = sorted({n for c in conditions for n in sym.free(c) if n in places}, key=places.__getitem__)
+        return {n: (c.chosen,) if c.fixed else c.values for n, c in ((n, ctx.choices[n]) for n in names)}
+
+    candidates = candidates_of(*(c for c, _ in requires))
+    open_names = [n for n in candidates if not ctx.choices[n].fixed]
     cut = False
     if open_names and ctx.may_pick:
         values = ctx.trials.first(candidates, [condition(c, _may_hold) for c, _ in requires])
@@ -235,8 +241,7 @@ def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple
             raise OtherChoices({n: values[n] for n in open_names})
         cut = ctx.trials.cut
     for wrong, span in broken:
-        mine = {n: values for n, values in candidates.items() if n in sym.free(wrong)}
-        message, help = _why(ctx, wrong, mine, cut)
+        message, help = _why(ctx, wrong, candidates_of(wrong), cut)
         ctx.report.error("unsatisfiable-require", message, span, help)
 
 
@@ -644,6 +649,7 @@ class Parsed:
     diagnostics: tuple[Diagnostic, ...]
 
 
+@uncollected()
 def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
     """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
     module = parse(source)
@@ -669,6 +675,7 @@ def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
     return lowered.program
 
 
+@uncollected()
 def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
     """All that lowering finds: the program, and errors, warnings and notes. Raises `UsageError` for a bad entry of
     `defines`."""

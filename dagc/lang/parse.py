@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import io
 import math
@@ -17,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.files import cache_folder, load_entry, store_entry
+from dagc.base.memory import uncollected
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
-from dagc.lang.syntax import FORMS, RESERVED, Token, TokenKind, explain, scan, unix_lines
+from dagc.lang.syntax import FORMS, RESERVED, Token, TokenKind, explain, scan, unix_lines, word_beyond
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -277,9 +277,11 @@ _RULES: dict[str, _Rule] = {
 # ---- parser ----
 
 _MOST_ERRORS = 20
+MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
 _TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
 
 
+@uncollected()
 def parse(source: Source) -> ast.Module:
     """The syntax tree of one file; names are not resolved and included files are not read.
 
@@ -291,12 +293,18 @@ def parse(source: Source) -> ast.Module:
     # A byte order mark says nothing here; a blank in its place keeps every position.
     text = " " + source.text[1:] if source.text.startswith("\ufeff") else source.text
     plain = Source(source.path, text)
+    beyond = word_beyond(text, MOST_WORDS)
+    if beyond is not None:
+        message = f"more than {MOST_WORDS} words and signs"
+        place = Span(beyond, beyond + 1, source.path)
+        help = "write what repeats with `for`, or as a `dag` of its own"
+        raise ProgramError([Diagnostic("too-large", message, place, help)], {source.path: source})
     diagnostics: list[Diagnostic] = []
     restart: int | None = 0
     tokens: tuple[Token, ...] = ()
     while restart is not None and len(diagnostics) < _MOST_ERRORS:
         try:
-            tree = _tree(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
+            tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
         except UnexpectedInput as error:
             position = _position(error, text)
             tokens = tokens or tuple(scan(text))  # once: a large text takes a second
@@ -307,17 +315,6 @@ def parse(source: Source) -> ast.Module:
             return _build(tree, source)
         break
     raise ProgramError(diagnostics, {source.path: source})
-
-
-def _tree(text: str) -> object:
-    """Lark's tree. Collecting garbage meanwhile would look at all of it again and again, a quarter of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _parser().parse(text)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _build(tree: object, source: Source) -> ast.Module:

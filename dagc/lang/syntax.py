@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from dagc.base.errors import Diagnostic
 from dagc.base.source import Source, Span
@@ -79,6 +80,14 @@ def scan(text: str) -> list[Token]:
             assert match.lastgroup is not None  # every alternative has a name
             out.append(Token(TokenKind(match.lastgroup), match.group(), match.start(), match.end()))
     return out
+
+
+def word_beyond(text: str, most: int) -> int | None:
+    """The offset of the token after the first `most`, None where there are no more."""
+    if len(text) <= most:
+        return None
+    tokens = (match.start() for match in _TOKEN.finditer(text) if match.lastgroup not in ("space", "comment"))
+    return next(islice(tokens, most, None), None)
 
 
 # ---- what items look like ----

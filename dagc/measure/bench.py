@@ -14,7 +14,7 @@ import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.measure.launch import Finished, launch
-from dagc.measure.watchdog import ended
+from dagc.measure.watchdog import LIMIT, ended, hang_summary
 
 # ---- bench ----
 
@@ -55,9 +55,16 @@ class BenchResult:
 
 
 def run_bench(
-    binary: Path, data: Path, ranks: int, seconds: float, repeats: int, mpi_takes_device_pointers: bool = False
+    binary: Path,
+    data: Path,
+    ranks: int,
+    seconds: float,
+    repeats: int,
+    mpi_takes_device_pointers: bool = False,
+    watchdog: float = LIMIT,
 ) -> BenchResult:
-    """Run `binary` on `ranks` ranks with the arrays of `data`.
+    """Run `binary` on `ranks` ranks with the arrays of `data`. An iteration that takes longer than `watchdog` seconds
+    hangs, and ends the run.
 
     Raises WrongResult, MissingTool (too few GPUs, an MPI that does not take device pointers) or RunFailed, each with
     the line that the program printed.
@@ -65,7 +72,7 @@ def run_bench(
     with tempfile.TemporaryDirectory(prefix="dagc-run-") as scratch:
         record = Path(scratch) / "bench.json"
         argv = [str(binary.absolute()), "--data", str(data.absolute()), "--seconds", repr(seconds)]
-        argv += ["--repeats", str(repeats), "--json", str(record)]
+        argv += ["--repeats", str(repeats), "--json", str(record), "--watchdog", repr(watchdog)]
         if mpi_takes_device_pointers:
             argv.append("--mpi-takes-device-pointers")
         done = launch(argv, ranks)
@@ -79,13 +86,24 @@ def run_bench(
     return replace(_result(record_json, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
 
 
+HANG_HELP = (
+    "the ranks that are named first wait for ever: a message without its counterpart, or a loop without end; "
+    "if an iteration takes so long, give a longer --watchdog"
+)
+
+
 def fails_in_a_kernel(error: DagcError) -> bool:
     """Whether a GPU refused what a kernel did: CUDA reports it at a later call, which says nothing of the op."""
     return isinstance(error, RunFailed) and any(text in error.message for text in _KERNEL_ERRORS)
 
 
 def run_audit(
-    runner: Path, data: Path, ranks: int, tables: Sequence[str], mpi_takes_device_pointers: bool = False
+    runner: Path,
+    data: Path,
+    ranks: int,
+    tables: Sequence[str],
+    mpi_takes_device_pointers: bool = False,
+    watchdog: float = LIMIT,
 ) -> None:
     """Run each of these traversals (`dagc.emit.table_line`) op by op, and check what each op changes.
 
@@ -95,6 +113,7 @@ def run_audit(
         file = Path(scratch) / "tables.txt"
         file.write_text("".join(f"{table}\n" for table in tables))
         argv = [str(runner.absolute()), "--data", str(data.absolute()), "--tables", str(file), "--audit", "--json", "-"]
+        argv += ["--watchdog", repr(watchdog)]
         if mpi_takes_device_pointers:
             argv.append("--mpi-takes-device-pointers")
         done = launch(argv, ranks)
@@ -117,6 +136,9 @@ def _result(record: dict[str, Any], ranks: int) -> BenchResult:
 def _failure(done: Finished) -> DagcError:
     """What the program said of its failure; else what it ended by, and the end of what was said."""
     said = (done.stderr or done.stdout).splitlines()
+    hang = hang_summary(said)
+    if hang:
+        return RunFailed(f"hang: {hang}", HANG_HELP)
     signalled = ended(said)
     if signalled:
         return RunFailed(signalled)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from dagc.base.errors import DagcError, RunFailed, WrongResult
 from dagc.measure.bench import BenchResult, describe
 from dagc.measure.runner import Row, Runner, world
+from dagc.measure.watchdog import Watchdog, place
 
 T = TypeVar("T")
 
@@ -39,18 +41,33 @@ class Team:
         return shared
 
     def measure(
-        self, library: Path, data: Path, rows: Sequence[Row], seconds: float, repeats: int, device_pointers: bool
+        self,
+        library: Path,
+        data: Path,
+        rows: Sequence[Row],
+        seconds: float,
+        repeats: int,
+        device_pointers: bool,
+        watchdog: float,
     ) -> BenchResult:
-        """Check one run, then time it: as `bench` does, through the runner.
+        """Check one run, then time it: as `bench` does, through the runner. What takes longer than `watchdog` seconds
+        hangs, and ends the ranks.
 
         Raises WrongResult on rank 0 and Elsewhere on the others, so that it is reported once.
         """
         with Runner(library, data, self.comm, mpi_takes_device_pointers=device_pointers) as runner:
             table = runner.prepare(rows)
-            self._require_right(runner.audit(table) or runner.check(table) or runner.check(table, poison=1))
-            guess, _ = runner.measure(table, seconds)  # warm-up
-            times = [runner.measure(table, seconds, guess)[0] for _ in range(repeats)]
-            self._require_right(runner.check(table, poison=1, runs=0))
+            dog, limit = Watchdog(self.rank), max(watchdog, 100 * seconds)
+
+            def watched(work: Callable[[], T]) -> T:
+                with dog.watch(limit, lambda: place(rows, runner.position(), runner.op_name)):
+                    return work()
+
+            for check in (runner.audit, runner.check, partial(runner.check, poison=1)):
+                self._require_right(watched(partial(check, table)))
+            guess, _ = watched(lambda: runner.measure(table, seconds))  # warm-up
+            times = [watched(lambda: runner.measure(table, seconds, guess)[0]) for _ in range(repeats)]
+            self._require_right(watched(lambda: runner.check(table, poison=1, runs=0)))
         return describe(times, self.size)
 
     def _require_right(self, wrong: str) -> None:

@@ -22,6 +22,7 @@ from dagc.ir.enums import Opcode
 # Between the line and the end: the other ranks write theirs, and the starter reads them.
 _GRACE_SECONDS = 0.5
 EXIT_CODE = 5
+LIMIT = 20.0  # seconds
 # A rank whose number stands behind this name writes what it dies of (Python's faulthandler) into a file of this name.
 FAULT = "fault-"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
+from dagc.base.memory import uncollected
 from dagc.ir.program import Graph, Program, Staging, Transport
 from dagc.passes.edges import connect, written
 from dagc.passes.messages import lower_messages, too_many_edges
@@ -36,6 +37,7 @@ def _collapsed(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     )
 
 
+@uncollected()
 def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
     """As `build_graph`, but with warnings too; the graph is None where there are errors."""
     graph, findings = _graph(program)

@@ -13,6 +13,7 @@ from dagc.build.target import choose_target
 from dagc.emit.layout import promises
 from dagc.ir.plan import plan_from_json
 from dagc.ir.traversal import parse_traversal
+from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import Defines, load_graph, read_source, write_arrays
 from dagc.report.display import SILENT, Display
@@ -47,6 +48,7 @@ def compile(
     seconds: float = 0.01,
     repeats: int = 20,
     mpi_takes_device_pointers: bool = False,
+    watchdog: float = LIMIT,
     force: bool = False,
     launch: str = "fixed",
     display: Display = SILENT,
@@ -55,10 +57,10 @@ def compile(
 
     `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
-    sync ops that prove nothing. `seconds` is the length of one
-    measurement, `repeats` their number. `launch` is "fixed" (the values of the program) or a tuned file: its choosers
-    are compiled in, or choose among plans (docs/how-to/plans.md). The set-up runs the user's Python code; nothing else
-    here does, and it runs before the compiler. `ranks` is by default 4, under mpiexec or srun their number.
+    sync ops that prove nothing. `seconds` is the length of one measurement, `repeats` their number; an iteration that
+    takes longer than `watchdog` seconds hangs. `launch` is "fixed" (the values of the program) or a tuned file: its
+    choosers are compiled in, or choose among plans (docs/how-to/plans.md). The set-up runs the user's Python code;
+    nothing else here does, and it runs before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
     """
     ranks = ranks_or_default(ranks)
     rank = rank_among(ranks) if run else None
@@ -77,7 +79,9 @@ def compile(
                 path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
                 build=build or run, force=force, arrays=arrays if run else None, display=display,
             )  # fmt: skip
-            return plans.run(ranks, seconds, repeats, mpi_takes_device_pointers, display) if run else plans.compiled
+            if not run:
+                return plans.compiled
+            return plans.run(ranks, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
 
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
@@ -92,7 +96,7 @@ def compile(
         return replace(compiled, number=number)
 
     if rank is not None:
-        return _run_as_rank(compile_here, seconds, repeats, mpi_takes_device_pointers)
+        return _run_as_rank(compile_here, seconds, repeats, mpi_takes_device_pointers, watchdog)
     done = compile_here()
     if not run or done.binary is None:
         return done
@@ -100,14 +104,14 @@ def compile(
 
     data = done.directory / f"data-{ranks}"
     if promises(done.plan.graph):
-        _audit(done, data, ranks, mpi_takes_device_pointers, display)
+        _audit(done, data, ranks, mpi_takes_device_pointers, watchdog, display)
     try:
         with display.phase("checking the results, timing"):
-            result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers)
+            result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers, watchdog)
     except (WrongResult, RunFailed) as error:
         wrong = isinstance(error, WrongResult)
         if wrong or fails_in_a_kernel(error):
-            _audit(done, data, ranks, mpi_takes_device_pointers, display)  # may know which op it is
+            _audit(done, data, ranks, mpi_takes_device_pointers, watchdog, display)  # may know which op it is
         if not wrong:
             raise
         audited = "" if done.plan.open else "run one by one, all ops change only what their headers declare; "
@@ -135,7 +139,7 @@ def _launch_choices(
     return launch_of(graph, tuned, chosen.gpu_arch)
 
 
-def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, display: Display) -> None:
+def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, watchdog: float, display: Display) -> None:
     """Raises WrongResult that names the op, where an op changes what its header does not declare as written.
 
     In the order of the plan and in the one furthest from the text, so that parts that overlap show in either.
@@ -148,10 +152,12 @@ def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, displa
     with display.phase("compiling the runner, checking what each op changes"):
         runner = build_artifact(done.directory, done.plan, "audit")
         tables = [table_line(t) for t in (done.plan.traversal, Space(done.plan.graph).last())]
-        run_audit(runner, data, ranks, tables, device_pointers)
+        run_audit(runner, data, ranks, tables, device_pointers, watchdog)
 
 
-def _run_as_rank(compile_here: Callable[[], Compiled], seconds: float, repeats: int, device_pointers: bool) -> Compiled:
+def _run_as_rank(
+    compile_here: Callable[[], Compiled], seconds: float, repeats: int, device_pointers: bool, watchdog: float
+) -> Compiled:
     """This command was started as one rank of many: rank 0 compiles, all run."""
     from dagc.emit import rows  # loads jinja2
     from dagc.measure.team import Team  # loads numpy
@@ -164,7 +170,7 @@ def _run_as_rank(compile_here: Callable[[], Compiled], seconds: float, repeats: 
         return done, data.absolute(), build_artifact(done.directory, done.plan, "runner")
 
     done, data, library = team.first(prepare)
-    result = team.measure(library, data, rows(done.plan.traversal), seconds, repeats, device_pointers)
+    result = team.measure(library, data, rows(done.plan.traversal), seconds, repeats, device_pointers, watchdog)
     return replace(done, result=result if team.rank == 0 else None)
 
 

@@ -43,7 +43,9 @@ class Chosen:
     selector: Selector
     labels: tuple[str, ...]
 
-    def run(self, ranks: int, seconds: float, repeats: int, device_pointers: bool, display: Display) -> Compiled:
+    def run(
+        self, ranks: int, seconds: float, repeats: int, device_pointers: bool, watchdog: float, display: Display
+    ) -> Compiled:
         """Check and time it, with the arrays that were written before it was compiled."""
         from dagc.measure.bench import run_bench  # loads numpy
 
@@ -56,7 +58,7 @@ class Chosen:
         at = ", ".join(f"{name} = {value}" for name, value in sizes.items())
         choice = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
         with display.phase("checking the results, timing"):
-            result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers)
+            result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers, watchdog)
         return replace(done, result=result, launcher=replace(done.launcher, chosen=choice))
 
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -194,7 +195,7 @@ def difference(got: Any, want: Any, rtol: float, nan_equal: bool, shape: Sequenc
     if found is None:
         return ""
     at, worst, allowed = found
-    where = f"element {element(start + at, shape)} is {got[at]!r}, expected {want[at]!r}"
+    where = f"element {element(start + at, shape)} is {got[at].item()!r}, expected {want[at].item()!r}"
     return f"{where}; largest difference {worst:.3g}, allowed {allowed:.3g}"
 
 
@@ -317,6 +318,8 @@ class Rank:
         self.folder = data / f"rank-{comm.rank:04d}"
         self._roles: list[tuple[Array, str, Any]] = []  # and the first values, or their digest
         self._poison = 0
+        self.want = "file"  # `compare` with the reference; "keep": only keep the results; "kept": compare with those
+        self._kept: dict[str, Any] = {}  # by file
         # Messages of device memory to this rank itself: copied on a stream, as an MPI may move them with memcpy.
         self._self_stream: Any = None
         self._self_halves: dict[int, tuple[bool, Buffer]] = {}
@@ -381,6 +384,13 @@ class Rank:
         got = array.read()[start : start + count]
         if want.size != got.size:
             fail(RUN_FAILED, f"{self.folder / file}: has {want.size} elements, expected {got.size} of {name}")
+        if self.want == "keep":
+            self._kept[file] = got
+            return ""
+        if self.want == "kept":
+            want = self._kept[file]
+            if got.tobytes() == want.tobytes():
+                return ""  # also where both have a NaN
         wrong = difference(got, want, rtol, nan_equal, array.shape, start)
         if not wrong and array.poisoned:
             left = array.unwritten(got, self._poison) + start
@@ -456,19 +466,32 @@ def function(module: Any, name: str, types: str) -> Any:
     return found.prepared_async_call
 
 
-# ---- measuring --------------------------------------------------------------------------------
+# ---- checking, measuring ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The iteration, and how it may be run.
+
+    on_one_stream   the same ops on one stream, where a run changes what the next one reads; else None
+    most            how many runs may follow each other before the data start anew; 0: any number
+    """
+
+    iteration: Callable[[], None]
+    on_one_stream: Callable[[], None] | None
+    most: int
+
+    @property
+    def in_a_row(self) -> int:
+        """How many runs in a row are checked."""
+        return min(3, self.most) if self.most > 0 else 3
 
 
 def run(
-    program: str,
-    rank: Rank,
-    iteration: Callable[[], None],
-    verify: Callable[[], str],
-    carried: bool,
-    options: argparse.Namespace,
-    facts: dict[str, Any],
+    program: str, rank: Rank, runs: Runs, verify: Callable[[], str], options: argparse.Namespace, facts: dict[str, Any]
 ) -> int:
     """Check, then time; returns the exit code."""
+    iteration, carried = runs.iteration, runs.on_one_stream is not None
     if _wrong(rank, iteration, verify, 0, 1) or _wrong(rank, iteration, verify, 1, 1):
         return WRONG_RESULT
     speak = rank.rank == 0 and options.json != "-"
@@ -476,9 +499,14 @@ def run(
         print(f"{program} on {rank.ranks} ranks: results agree with the reference")
     if options.check_only:
         return 0
+    if runs.on_one_stream is not None:
+        _keep(rank, runs.on_one_stream, verify, runs.in_a_row)
     reset = rank.reset if carried else _nothing
-    times, iterations = measure(iteration, reset, rank.comm, options.seconds, options.repeats)
-    if _wrong(rank, iteration, verify, 1, 1 if carried else 3):  # a race may show late
+    times, iterations = measure(iteration, reset, rank.comm, options.seconds, options.repeats, runs.most)
+    if _wrong(rank, iteration, verify, 1, 1 if carried else runs.in_a_row):  # a race may show late
+        return WRONG_RESULT
+    rank.want = "kept"
+    if carried and _wrong(rank, iteration, verify, 1, runs.in_a_row):
         return WRONG_RESULT
     if speak:
         middle, low, high = (f"{1e6 * f(times):.4g} us" for f in (np.median, np.min, np.max))
@@ -500,34 +528,55 @@ def _wrong(rank: Rank, iteration: Callable[[], None], verify: Callable[[], str],
     cuda.Context.synchronize()
     changed = rank.changed()
     mine = f"{changed} changed, which no op declares to write" if changed else verify()
+    if mine and rank.want == "kept":
+        mine += f", after {runs} runs without a pause"
     wrong = [f"rank {r}: {text}" for r, text in enumerate(rank.comm.allgather(mine)) if text]
     if wrong and rank.rank == 0:
         print(f"dagc: {wrong[0]}", file=sys.stderr)
     return bool(wrong)
 
 
+def _keep(rank: Rank, on_one_stream: Callable[[], None], verify: Callable[[], str], runs: int) -> None:
+    """Keep the results of so many runs, each of which ends on all ranks before the next begins."""
+    rank.reset(0)
+    for _ in range(runs):
+        on_one_stream()
+        cuda.Context.synchronize()
+        rank.comm.Barrier()
+    rank.want = "keep"
+    verify()
+    rank.want = "file"
+
+
 def _nothing() -> None:
     pass
 
 
-def _timed(iteration: Callable[[], None], reset: Callable[[], None], comm: MPI.Comm, iterations: int) -> float:
-    reset()
-    comm.Barrier()
-    start = time.perf_counter()
-    for _ in range(iterations):
-        iteration()
-    return float(comm.allreduce(time.perf_counter() - start, op=MPI.MAX))
+def _timed(
+    iteration: Callable[[], None], reset: Callable[[], None], comm: MPI.Comm, iterations: int, most: int
+) -> float:
+    """Seconds of so many iterations, maximum over the ranks; a reset, untimed, before each `most` of them."""
+    total = 0.0
+    for done in range(0, iterations, most or iterations):
+        reset()
+        comm.Barrier()
+        start = time.perf_counter()
+        for _ in range(min(most or iterations, iterations - done)):
+            iteration()
+        total += float(comm.allreduce(time.perf_counter() - start, op=MPI.MAX))
+    return total
 
 
 def measure(
-    iteration: Callable[[], None], reset: Callable[[], None], comm: MPI.Comm, seconds: float, repeats: int
+    iteration: Callable[[], None], reset: Callable[[], None], comm: MPI.Comm, seconds: float, repeats: int, most: int
 ) -> tuple[list[float], int]:
-    """Seconds per iteration, maximum over ranks, one per measurement; and iterations of a measurement."""
+    """Seconds per iteration, maximum over ranks, one per measurement; and iterations of a measurement. `most`: how many
+    may follow each other before a reset, 0: any number."""
     iterations = 1
-    while (taken := _timed(iteration, reset, comm, iterations)) < seconds:
+    while (taken := _timed(iteration, reset, comm, iterations, most)) < seconds:
         wanted = math.ceil(iterations * seconds / taken * 1.1) if taken > 0 else iterations * 2
         iterations = max(iterations + 1, min(wanted, iterations * 10))
-    return [_timed(iteration, reset, comm, iterations) / iterations for _ in range(repeats)], iterations
+    return [_timed(iteration, reset, comm, iterations, most) / iterations for _ in range(repeats)], iterations
 
 
 def median_interval(n: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from dagc.ir.traversal import Entry, Sync, Traversal, Wait
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import HALO, SPMV, plan, write
+from tests.emit.build import HALO, SPMV, graph_of, plan, write
 
 mpi = find_mpi()
 pytestmark = [
@@ -119,3 +119,33 @@ def test_failures(tmp_path: Path) -> None:
     assert done.returncode == 5
     assert "x_l is float32(2,), declared as float32(300,)" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+LATE = '''program late
+setup "late.py" made()
+array x : f64[6] inout
+cpp """ inline int calls = 0; """
+kernel grow(x: inout f64[6]) {
+  gpu {
+    launch grid(1) block(6)
+    cuda """ long i = threadIdx.x; x[i] += 1 + (++calls > 200 && i == 4 && x[i] > 5.5); """
+  }
+}
+dag repeat 3 { a : gpu grow(x) }
+verify x ~ grown() rtol 0
+'''
+LATE_SETUP = """import numpy as np
+def made(rank, size, seed): return {"x": np.arange(6.0)}
+def grown(data, *, rank, size, seed): return {"x": data["x"] + 1}
+"""
+
+
+def test_several_runs_in_a_row_are_checked_after_timing(tmp_path: Path) -> None:
+    """Right in each first run, and in three before timing; each time that three run later, the third goes wrong."""
+    (tmp_path / "late.py").write_text(LATE_SETUP)
+    made = graph_of(LATE)
+    prepare(Plan(made, Space(made).first(), Target.CUDA), tmp_path / "late.dag", tmp_path)
+    done = run(tmp_path, "--repeats", "2", "--seconds", "0.001")
+    assert done.returncode == 1, done.stderr
+    assert "x is wrong: element 4 is 8.0, expected 7.0" in done.stderr
+    assert "after 3 runs without a pause" in done.stderr

@@ -61,12 +61,17 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
 
 
 def build_together(
-    plans: Mapping[str, Plan], directory: Path, program: str = "bench", flags: Sequence[str] = ("-O0",)
+    plans: Mapping[str, Plan],
+    directory: Path,
+    program: str = "bench",
+    flags: Sequence[str] = ("-O0",),
+    sanitize: str = "",
 ) -> dict[str, Path]:
     """Builds the `program`s of several plans, for the host, and returns each by its name."""
     source = write_together(plans, directory, program)
     defines = ("DAGC_RUNNER_MAIN",) if program == "runner" else ()
-    built = build([source], directory / "together", mpi=require_mpi(), defines=defines, flags=flags)
+    out = directory / "together"
+    built = build([source], out, mpi=require_mpi(), sanitize=sanitize, defines=defines, flags=flags)
     programs = {name: directory / "programs" / name for name in plans}
     for path in programs.values():
         path.parent.mkdir(exist_ok=True)

@@ -12,6 +12,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import Severity, UsageError
 from dagc.base.source import LARGEST
+from dagc.lang import parse as parser
 from tests.passes.text import edges
 
 HEAD = """program many
@@ -118,6 +119,22 @@ def test_a_text_of_one_word(tmp_path: Path, text: str) -> None:
     errors, memory, _ = check(tmp_path, text * (LARGEST // len(text)))
     assert errors >= 1
     assert memory < 300
+
+
+@pytest.mark.parametrize("sign", [";", "let x = 1+1+1+1\n", "a -> b\n"])
+def test_a_text_of_too_many_words_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str) -> None:
+    def parse(*_: object) -> None:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(parser, "_parser", parse)
+    monkeypatch.setattr(parser, "MOST_WORDS", 1000)
+    path = tmp_path / "many.dag"
+    path.write_text("program many // not counted\n" + sign * 1000)
+    (found,) = api.check(path).diagnostics
+    assert (found.code, found.message) == ("too-large", "more than 1000 words and signs")
+    path.write_text("program many " + "/**/" * 2000)
+    with pytest.raises(AssertionError, match="parsed"):
+        api.check(path)
 
 
 def test_a_text_that_is_too_large(tmp_path: Path) -> None:

@@ -59,19 +59,7 @@ def kernel(name: str, header: str, code: str, count: int = 6) -> str:
     return f'kernel {name}({header}) {{\n  gpu {{ launch grid(1) block(8) cuda """ {loop} """ }}\n}}\n'
 
 
-LIAR = kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", "y[i] = 2 * x[i]; const_cast<double*>(x)[i] = 7;")
 MOVE = kernel("move", "z: out f64[2, 3], x: in f64[2, 3]", "z[i] = x[i];")
-
-
-def test_an_op_that_writes_what_its_header_declares_as_read_is_named(tmp_path: Path) -> None:
-    # Whichever of the two is first: `moved` reads what `liar` must not change.
-    dag = "dag {\n  liar : gpu twice(y, x)\n  moved : gpu move(z, x)\n}\nverify y ~ doubled() rtol 0\n"
-    path = program(tmp_path, LIAR + MOVE + dag)
-    wrong = "op `liar` changes `x`, which the header of its kernel does not declare as written"
-    with pytest.raises(WrongResult, match=wrong):
-        run(path, ranks=1)
-    with pytest.raises(WrongResult, match=wrong):
-        explore(path, tmp_path / "r.db", QUICK)
 
 
 def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None:
@@ -90,17 +78,31 @@ def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def unwritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that writes nothing to its first array, or not the last element of another, as the set-up chooses."""
-    header = "a: out i32[2, 3], b: out i8[2, 3], c: out f64[2, 3], which: i32"
-    code = "if (which != 0) a[i] = -1; if (which != 1 || i != 5) b[i] = 1; if (which != 2 || i != 5) c[i] = 1;"
-    checks = "verify a ~ all_ones() rtol 0\nverify b ~ small() rtol 1e10\nverify c ~ doubled_c() rtol 1e300\n"
-    text = (
-        'program small\nsetup "small.py" chosen()\nscalar which : i32\narray x : f64[2, 3] in\n'
-        "array a : i32[2, 3] out\narray b : i8[2, 3] out\narray c : f64[2, 3] out\n"
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with the fault that WHICH chooses, compiled once.
+
+    0: nothing is written to `a`; 1, 2: the last element of `b` or `c` is not written; 3: `liar` writes what its header
+    declares as read; 4: six calls a run, and `y` is wrong from the fifth of six runs or more, after the two that are
+    checked before.
+    """
+    some = "if (which != 0) a[i] = -1; if (which != 1 || i != 5) b[i] = 1; if (which != 2 || i != 5) c[i] = 1;"
+    twice = (
+        "y[i] = 2 * x[i]; if (which == 3) const_cast<double*>(x)[i] = 7; "
+        "if (which == 4 && ++calls > 24 && i == 4) y[i] += 1;"
     )
-    dag = f"dag {{ op : gpu some(a, b, c, which) }}\n{checks}"
-    return write(tmp_path_factory.mktemp("unwritten"), text + kernel("some", header, code) + dag, SETUP)
+    text = (
+        'program small\nsetup "small.py" chosen()\ncpp """ inline int calls = 0; """\nscalar which : i32\n'
+        "array x : f64[2, 3] in\narray y, z : f64[2, 3] out\n"
+        "array a : i32[2, 3] out\narray b : i8[2, 3] out\narray c : f64[2, 3] out\n"
+        + kernel("some", "a: out i32[2, 3], b: out i8[2, 3], c: out f64[2, 3], which: i32", some)
+        + kernel("twice", "y: out f64[2, 3], x: in f64[2, 3], which: i32", twice)
+        + MOVE
+        # Whichever is first: `moved` reads what `liar` must not change.
+        + "dag {\n  op : gpu some(a, b, c, which)\n  liar : gpu twice(y, x, which)\n  moved : gpu move(z, x)\n}\n"
+        "verify a ~ all_ones() rtol 0\nverify b ~ small() rtol 1e10\nverify c ~ doubled_c() rtol 1e300\n"
+        "verify y ~ doubled() rtol 0\n"
+    )
+    return write(tmp_path_factory.mktemp("faulty"), text, SETUP)
 
 
 @pytest.mark.parametrize(
@@ -112,23 +114,33 @@ def unwritten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_is_never_written_is_wrong_whatever_the_reference_and_the_tolerance(
-    unwritten: Path, monkeypatch: pytest.MonkeyPatch, which: str, wrong: str
+    faulty: Path, monkeypatch: pytest.MonkeyPatch, which: str, wrong: str
 ) -> None:
     monkeypatch.setenv("WHICH", which)
     with pytest.raises(WrongResult, match=wrong):
-        run(unwritten, ranks=1)
+        run(faulty, ranks=1)
 
 
-def test_results_that_go_wrong_while_they_are_timed_are_seen(tmp_path: Path) -> None:
-    """Six calls a run: right in the two runs that are checked before, wrong from the fifth of six runs or more."""
-    late = kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", "y[i] = 2 * x[i] + (++calls > 24 && i == 4);")
-    dag = "dag { a : gpu twice(y, x) }\nverify y ~ doubled() rtol 0\n"
-    path = program(tmp_path, f'cpp """ inline int calls = 0; """\n{late}{dag}')
+def test_an_op_that_writes_what_its_header_declares_as_read_is_named(
+    faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHICH", "3")
+    wrong = "op `liar` changes `x`, which the header of its kernel does not declare as written"
+    with pytest.raises(WrongResult, match=wrong):
+        run(faulty, ranks=1)
+    with pytest.raises(WrongResult, match=wrong):
+        explore(faulty, tmp_path / "r.db", QUICK)
+
+
+def test_results_that_go_wrong_while_they_are_timed_are_seen(
+    faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHICH", "4")
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8") as error:
-        run(path, ranks=1)
+        run(faulty, ranks=1)
     assert "all ops change only what their headers declare; look for a mistake in a kernel" in error.value.help
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
-        explore(path, tmp_path / "r.db", QUICK)
+        explore(faulty, tmp_path / "r.db", QUICK)
 
 
 def test_a_program_that_reads_what_it_wrote_is_checked_over_several_runs(tmp_path: Path) -> None:
@@ -140,6 +152,15 @@ def test_a_program_that_reads_what_it_wrote_is_checked_over_several_runs(tmp_pat
         WrongResult, match=r"x is wrong: element \[1, 1\] is 9, expected 7;.* after 3 runs without a pause"
     ):
         explore(path, tmp_path / "r.db", replace(QUICK, seconds=0.5))
+
+
+def test_the_emitted_program_checks_several_runs_after_timing(tmp_path: Path) -> None:
+    """Right in each first run, and in three before timing; each time that three run later, the third goes wrong."""
+    late = kernel("grow", "x: inout f64[2, 3]", "x[i] += 1 + (++calls > 200 && i == 4 && x[i] > 5.5);")
+    text = f'cpp """ inline int calls = 0; """\n{late}dag {{ a : gpu grow(x) }}\nverify x ~ grown() rtol 0\n'
+    wrong = r"x is wrong: element \[1, 1\] is 8, expected 7;.* after 3 runs without a pause"
+    with pytest.raises(WrongResult, match=wrong):
+        run(program(tmp_path, text, role="inout"), ranks=1)
 
 
 def test_nan_is_right_only_where_the_program_says_so(tmp_path: Path) -> None:

@@ -44,6 +44,12 @@ LOWERINGS = {
     "nccl": {"transport": "nccl"},
     "peer, captured": {"transport": "peer", "capture": "true"},
 }
+LOWERINGS_OF = {
+    SPMV: LOWERINGS,
+    HALO: LOWERINGS,
+    SLABS: {name: LOWERINGS[name] for name in ("mpi_host", "staging_ops")},
+    GROUPS: {"plain": {"transport": "nccl"}, "captured": {"transport": "nccl", "capture": "true"}},
+}
 RANKS = 4
 
 
@@ -107,7 +113,7 @@ class Built:
 
 
 Make = Callable[..., Built]
-Lowered = Callable[[Path, str, str, tuple[str, ...]], Built]
+Lowered = Callable[..., Built]
 
 
 @pytest.fixture(scope="session")
@@ -132,16 +138,25 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 @pytest.fixture(scope="session")
 def lowered(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Lowered:
-    """`lowered(SPMV, "mpi_host", "runner", ("-O0",))`; the runners (or benches) of all lowerings are built together."""
+    """`lowered(SPMV, "mpi_host", flags=("-O0",))` or `lowered(SPMV, "mpi_host", sanitize="thread")`.
+
+    The runners (or, with `program="bench"`, the benches) of all lowerings are built together.
+    """
 
     @cache
-    def all_of(path: Path, program: str, flags: tuple[str, ...]) -> dict[str, Built]:
-        made = {name: make(path, **choices) for name, choices in LOWERINGS.items()}
+    def all_of(path: Path, program: str, flags: tuple[str, ...], sanitize: str) -> dict[str, Built]:
+        made = {name: make(path, sanitize, **choices) for name, choices in LOWERINGS_OF[path].items()}
         plans = {re.sub(r"\W+", "-", name): built.plan for name, built in made.items()}
-        programs = build_together(plans, tmp_path_factory.mktemp(path.stem) / "together", program, flags).values()
+        folder = tmp_path_factory.mktemp(path.stem) / "together"
+        programs = build_together(plans, folder, program, flags, sanitize).values()
         return {name: replace(one, built=built) for (name, one), built in zip(made.items(), programs, strict=True)}
 
-    return lambda path, name, program, flags: all_of(path, program, flags)[name]
+    def one_of(
+        path: Path, name: str, *, program: str = "runner", flags: tuple[str, ...] = (), sanitize: str = ""
+    ) -> Built:
+        return all_of(path, program, flags, sanitize)[name]
+
+    return one_of
 
 
 def wander(space: Space, random: Random) -> Traversal:

@@ -54,7 +54,7 @@ def _good(result: BenchResult, plan: Plan) -> None:
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
 def test_the_program_of_every_lowering(lowered: Lowered, path: Path, lowering: str) -> None:
-    made = lowered(path, lowering, "bench", ("-O0", "-Werror"))
+    made = lowered(path, lowering, program="bench", flags=("-O0", "-Werror"))
     assert made.built is not None
     _good(run_bench(made.built, made.data, RANKS, **QUICK), made.plan)
 

@@ -41,6 +41,7 @@ kernel faulty(y: out f32[n], n: i32, how: i32) {
         volatile char deep[1 << 30];
         for (int k = (1 << 30) - 1; k > 0; k -= 1024) deep[k] = 1;
       }();
+      for (volatile int turn = 0; how == 5; turn = 1 - turn) {}
       if (i < n) y[i] = i;
     """
   }
@@ -49,6 +50,7 @@ kernel count(y: out f32[n], n: i32, how: i32) {
   cpu {
     cpp """
       if (how == 4) *static_cast<volatile float*>(nullptr) = 1;
+      for (volatile int turn = 0; how == 6; turn = 1 - turn) {}
       for (int i = 0; i < n; ++i) y[i] = i;
     """
   }
@@ -102,6 +104,25 @@ def test_compile_run_names_the_op(
             program, out, target="host", defines={"capture": capture}, run=True, ranks=2, force=True, seconds=1e-3
         )
     assert failed.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("how", "where"),
+    [("5", "`sync(e0)`, which waits for `second`"), ("6", "op `third` (kernel `count`)")],
+    ids=["kernel", "cpu"],
+)
+def test_a_run_that_hangs_ends_and_names_the_op(
+    program: Path, monkeypatch: pytest.MonkeyPatch, how: str, where: str
+) -> None:
+    """Rank 0 waits for the other one at a barrier, which is no op."""
+    monkeypatch.setenv("HOW", how)
+    with pytest.raises(RunFailed) as failed:
+        api.compile(
+            program, program.parent / "out-false", target="host", defines={"capture": "false"}, run=True, ranks=2,
+            force=True, seconds=1e-3, watchdog=1.0,
+        )  # fmt: skip
+    assert failed.value.message == f"hang: rank 1 in {where}"
+    assert "--watchdog" in failed.value.help
 
 
 def test_explore_names_the_op(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:

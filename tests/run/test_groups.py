@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from dagc.ir.program import Action
-from tests.run.conftest import GROUPS, Make, needs_mpi, wander
+from tests.run.conftest import GROUPS, LOWERINGS_OF, Lowered, needs_mpi, wander
 
 pytestmark = needs_mpi
 
 
-@pytest.mark.parametrize("choices", [{}, {"capture": "true"}], ids=["plain", "captured"])
-def test_groups_beside_messages_of_the_host(make: Make, choices: dict[str, str]) -> None:
-    built = make(GROUPS, flags=("-O0",), transport="nccl", **choices)
+@pytest.mark.parametrize("lowering", LOWERINGS_OF[GROUPS])
+def test_groups_beside_messages_of_the_host(lowered: Lowered, lowering: str) -> None:
+    built = lowered(GROUPS, lowering, flags=("-O0",))
     actions = {op.name: op.action for op in built.space.graph.ops}
     assert [name for name, action in actions.items() if action is Action.GROUP] == ["ring", "all", "cast"]
     assert actions["host.post_send"] is Action.POST_SEND

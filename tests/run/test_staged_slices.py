@@ -11,15 +11,15 @@ from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
 from dagc.recipes.program import load_graph
 from dagc.space import Space
-from tests.run.conftest import SLABS, Make, needs_mpi, wander
+from tests.run.conftest import LOWERINGS_OF, SLABS, Lowered, needs_mpi, wander
 
 pytestmark = needs_mpi
 
 
-@pytest.mark.parametrize("staging", ["fused", "ops"])
-def test_every_order_is_right(make: Make, staging: str) -> None:
+@pytest.mark.parametrize("lowering", LOWERINGS_OF[SLABS])
+def test_every_order_is_right(lowered: Lowered, lowering: str) -> None:
     """Also where no message comes: what is on the device stays."""
-    built = make(SLABS, flags=("-O0",), transport="mpi_host", staging=staging)
+    built = lowered(SLABS, lowering, flags=("-O0",))
     random = Random(5)
     traversals = [wander(built.space, random) for _ in range(12)]
     assert all(built.prover.proved(t) for t in traversals)
@@ -44,9 +44,9 @@ def test_staging_buffers_have_the_size_of_the_slices() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("staging", ["fused", "ops"])
-def test_thread_sanitizer_is_silent(make: Make, staging: str) -> None:
-    built = make(SLABS, "thread", transport="mpi_host", staging=staging)
+@pytest.mark.parametrize("lowering", LOWERINGS_OF[SLABS])
+def test_thread_sanitizer_is_silent(lowered: Lowered, lowering: str) -> None:
+    built = lowered(SLABS, lowering, sanitize="thread")
     random = Random(6)
     done = built.run([wander(built.space, random) for _ in range(10)], times=1)
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]

@@ -31,7 +31,7 @@ def _sample(built: Built, number: int, seed: int) -> list[Traversal]:
 def test_many_traversals_are_right(lowered: Lowered, path: Path, lowering: str) -> None:
     """Two hundred of one lowering and 40 of each other one. Those of the SpMV are optimised, as for users."""
     number = 200 if lowering == "mpi_host" else 40
-    built = lowered(path, lowering, "runner", () if path is SPMV else ("-O0",))
+    built = lowered(path, lowering, flags=() if path is SPMV else ("-O0",))
     traversals = _sample(built, number, seed=42)
     assert len({t.entries for t in traversals}) >= 0.7 * number
     assert all(built.prover.proved(t) for t in traversals)
@@ -42,7 +42,7 @@ def test_many_traversals_are_right(lowered: Lowered, path: Path, lowering: str) 
 
 def test_a_traversal_that_reads_too_early_is_wrong(lowered: Lowered) -> None:
     """The check would see it: y is computed before what it adds up."""
-    built = lowered(SPMV, "mpi_cuda", "runner", ())
+    built = lowered(SPMV, "mpi_cuda")
     entries = built.space.first().entries
     names = [op.name for op in built.space.graph.ops]
     last = next(i for i, e in enumerate(entries) if isinstance(e, Issue) and names[e.op] == "y")

@@ -14,6 +14,7 @@ import pytest
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.cuda.text import rewrite_for_host
+from tests.examples import examples
 
 SOURCES = Path(__file__).parent / "host"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -121,28 +122,27 @@ def test_each_wrong_kernel_is_tried() -> None:
 @needs_cxx
 @pytest.mark.parametrize("case", SOUND)
 def test_thread_sanitizer_is_silent(make: Make, case: str) -> None:
-    for _ in range(3):
-        result = run(make("races", "thread"), case)
-        assert (result.returncode, result.stderr) == (0, "")
+    result = run(make("races", "thread"), case)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @needs_cxx
 @pytest.mark.parametrize("case", BROKEN)
 def test_thread_sanitizer_speaks(make: Make, case: str) -> None:
-    for _ in range(3):
-        result = run(make("races", "thread"), case)
-        assert result.returncode == RACE
-        assert "WARNING: ThreadSanitizer: data race" in result.stderr
-        # Of this the ThreadSanitizer of GCC 13 and newer makes no report at all.
-        assert "failed to restore the stack" not in result.stderr
+    result = run(make("races", "thread"), case)
+    assert result.returncode == RACE
+    assert "WARNING: ThreadSanitizer: data race" in result.stderr
+    # Of this the ThreadSanitizer of GCC 13 and newer makes no report at all.
+    assert "failed to restore the stack" not in result.stderr
 
 
 @needs_cxx
 @pytest.mark.slow
 @pytest.mark.parametrize("case", RACES)
 def test_thread_sanitizer_is_reliable(make: Make, case: str) -> None:
-    codes = [run(make("races", "thread"), case, symbols=False).returncode for _ in range(20)]
-    assert codes == [RACE if case.startswith("broken") else 0] * 20
+    times = examples(8)
+    codes = [run(make("races", "thread"), case, symbols=False).returncode for _ in range(times)]
+    assert codes == [RACE if case.startswith("broken") else 0] * times
 
 
 @needs_cxx

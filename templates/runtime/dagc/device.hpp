@@ -86,9 +86,8 @@ inline std::string changed_text(const std::vector<std::string>& names) {
   return list + (names.size() == 1 ? " was" : " were") + " changed, which no op declares to write";
 }
 
-// Says what is wrong, once, and returns the exit code of every rank.
-inline int report(const std::string& mine, int rank, MPI_Comm comm) {
-  const std::string wrong = first_wrong(mine, rank, comm);
+// Says what `first_wrong` gave, once, and returns the exit code of every rank.
+inline int report(const std::string& wrong, int rank) {
   if (wrong.empty()) return exit_good;
   if (rank == 0) std::fprintf(stderr, "dagc: %s\n", wrong.c_str());
   return exit_wrong_result;

@@ -6,6 +6,7 @@
 // all. On a GPU a bad address is no signal, but an error that a later call returns.
 #pragma once
 
+#include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
@@ -37,12 +38,12 @@ DAGC_PRIVATE inline char fault_head[48] = "";
 DAGC_PRIVATE inline struct sigaction fault_before[fault_count] = {};  // who handled each signal before
 DAGC_PRIVATE inline bool faults_named = false;
 
-// The op that this thread issues or runs, as text; null: none. A store of a constant: it costs nothing that can be
-// measured, and a signal handler may read it.
-DAGC_PRIVATE inline thread_local const char* op_under_way = nullptr;
+// The op that this thread issues, runs or waits for, as text; null: none. A store of a constant: it costs nothing that can
+// be measured. A signal handler, and another thread (watchdog.hpp), may read it.
+DAGC_PRIVATE inline thread_local std::atomic<const char*> op_under_way{nullptr};
 
-inline void begin_op(const char* text) { op_under_way = text; }
-inline void end_op() { op_under_way = nullptr; }
+inline void begin_op(const char* text) { op_under_way.store(text, std::memory_order_relaxed); }
+inline void end_op() { begin_op(nullptr); }
 
 // A stack for the handlers of this thread, unless it has one: its own may be what overflowed. Kept until the process
 // ends.
@@ -72,9 +73,9 @@ DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
     add(faults[i].name);
     before = &fault_before[i];
   }
-  if (op_under_way != nullptr) {
+  if (const char* const op = op_under_way.load(std::memory_order_relaxed)) {
     add(" in ");
-    add(op_under_way);
+    add(op);
   }
   line[length++] = '\n';
   const ssize_t written = write(STDERR_FILENO, line, length);  // whole: the ranks share what they write to

@@ -143,7 +143,7 @@ template <class F>
 cudaError_t issue(cudaStream_t handle, F part) {
   CUstream_st* stream = Runtime::get().resolve(handle);
   if (stream == nullptr) return remember(cudaErrorInvalidResourceHandle);
-  auto work = [op = op_under_way, part = std::move(part)]() mutable {
+  auto work = [op = op_under_way.load(std::memory_order_relaxed), part = std::move(part)]() mutable {
     begin_op(op);
     part();
     end_op();

@@ -32,7 +32,9 @@
 #include "dagc/fault.hpp"
 #include "dagc/measure.hpp"
 #include "dagc/options.hpp"
+#include "dagc/results.hpp"
 #include "dagc/target.hpp"
+#include "dagc/watchdog.hpp"
 
 namespace dagc {
 
@@ -134,48 +136,26 @@ class Runner {
   // Reset with poison 0 or 1, `runs` runs, comparison with the reference: "" where good, the same text on every rank.
   // Collective. Inputs are as they were loaded afterwards, whatever the program does to them.
   std::string check(const Prepared& table, int poison, std::int64_t runs) {
-    program_.reset(poison);
-    for (std::int64_t i = 0; i < runs; ++i) execute(table);
-    return verify();
+    return results_.after(poison, runs, [&] { execute(table); });
   }
 
   // For programs that change what the next run reads: keeps the results of `runs` runs in which each op ends before the
   // next one begins, so that they do not depend on timing. Once. Collective.
   void keep(const Prepared& table, std::int64_t runs) {
-    if (kept_) return;
-    kept_ = true;
-    program_.reset(0);
-    for (std::int64_t i = 0; i < runs; ++i) {
+    results_.keep(runs, [&] {
       for (const Row& r : table.rows) {
         step(r);
         DAGC_CUDA(cudaDeviceSynchronize());
       }
-      DAGC_MPI(MPI_Barrier(comm_));
-    }
-    program_.store.want(Store::Want::keep);
-    program_.verify();
-    program_.store.want(Store::Want::file);
+    });
   }
 
   // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` kept of as many: "" where good. Collective.
   std::string check_kept(const Prepared& table, int poison, std::int64_t runs) {
-    keep(table, runs);
-    program_.reset(poison);
-    for (std::int64_t i = 0; i < runs; ++i) execute(table);
-    program_.store.want(Store::Want::kept);
-    const std::string wrong = verify();
-    program_.store.want(Store::Want::file);
-    return wrong.empty() ? wrong : wrong + ", after " + std::to_string(runs) + " runs without a pause";
+    return results_.after_like_kept(poison, runs, [&] { execute(table); });
   }
 
-  std::string verify() {
-    DAGC_CUDA(cudaGetLastError());
-    DAGC_CUDA(cudaDeviceSynchronize());
-    const std::string changed = first_wrong(changed_text(program_.changed()), rank_, comm_);
-    if (changed.empty()) return first_wrong(program_.verify(), rank_, comm_);
-    program_.reload();
-    return changed;
-  }
+  std::string verify() { return results_.verify(); }
 
   // One run without captures, op by op, each to its end: "" where every op changes only what its header declares and the
   // results are right, else what is wrong. Ends the process where an op fails, and names it. Collective.
@@ -190,7 +170,9 @@ class Runner {
       step(r);
       if (r.kind != row_issue) continue;
       cudaError_t status = cudaGetLastError();
+      begin_op(ops_[r.a].text);
       if (status == cudaSuccess) status = cudaDeviceSynchronize();
+      end_op();
       if (status != cudaSuccess) fail(exit_run_failed, std::string(ops_[r.a].text) + " failed: " + cudaGetErrorString(status));
       if (watched) audit.after(r.a, ops_[r.a].name);
     }
@@ -268,7 +250,11 @@ class Runner {
       case row_issue: ops_[a].issue(program_, r.b < 0 ? cudaStream_t{} : program_.stream[b]); break;
       case row_record: DAGC_CUDA(cudaEventRecord(program_.event[a], program_.stream[b])); break;
       case row_wait: DAGC_CUDA(cudaStreamWaitEvent(program_.stream[b], program_.event[a], 0)); break;
-      case row_sync: DAGC_CUDA(cudaEventSynchronize(program_.event[a])); break;
+      case row_sync:
+        begin_op("the wait of the CPU for an event");
+        DAGC_CUDA(cudaEventSynchronize(program_.event[a]));
+        end_op();
+        break;
       default: break;  // the marks around a stretch
     }
   }
@@ -309,8 +295,8 @@ class Runner {
   Program program_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
+  Results<Program> results_{program_};
   bool warm_ = false;
-  bool kept_ = false;
   std::atomic<std::int64_t> position_{-1};
 };
 
@@ -388,6 +374,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   MeasureOptions timing;
   timing.seconds = 0;
   timing.repeats = 0;
+  double hang = 20;
   bool device_pointers = false, comparing = false, auditing = false;
   Options options("runner", "Executes traversals from tables; checks each, and times it where --seconds is given.");
   options.text("--data", "DIR", &data, "arrays of each rank, as `dagc setup` writes them").required();
@@ -395,6 +382,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   options.number("--seconds", "S", &timing.seconds, "time each traversal, measurements of this length", 0, 3600);
   options.integer("--repeats", "N", &timing.repeats, "number of measurements (1; with --compare 20)", 1, 1000000);
   options.text("--json", "FILE", &json, "write the results; - is standard output");
+  options.number("--watchdog", "S", &hang, "an iteration or an audit that takes longer hangs (20); 0: none does", 0, 1e6);
   options.flag("--compare", &comparing, "time the straight-line code against its table");
   options.flag("--audit", &auditing, "run each traversal op by op, and check what each op changes");
   options.flag("--mpi-takes-device-pointers", &device_pointers, "believe that this MPI takes device pointers");
@@ -411,14 +399,18 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   const std::vector<std::vector<Row>> tables =
       tables_file.empty() ? std::vector<std::vector<Row>>{compiled.plan} : read_tables(tables_file);
   const bool speak = mpi.rank() == 0 && json != "-";
+  Watchdog watchdog(mpi.rank(), hang);
   int wrong = 0;
   std::string results;
   for (std::size_t i = 0; i < tables.size(); ++i) {
     std::string bad;
     const auto table = runner.prepare(tables[i].data(), static_cast<std::int64_t>(tables[i].size()), &bad);
     if (!table) fail(exit_bad_input, "traversal " + std::to_string(i) + ": " + bad);
-    std::string difference = auditing ? runner.audit(*table) : runner.check(*table, 0, 1);
-    if (difference.empty() && !auditing) difference = runner.check(*table, 1, 1);
+    std::string difference;
+    watchdog.watched([&] {
+      difference = auditing ? runner.audit(*table) : runner.check(*table, 0, 1);
+      if (difference.empty() && !auditing) difference = runner.check(*table, 1, 1);
+    });
     JsonObject result;
     result.field("traversal", static_cast<std::int64_t>(i)).field("good", difference.empty());
     std::string said = difference.empty() ? "good" : "wrong: " + difference;
@@ -427,7 +419,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
       result.field("wrong", difference);
     } else if (timing.seconds > 0 && !comparing) {
       const auto reset = [&] { if (compiled.carried) runner.program().reset(); };
-      const Measurement m = measure([&] { runner.execute(*table); }, reset, MPI_COMM_WORLD, timing);
+      const Measurement m = measure([&] { watchdog.watched([&] { runner.execute(*table); }); }, reset, MPI_COMM_WORLD, timing);
       result.field("time", to_json(m));
       said += "  " + time_text(m.stats.median);
     }

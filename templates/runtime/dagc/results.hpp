@@ -1,0 +1,77 @@
+// Checks of a program's results: those of one run with the reference; those of several runs in a row, where a run changes
+// what the next one reads, with those of as many runs one by one.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <string>
+
+#include "dagc/array.hpp"
+#include "dagc/check.hpp"
+#include "dagc/device.hpp"
+#include "dagc/target.hpp"
+
+namespace dagc {
+
+// How many runs in a row are checked, of at most `most` (0: any number).
+inline std::int64_t runs_in_a_row(std::int64_t most) { return most > 0 && most < 3 ? most : 3; }
+
+// Everything is collective; what is wrong is the same text on every rank, "" where nothing is.
+template <class Program>
+class Results {
+ public:
+  explicit Results(Program& program) : p_(program) {}
+
+  // Reset with poison 0 or 1, `runs` runs, comparison with the reference.
+  template <class Run>
+  std::string after(int poison, std::int64_t runs, Run run) {
+    p_.reset(poison);
+    for (std::int64_t i = 0; i < runs; ++i) run();
+    return verify();
+  }
+
+  // Keeps the results of `runs` runs, once. Each ends, on all ranks, before the next begins; `run` must not depend on
+  // timing.
+  template <class Run>
+  void keep(std::int64_t runs, Run run) {
+    if (kept_) return;
+    kept_ = true;
+    p_.reset(0);
+    for (std::int64_t i = 0; i < runs; ++i) {
+      run();
+      DAGC_CUDA(cudaDeviceSynchronize());
+      DAGC_MPI(MPI_Barrier(p_.comm));
+    }
+    p_.store.want(Store::Want::keep);
+    p_.verify();
+    p_.store.want(Store::Want::file);
+  }
+
+  // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` kept of as many.
+  template <class Run>
+  std::string after_like_kept(int poison, std::int64_t runs, Run run) {
+    p_.reset(poison);
+    for (std::int64_t i = 0; i < runs; ++i) run();
+    p_.store.want(Store::Want::kept);
+    const std::string wrong = verify();
+    p_.store.want(Store::Want::file);
+    return wrong.empty() ? wrong : wrong + ", after " + std::to_string(runs) + " runs without a pause";
+  }
+
+  // After a run. Inputs are as they were loaded afterwards, whatever the program did to them.
+  std::string verify() {
+    DAGC_CUDA(cudaGetLastError());
+    DAGC_CUDA(cudaDeviceSynchronize());
+    const std::string changed = first_wrong(changed_text(p_.changed()), p_.rank, p_.comm);
+    if (changed.empty()) return first_wrong(p_.verify(), p_.rank, p_.comm);
+    p_.reload();
+    return changed;
+  }
+
+ private:
+  Program& p_;
+  bool kept_ = false;
+};
+
+}  // namespace dagc
