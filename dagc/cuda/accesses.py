@@ -174,10 +174,10 @@ def _shown(node: Node | None) -> str:
 
 
 def _child(node: Node, name: str) -> Node:
-    found = node.child_by_field_name(name)
-    if found is None:
+    child = node.child_by_field_name(name)
+    if child is None:
         raise NotUnderstood(f"`{_shown(node)}` is not understood")
-    return found
+    return child
 
 
 # ---- statements -----------------------------------------------------------------------------
@@ -366,8 +366,8 @@ def _if(state: _State, node: Node) -> bool:
 
 def _never_falls(node: Node) -> bool:
     last = ([c for c in node.named_children if c.type != "comment"] or [node])[-1]
-    found = last if node.type == "compound_statement" else node
-    return found.type in ("return_statement", "break_statement", "continue_statement")
+    end = last if node.type == "compound_statement" else node
+    return end.type in ("return_statement", "break_statement", "continue_statement")
 
 
 def _one_thread_stays(node: Node) -> bool:

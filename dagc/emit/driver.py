@@ -135,7 +135,7 @@ def why_no_driver(plan: Plan) -> str:
     if plan.open:
         return "launch configurations are chosen when the program runs, which only the C++ program does"
     if plan.capture:
-        return "stretches of GPU ops are captured in CUDA graphs, which PyCUDA does not know"
+        return "GPU ops are captured in CUDA graphs, which PyCUDA does not support"
     if any(op.action is Action.GROUP for op in plan.graph.ops):
         return f"transport {plan.graph.transport.value} moves messages on the GPU, which only the C++ program does"
     for op in plan.program.ops:

@@ -380,7 +380,7 @@ def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bo
             views = tuple(_entry(graph, e, steps, recorded) for e in inside)
             regions.append(CaptureRegionView(step.region, step.origin, views, names))
             launch = Call(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
-            entries.append(EntryView(f"stretch {step.region} on stream {step.origin}: {names}", (launch,)))
+            entries.append(EntryView(f"capture region {step.region} on stream {step.origin}: {names}", (launch,)))
             at += step.length + 2
         else:
             assert not isinstance(step, End)

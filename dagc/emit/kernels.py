@@ -100,8 +100,8 @@ class Functions:
 
     def _axis(self, op: KernelOp, tunable: str) -> str:
         """The dimension of the block that an open tunable is read from, "" where it is a constant."""
-        found = self._open.get((op.base, tunable))
-        return found.axis if found is not None else ""
+        opened = self._open.get((op.base, tunable))
+        return opened.axis if opened is not None else ""
 
     def view(self) -> KernelsView:
         functions = tuple(self._function(op) for op in self._ops.values())

@@ -115,7 +115,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
             for name, t in layout.open.items()
         ),
-        choices=tuple(made for call in (chooser.calls if chooser else ()) for made in _choice(layout, call)),
+        choices=tuple(choice for call in (chooser.calls if chooser else ()) for choice in _choice(layout, call)),
     )
 
 

@@ -183,9 +183,9 @@ class Facts:
             for atom in monomial if coefficient else ():
                 if isinstance(atom, Apply):
                     for said in _properties(atom):
-                        found = self._row(said)
-                        if found is not None:
-                            yield found
+                        row = self._row(said)
+                        if row is not None:
+                            yield row
 
 
 _NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT}

@@ -139,7 +139,7 @@ def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:
 
 def words(node: object) -> set[str]:
     """Names of all references in a piece of the syntax tree."""
-    return {found.name for found in ast.nodes(node) if isinstance(found, ast.Ref)}
+    return {ref.name for ref in ast.nodes(node) if isinstance(ref, ast.Ref)}
 
 
 # ---- set-up, verification, `until`: none of it is run here ----
@@ -175,21 +175,21 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
 def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:
     """Name of the array that ends the repetition: one element on the host, that an op writes. May give up (Skip)."""
     report = ev.ctx.report
-    found: Storage = storage(ev, ref)
-    related = ((found.array.span, "declared here"),)
+    counter: Storage = storage(ev, ref)
+    related = ((counter.array.span, "declared here"),)
     wrong = ""
-    if found.dims != (Const(1),) or found.region.start is not None:
+    if counter.dims != (Const(1),) or counter.region.start is not None:
         wrong = "is not an array of one element"
-    elif found.array.type in (ElementType.F32, ElementType.F64):
-        wrong = f"holds {found.array.type.value}"
-    elif found.array.place not in (Place.HOST, Place.PINNED):
-        wrong = f"is on the {found.array.place.value}"
-    elif not report.failed and not _written(out, found):
+    elif counter.array.type in (ElementType.F32, ElementType.F64):
+        wrong = f"holds {counter.array.type.value}"
+    elif counter.array.place not in (Place.HOST, Place.PINNED):
+        wrong = f"is on the {counter.array.place.value}"
+    elif not report.failed and not _written(out, counter):
         wrong = "is written by no op"
     if wrong:
         help = f"declare `array {ref.name} : i32[1] on host`, and write it in a cpu op"
-        report.fail("bad-until", f"`{found.label}` {wrong}", ref.span, help, related)
-    return found.array.name
+        report.fail("bad-until", f"`{counter.label}` {wrong}", ref.span, help, related)
+    return counter.array.name
 
 
 def _written(out: GraphOut, target: Storage) -> bool:

@@ -464,8 +464,8 @@ class Lowering:
 
     def _selects(self) -> tuple[ir.Select, ...]:
         names = {n.split("[")[0] for n in self.ctx.choices if "." not in n}
-        made = (select(ev, item, "", names) for item, ev in self.collected.selects)
-        return tuple(s for s in made if s is not None)
+        selects = (select(ev, item, "", names) for item, ev in self.collected.selects)
+        return tuple(s for s in selects if s is not None)
 
     # ---- checks and decisions -----------------------------------------------------------------------
 

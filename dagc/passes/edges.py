@@ -380,8 +380,8 @@ def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
 
 
 def _pick(tables: tuple[dict[str, OpId], ...], message: str | None) -> list[OpId]:
-    found = [op for table in tables for label, op in table.items() if message is None or label == message]
-    return list(dict.fromkeys(found))
+    ops = [op for table in tables for label, op in table.items() if message is None or label == message]
+    return list(dict.fromkeys(ops))
 
 
 def _has_cycle(program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic]) -> bool:

@@ -187,13 +187,13 @@ class _Lowering:
 
     def _meeting(self, region: Region, accesses: Iterable[tuple[int, Region]], most: int) -> list[int]:
         """The first `most` ops, in the order given, whose access may share elements with the region."""
-        found: list[int] = []
+        ops: list[int] = []
         for op, other in accesses:
-            if op not in found and self.regions.overlap(region, other):
-                found.append(op)
-                if len(found) == most:
+            if op not in ops and self.regions.overlap(region, other):
+                ops.append(op)
+                if len(ops) == most:
                     break
-        return found
+        return ops
 
     # ---- ops ----------------------------------------------------------------------------
 

@@ -247,8 +247,8 @@ def _deal(x: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _exponents(dimensions: int, degree: int) -> Exponents:
     """All monomials up to the total degree, the constant first."""
-    found = [p for p in itertools.product(range(degree + 1), repeat=dimensions) if sum(p) <= degree]
-    return tuple(sorted(found, key=lambda p: (sum(p), p)))
+    exponents = [p for p in itertools.product(range(degree + 1), repeat=dimensions) if sum(p) <= degree]
+    return tuple(sorted(exponents, key=lambda p: (sum(p), p)))
 
 
 def _matrix(z: np.ndarray, exponents: Exponents) -> np.ndarray:
@@ -290,10 +290,10 @@ def _errors(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents, a:
 
 
 def _points(points: Any, dimensions: int) -> np.ndarray:
-    found = np.asarray(points, np.float64)
-    if found.ndim != 2 or found.shape[1] != dimensions or not len(found):
-        raise UsageError(f"points of shape {found.shape}", f"give one row a point, {dimensions} numbers each")
-    return found
+    rows = np.asarray(points, np.float64)
+    if rows.ndim != 2 or rows.shape[1] != dimensions or not len(rows):
+        raise UsageError(f"points of shape {rows.shape}", f"give one row a point, {dimensions} numbers each")
+    return rows
 
 
 # ---- the program ----------------------------------------------------------------------------

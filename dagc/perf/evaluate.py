@@ -130,7 +130,7 @@ def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[st
     run = Evaluator(program, values)
     run({})
     out = {a.name: run.values[a.name] for a in assignments(program.body) if a.name in run.values}
-    return {**out, **{name: run.values[made] for name, made in run.names().items() if made in run.values}}
+    return {**out, **{name: run.values[value] for name, value in run.names().items() if value in run.values}}
 
 
 class Evaluator:

@@ -105,7 +105,7 @@ def conditions_of(expr: Sym) -> tuple[sp.Basic, ...]:
     if not isinstance(expr, Apply):
         return ()
     if expr.fn is Fn.AND:
-        return tuple(found for arg in expr.args for found in conditions_of(arg))
+        return tuple(relation for arg in expr.args for relation in conditions_of(arg))
     if expr.fn not in _RELATIONS:
         return ()
     left, right = (to_sympy(a) for a in expr.args)
@@ -169,9 +169,9 @@ def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
     out: dict[sp.Symbol, sp.Expr] = {}
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region):
-            found = to_sympy(arg)
-            if found is not None:
-                out[symbol(formal.name)] = found
+            value = to_sympy(arg)
+            if value is not None:
+                out[symbol(formal.name)] = value
     return out
 
 
@@ -474,10 +474,10 @@ class Traffic:
     def _alignment(self, p: Placed, size: int) -> sp.Expr:
         """To how many bytes the rows of a request are aligned, at most `size`."""
         element = p.access.size
-        found = element * self._gcd(p.y, size // element) if p.y != 0 else sp.Integer(size)
+        step = element * self._gcd(p.y, size // element) if p.y != 0 else sp.Integer(size)
         if p.offset.is_Integer and (int(p.offset) * element) % size:
-            found = sp.Min(found, math.gcd(int(abs(p.offset)) * element, size))
-        return found
+            step = sp.Min(step, math.gcd(int(abs(p.offset)) * element, size))
+        return step
 
     def touched(self, p: Placed, size: int) -> sp.Expr:
         """Aligned pieces of `size` bytes that one request of a warp touches, on average."""

@@ -84,12 +84,12 @@ def load_hardware(name: str) -> Hardware:
 
 def _tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        found = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
+        tables = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and what is not UTF-8
         raise UsageError(f"{path}: {error}", "look at dagc/perf/gpus.toml for an example") from None
-    return {k: v for k, v in found.items() if isinstance(v, dict)}
+    return {k: v for k, v in tables.items() if isinstance(v, dict)}
 
 
 def hardware_of(table: dict[str, Any], where: str) -> Hardware:
@@ -126,9 +126,9 @@ def _check_range(name: str, value: Any, where: str) -> None:
         raise UsageError(f"{where} {name} = {value!r} is out of range", "correct the value")
 
 
-def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
+def _values(type_: type, table: dict[str, Any], where: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for field in fields(made):
+    for field in fields(type_):
         if field.name == "measured":
             continue
         value = table.get(field.name)

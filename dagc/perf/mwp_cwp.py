@@ -147,13 +147,13 @@ def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) 
 
 
 def _machine(hardware: Hardware) -> dict[str, float]:
-    found = hardware.measured
-    if found is None:
+    measured = hardware.measured
+    if measured is None:
         return dict(H200)
     return {
-        "mem_latency": found.memory_latency, "departure_del_coal": found.departure_coalesced,
-        "departure_del_uncoal": found.departure_uncoalesced,
-        "mem_bandwidth": found.memory_bytes_per_cycle * hardware.clock, "issue_cycles": H200["issue_cycles"],
+        "mem_latency": measured.memory_latency, "departure_del_coal": measured.departure_coalesced,
+        "departure_del_uncoal": measured.departure_uncoalesced,
+        "mem_bandwidth": measured.memory_bytes_per_cycle * hardware.clock, "issue_cycles": H200["issue_cycles"],
     }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def traced(
         timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
-    shown = [timeline.shown_ranks(found) for found in lines]
+    shown = [timeline.shown_ranks(lanes) for lanes in lines]
     out = []
     for what, p, (graph, traversal), all_, few in zip(("best", "worst"), ends, parsed, lines, shown, strict=False):
         ranks = tuple(
@@ -105,16 +105,16 @@ def traced(
 
 def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[float, float]:
     """Begin and end, in seconds, of an axis for all timelines of this rank."""
-    mine = [line for found in shown for line in found if line.rank == rank]
+    mine = [line for lanes in shown for line in lanes if line.rank == rank]
     return min(line.begin for line in mine), max(line.length for line in mine)
 
 
 def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
-    found = point.implementation
-    if found.configuration not in graphs:
-        raise UsageError(f"{file}: no graph of the configuration {found.configuration.text}", "explore again")
-    graph = graphs[found.configuration]
-    return graph, parse_traversal(found.traversal, graph, file)
+    implementation = point.implementation
+    if implementation.configuration not in graphs:
+        raise UsageError(f"{file}: no graph of the configuration {implementation.configuration.text}", "explore again")
+    graph = graphs[implementation.configuration]
+    return graph, parse_traversal(implementation.traversal, graph, file)
 
 
 def interval_text(point: Point) -> str:
@@ -245,8 +245,10 @@ def _rule_set(rule_set: RuleSet) -> RuleSetView:
 def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
     """What the button copies."""
     blocks = (
-        "\n".join((f"class {number}, {counted(found.samples, 'sample')}:", *(f"  {rule}" for rule in found.rules)))
-        for found in sets
+        "\n".join(
+            (f"class {number}, {counted(rule_set.samples, 'sample')}:", *(f"  {rule}" for rule in rule_set.rules))
+        )
+        for rule_set in sets
     )
     return "\n\n".join(blocks)
 
@@ -450,8 +452,8 @@ def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
     for group in groups:
         colours.setdefault(group.colour, []).append(group)
     named = [
-        (colour, found[0].label if len(found) == 1 else f"transport={found[0].configuration.get('transport')}")
-        for colour, found in sorted(colours.items())
+        (colour, sharing[0].label if len(sharing) == 1 else f"transport={sharing[0].configuration.get('transport')}")
+        for colour, sharing in sorted(colours.items())
     ]
     return named if len({name for _, name in named}) == len(named) else []
 

@@ -247,10 +247,10 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
 
 def read_scalars(program: Program, folder: Path, ranks: int = 1) -> dict[str, Number]:
     """Values of rank 0's scalars, `rank` and `ranks` included. Raises UsageError as `check_arrays`."""
-    found: dict[str, Number] = {"rank": 0, "ranks": ranks}
+    values: dict[str, Number] = {"rank": 0, "ranks": ranks}
     for scalar in program.scalars:
-        found[scalar.name] = _read_scalar(folder, 0, scalar.name, dtype(scalar.type)).item()
-    return found
+        values[scalar.name] = _read_scalar(folder, 0, scalar.name, dtype(scalar.type)).item()
+    return values
 
 
 def _check_ranks(folder: Path, ranks: int) -> None:

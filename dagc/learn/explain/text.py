@@ -204,8 +204,8 @@ def _markdown(explanation: Explanation) -> str:
 
 
 def _markdown_row(timing: Timing, view: EditView) -> str:
-    stretches = [f"`{text}`" if text else "" for text in (view.before, view.after)]
-    return f"| {_cell(timing.failure) or _cost(timing)} | {_cell(view.mechanism)} | {stretches[0]} | {stretches[1]} |"
+    entries = [f"`{text}`" if text else "" for text in (view.before, view.after)]
+    return f"| {_cell(timing.failure) or _cost(timing)} | {_cell(view.mechanism)} | {entries[0]} | {entries[1]} |"
 
 
 def _cell(text: str) -> str:

@@ -140,7 +140,7 @@ def check(learned: LearnedRules, full: LearnedRules) -> tuple[CheckedRuleSet, ..
     """Every rule set of `learned` against a full exploration, in the same order."""
     whole = Samples.of(full.samples)
     times = [s.seconds for s in full.samples]
-    return tuple(_check(found, learned, full, whole, times) for found in learned.rule_sets)
+    return tuple(_check(rule_set, learned, full, whole, times) for rule_set in learned.rule_sets)
 
 
 def _check(
@@ -180,8 +180,8 @@ def _check(
 
 def meant_classes(number: int, classes: Classes, full: Classes) -> tuple[int, ...]:
     """The classes of a full exploration that class `number` of a part stands for, ascending; at least one."""
-    found = tuple(c.number for c in full.classes if classes.of(c.median) == number)
-    return found or (full.of(classes.classes[number].median),)
+    numbers = tuple(c.number for c in full.classes if classes.of(c.median) == number)
+    return numbers or (full.of(classes.classes[number].median),)
 
 
 def _missing(here: Bools, meant: Sequence[int], full: LearnedRules, whole: Samples) -> tuple[Rule, ...]:

@@ -111,12 +111,12 @@ class Growth:
     @property
     def leaves(self) -> int:
         """How many leaves the tree as it is has; nodes that were taken back do not count."""
-        left, found = [0], 0
+        left, count = [0], 0
         while left:
             children = self.nodes[left.pop()].children
-            found += children is None
+            count += children is None
             left += children or ()
-        return found
+        return count
 
     @property
     def depth(self) -> int:
@@ -397,12 +397,12 @@ class LearnedRules:
 
     def of_class(self, number: int) -> tuple[RuleSet, ...]:
         """The rule sets of a class, those with the most samples first."""
-        return tuple(found for found in self.rule_sets if found.number == number)
+        return tuple(rule_set for rule_set in self.rule_sets if rule_set.number == number)
 
     def satisfied(self, sample: Sample) -> RuleSet:
         """The rule set that an implementation follows: exactly one."""
         leaf = self.leaves(Samples.of([sample]))[0]
-        return next(found for found in self.rule_sets if found.leaf == leaf)
+        return next(rule_set for rule_set in self.rule_sets if rule_set.leaf == leaf)
 
 
 def learn(
