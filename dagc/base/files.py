@@ -135,9 +135,8 @@ def _check_replaceable(target: Path, shown: Path, force: bool) -> None:
     with _errors_name(shown):
         empty = not any(not entry.name.startswith(".dagc-new-") for entry in target.iterdir())
     if not empty and not is_output(target):
-        raise UsageError(
-            f"{shown} has content that dagc did not write", "choose another directory, or replace with --force"
-        )
+        help = "choose another directory, or replace with --force"
+        raise UsageError(f"{shown} has content that dagc did not write", help)
 
 
 def _open_to_umask(directory: Path) -> None:

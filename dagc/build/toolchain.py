@@ -374,9 +374,8 @@ def find_nccl() -> Nccl | None:
     if home := os.environ.get("NCCL_HOME"):
         library = _nccl_in(Path(home))
         if library is None:
-            raise UsageError(
-                f"NCCL_HOME={home} has no include/nccl.h with a libnccl.so", "name another folder, or unset it"
-            )
+            help = "name another folder, or unset it"
+            raise UsageError(f"NCCL_HOME={home} has no include/nccl.h with a libnccl.so", help)
         return library
     try:
         spec = importlib.util.find_spec("nvidia.nccl")

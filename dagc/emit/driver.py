@@ -85,16 +85,6 @@ _LETTERS = {
     ElementType.U32: "I", ElementType.I64: "q", ElementType.U64: "Q", ElementType.F32: "f", ElementType.F64: "d",
     ElementType.BOOL: "B",
 }  # fmt: skip
-_REDUCE = {
-    "sum": "SUM",
-    "prod": "PROD",
-    "min": "MIN",
-    "max": "MAX",
-    "land": "LAND",
-    "lor": "LOR",
-    "band": "BAND",
-    "bor": "BOR",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +378,7 @@ class _Driver:
                 call = f"p.comm.Ibcast({buffers[0]}, root={root})"
             case _:
                 src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]
-                call = f"p.comm.Iallreduce({src}, {buffers[0]}, op=MPI.{_REDUCE[collective.reduce or 'sum']})"
+                call = f"p.comm.Iallreduce({src}, {buffers[0]}, op=MPI.{(collective.reduce or 'sum').upper()})"
         return [f"{requests}.append({call})"]
 
 

@@ -137,9 +137,8 @@ class Steps:
                 args.append(stream)
             return Call(function, ", ".join(args))
         if impl.launch is None:
-            raise DagcError(
-                f"kernel `{op.kernel}`: implementation `{impl.name}` has no launch", "add `launch grid(...) block(...)`"
-            )
+            help = "add `launch grid(...) block(...)`"
+            raise DagcError(f"kernel `{op.kernel}`: implementation `{impl.name}` has no launch", help)
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
@@ -294,10 +293,8 @@ class Steps:
                 count = layout.extent(regions[0]).count
                 operator = _REDUCE.get(collective.reduce or "sum")
                 if operator is None:
-                    raise DagcError(
-                        f"op `{collective.name}`: reduction `{collective.reduce}` is not known",
-                        f"use one of {', '.join(_REDUCE)}",
-                    )
+                    help = f"use one of {', '.join(_REDUCE)}"
+                    raise DagcError(f"op `{collective.name}`: reduction `{collective.reduce}` is not known", help)
                 return Call(
                     "dagc::post_allreduce", f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {operator}, p.comm"
                 )
@@ -307,9 +304,8 @@ class Steps:
                 args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), p.rank, p.comm"
                 return Call("dagc::post_bcast", args)
             case CollectiveKind.ALLTOALLV:
-                raise DagcError(
-                    f"op `{collective.name}`: alltoallv is not supported yet", "use an exchange with counts"
-                )
+                help = "use an exchange with counts"
+                raise DagcError(f"op `{collective.name}`: alltoallv is not supported yet", help)
 
 
 # ---- entries of a traversal ----

@@ -169,10 +169,8 @@ class Functions:
     def _function(self, op: KernelOp) -> FunctionView:
         kernel, impl = implementation(self.program, op)
         if impl.code is None:
-            raise DagcError(
-                f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code",
-                "give it a `cuda` or a `cpp` text",
-            )
+            message = f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code"
+            raise DagcError(message, "give it a `cuda` or a `cpp` text")
         view = self._code(impl.code)
         is_kernel = impl.code.lang is CodeLang.CUDA
         if is_kernel and impl.device is Device.CPU:

@@ -114,10 +114,8 @@ class Layout:
         """Start and number of elements; None for the whole array. Raises as `extent`."""
         array = self.arrays[region.array]
         if region.part is not None and region.start is None:
-            raise DagcError(
-                f"part `{region.part}` of `{region.array}` has no bounds, so it cannot be sent or copied",
-                "give the part bounds, or use the whole array",
-            )
+            message = f"part `{region.part}` of `{region.array}` has no bounds, so it cannot be sent or copied"
+            raise DagcError(message, "give the part bounds, or use the whole array")
         if region.start is None or region.stop is None:
             return None
         inner = self._product(array.dims[1:], array)

@@ -18,24 +18,14 @@ from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Param, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 
-# ---- C++ ----
-
-
 # ---- types, values and symbolic expressions ----
 
 _TYPES = {
-    ElementType.I8: "std::int8_t",
-    ElementType.I16: "std::int16_t",
-    ElementType.I32: "int",
-    ElementType.I64: "std::int64_t",
-    ElementType.U8: "std::uint8_t",
-    ElementType.U16: "std::uint16_t",
-    ElementType.U32: "unsigned",
-    ElementType.U64: "std::uint64_t",
-    ElementType.F32: "float",
-    ElementType.F64: "double",
-    ElementType.BOOL: "bool",
-}
+    ElementType.I8: "std::int8_t", ElementType.I16: "std::int16_t", ElementType.I32: "int",
+    ElementType.I64: "std::int64_t", ElementType.U8: "std::uint8_t", ElementType.U16: "std::uint16_t",
+    ElementType.U32: "unsigned", ElementType.U64: "std::uint64_t", ElementType.F32: "float",
+    ElementType.F64: "double", ElementType.BOOL: "bool",
+}  # fmt: skip
 
 
 def cxx_type(type_: ElementType) -> str:
@@ -245,10 +235,8 @@ def code_view(code: CodeText, program: Program) -> CodeView:
     """Raises DagcError for code from a file, on which nothing acts yet."""
     if code.text is None:
         at = place(program, code)
-        raise DagcError(
-            f'{at}code from a file (`{code.function} from "{code.file}"`) is not supported yet',
-            'write the code in the program, between """ and """',
-        )
+        help = 'write the code in the program, between """ and """'
+        raise DagcError(f'{at}code from a file (`{code.function} from "{code.file}"`) is not supported yet', help)
     source = program.sources.get(code.span.file)
     lines = code.text.split("\n")
     blank = 0

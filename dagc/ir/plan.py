@@ -104,10 +104,8 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
             out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
-            raise UsageError(
-                f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers",
-                f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`",
-            )
+            message = f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers"
+            raise UsageError(message, f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`")
     return tuple(out.values())
 
 
@@ -335,8 +333,6 @@ def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:
     inputs = plan_inputs(text, name)
     actual = program_hash(graph.program)
     if actual != inputs.program_hash:
-        raise UsageError(
-            f"{name}: written for program {inputs.program_hash}, this is {actual}",
-            "compile the program again, or use the text that the plan carries",
-        )
+        help = "compile the program again, or use the text that the plan carries"
+        raise UsageError(f"{name}: written for program {inputs.program_hash}, this is {actual}", help)
     return Plan(graph, parse_traversal(inputs.traversal, graph, name), inputs.target, inputs.arch)

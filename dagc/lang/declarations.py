@@ -185,9 +185,6 @@ def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
     return not (facts.at_most(a.stop, b.start) or facts.at_most(b.stop, a.start))
 
 
-# ---- declarations ----
-
-
 # ---- values: param, let, enum, scalar, array, part, tune, require ----
 
 

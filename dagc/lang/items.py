@@ -317,9 +317,6 @@ def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> Non
         frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, help)
 
 
-# ---- items ----
-
-
 # ---- edges ----
 
 

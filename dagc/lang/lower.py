@@ -513,9 +513,6 @@ def _head(span: Span, length: int) -> Span:
     return Span(span.start, min(span.end, span.start + length), span.file)
 
 
-# ---- texts ----
-
-
 # ---- `include`: the items of other files, read relative to the file that includes them ----
 
 

@@ -434,11 +434,8 @@ Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 TRANSPORTS = ("mpi_host", "mpi_cuda", "nccl", "peer")
 STAGINGS = ("fused", "ops")
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {
-    "transport": TRANSPORTS,
-    "staging": STAGINGS,
-    "streams": (2,),
-    "capture": (False, True),
-}
+    "transport": TRANSPORTS, "staging": STAGINGS, "streams": (2,), "capture": (False, True),
+}  # fmt: skip
 MAX_STREAMS = 64
 HARDWARE = frozenset(
     (

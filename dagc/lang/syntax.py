@@ -137,9 +137,6 @@ PLACES = {
 }
 
 
-# ---- messages about syntax ----
-
-
 # ---- what the parser could have taken ----
 
 _EXPRESSION = frozenset(("NAME", "INT", "STRING", "true", "(", "!"))

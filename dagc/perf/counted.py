@@ -203,9 +203,8 @@ def sample_points(
         points |= dict.fromkeys(map(tuple, rows[legal].tolist()))
         if len(points) >= n:
             return np.array(list(points)[:n], np.int64)
-    raise UsageError(
-        f"{len(points)} distinct legal points were found, {n} are wanted", "widen the ranges or ask for fewer"
-    )
+    help = "widen the ranges or ask for fewer"
+    raise UsageError(f"{len(points)} distinct legal points were found, {n} are wanted", help)
 
 
 # ---- the fit --------------------------------------------------------------------------------
@@ -381,10 +380,8 @@ def fit_counts(
     Raises UsageError where there are too few launches, or none varies.
     """
     if len(launches) < FEWEST:
-        raise UsageError(
-            f"op `{op.name}`: {counted(len(launches), 'counted launch', 'counted launches')}: too few for a fit",
-            f"count {FEWEST} or more: more sizes, or more legal blocks",
-        )
+        message = f"op `{op.name}`: {counted(len(launches), 'counted launch', 'counted launches')}: too few for a fit"
+        raise UsageError(message, f"count {FEWEST} or more: more sizes, or more legal blocks")
     geometry = Geometry(program, op)
     geometry.place()
     shape = RationalProgram(
