@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dagc import api
 from dagc.choice.types import Cell
-from dagc.measure.cells import Timing
+from dagc.lab.launches import Timing
 from dagc.measure.machine import machine_facts
 from dagc.recipes import tune_measure, tune_prepare
 from dagc.recipes.runs import program_record, revision
@@ -130,10 +130,9 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
         ]
         check = {u.op: [s for s in plan.settings[u.op] if (u.op, s) not in before.checks] for u in plan.units}
         began, cells, failed = time.monotonic(), 0, 0
-        left = max(0.0, end - began)
-        for result in tune_measure.measure(
-            ready, wanted, Timing(seconds=args.cell, flush=flush), check=check, seconds=left
-        ):
+
+        def keep(result: Cell | tune_measure.CheckedSettings | tune_measure.Lost) -> None:
+            nonlocal cells, failed
             failed += bool(result.failure)
             if isinstance(result, Cell):
                 cells += 1
@@ -142,6 +141,9 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
                 records.add_check(result.op, result.settings, plan.check_at, result.failure)
             if result.failure:
                 print(f"{name}: {result}", flush=True)
+
+        timing = Timing(seconds=args.cell, flush=flush)
+        tune_measure.measure(ready, wanted, timing, keep, check=check, seconds=max(0.0, end - began))
     print(f"{name}: {cells} cells, {failed} failures, {time.monotonic() - began:.1f} s", flush=True)
 
 

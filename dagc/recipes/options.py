@@ -82,13 +82,22 @@ _SUMMARIES = {
     "volume": "model of the data volumes; its best few are measured where there is a GPU",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
 }
-METHODS = (*_SUMMARIES, *names_in("choice/learners"))
+
+
+def searching() -> tuple[str, ...]:
+    """The strategies of the laboratory, which tune too: each proposes what is measured next at each size."""
+    return tuple(name for name in names_in("lab/strategies") if name not in _SUMMARIES)
+
+
+METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
 
 
 def methods() -> tuple[tuple[str, str], ...]:
     """(name, one line) of every method of `dagc tune`."""
     from dagc.choice.methods import LEARNED, learner  # loads msgspec
+    from dagc.lab.strategy import find  # only with --method help
 
     what = "every legal setting is measured; elsewhere"
     learned = ((name, f"{what} {learner(name).SUMMARY}, trained on the measured sizes") for name in LEARNED)
-    return (*_SUMMARIES.items(), *learned)
+    searched = ((name, f"a few settings are measured at each size: {find(name).summary}") for name in searching())
+    return (*_SUMMARIES.items(), *searched, *learned)

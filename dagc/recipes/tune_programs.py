@@ -21,8 +21,10 @@ from dagc.choice.selector import FEWEST
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
+from dagc.lab.launches import Programs, Row, Timing
 from dagc.lab.plans import METHODS, measured, plan_label, program_select
-from dagc.measure.cells import ProgramCell, Timing, measure_programs
+from dagc.measure.link import WorkerLink
+from dagc.measure.service import Library, Service
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import ProgramText
@@ -282,10 +284,11 @@ def tune_program(
     with (
         scratch_directory("dagc-tune-") as folder,
         open_records(like, output, options, 0) if output is not None else nullcontext() as records,
+        Service(WorkerLink(1)) as service,
     ):
         cells, data = _before(task, records, options)
         _enough(method, task, data)
-        for cell in _cells(task, cells, data, folder, options, records, progress, failures):
+        for cell in _cells(task, service, cells, data, folder, options, records, progress, failures):
             cells[cell.point, cell.settings] = cell
             if cell.failure:
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
@@ -352,6 +355,7 @@ def _enough(method: str, task: ProgramTask, data: Mapping[Point, Any]) -> None:
 
 def _cells(
     task: ProgramTask,
+    service: Service,
     known: Mapping[tuple[Point, Settings], Cell],
     data: dict[Point, tuple[int, ...]],
     folder: Path,
@@ -393,13 +397,9 @@ def _cells(
             continue
         if records is not None:
             records.set_fact("program data", [[list(p.params), list(v)] for p, v in data.items()])
-        good = [s for s in wanted if s in built]
         results = [Cell(PROGRAM, point, s, (), refused[s]) for s in wanted if s in refused]
-        cells = [replace(built[s], number=i) for i, s in enumerate(good)]
-        measured = (
-            Cell(PROGRAM, point, good[d.number], d.times, d.failure, d.took)
-            for d in measure_programs(cells, place, timing)
-        )
+        machine = Programs(service, {s: (Library(built[s].library, place), built[s].rows) for s in built}, timing)
+        measured = (_cell(point, s, machine) for s in wanted if s in built)
         for cell in chain(results, measured):
             if records is not None:
                 records.add(cell, 0)
@@ -412,6 +412,12 @@ def _cells(
         shutil.rmtree(place, ignore_errors=True)
 
 
+def _cell(point: Point, settings: Settings, machine: Programs) -> Cell:
+    began = time.perf_counter()
+    outcome = machine.measure(settings)
+    return Cell(PROGRAM, point, settings, outcome.times, outcome.failure, time.perf_counter() - began)
+
+
 def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[int, ...]:
     """The arrays and references of one size, and the selector's data there."""
     program = task.text.program({**dict(point.params), **dict(task.default)})
@@ -420,20 +426,28 @@ def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[int, ...]
     return tuple(int(scalars[name]) for name in task.select.data)
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltProgram:
+    """A runner library, and the traversal that it is to run."""
+
+    library: Path
+    rows: tuple[Row, ...]
+
+
 def build_programs(
     task: ProgramTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
-) -> tuple[dict[Settings, ProgramCell], dict[Settings, str]]:
+) -> tuple[dict[Settings, BuiltProgram], dict[Settings, str]]:
     """The runner library of each setting, compiled side by side; and in one line why some have none."""
     from dagc.emit import rows  # loads jinja2
 
-    def make(setting: Settings) -> ProgramCell:
+    def make(setting: Settings) -> BuiltProgram:
         graph = task.text.graph(dict(setting))
         first = Space(graph).first()
         directory = folder / plan_label(setting)
         done = compile_traversal(graph, first, task.chosen, directory, build=False, force=True)
-        return ProgramCell(0, build_artifact(directory, done.plan, "runner"), tuple(rows(first)))
+        return BuiltProgram(build_artifact(directory, done.plan, "runner"), tuple(rows(first)))
 
-    built: dict[Settings, ProgramCell] = {}
+    built: dict[Settings, BuiltProgram] = {}
     refused: dict[Settings, str] = {}
     with ThreadPoolExecutor(max_workers=jobs()) as pool:
         made_of = {pool.submit(make, s): s for s in settings}

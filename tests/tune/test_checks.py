@@ -129,7 +129,7 @@ def test_a_size_at_which_the_program_does_not_run_is_left_out(tmp_path: Path) ->
     body = "if (n >= 300) std::abort(); if (i < n) y[i] = i;"
     done = tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive", sizes="N=100,300,200")
     ended = "rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
-    assert done.failures == (f"N=300: skipped: the program does not run: {ended}",)
+    assert done.failures == (f"N=300: skipped: the program does not run: {ended} (given up after 3 such failures)",)
     assert done.cells == 4
     assert answers(tmp_path) == {32, 64}
     only = {"method": "exhaustive", "sizes": "N=300,400", "resume": True}
@@ -152,3 +152,17 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(tmp_path: Path, option
     assert any("N=2000000: skipped:" in note and "MemoryError" in note for note in done.notes)
     with pytest.raises(DagcError, match="MemoryError"):
         tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=2000000", resume=True, **options)
+
+
+@pytest.mark.parametrize("method", ["random", "mcts-min", "model"])
+def test_strategies_of_the_laboratory_tune(tmp_path: Path, method: str) -> None:
+    """Each measures the default and as many as --top says, keeps them, and goes on with them."""
+    done = tuned(tmp_path, "tune bx in {32, 64, 128, 256, 512}", "if (i < n) y[i] = i;", method=method, top=2)
+    assert (done.method, done.cells, done.failures) == (method, 2 * 3, ())
+    assert all(line.best is not None and line.chosen == line.best for line in done.lines)
+    assert all(line.default_seconds > 0 for line in done.lines), "the default is among them"
+    again = tuned(
+        tmp_path, "tune bx in {32, 64, 128, 256, 512}", "if (i < n) y[i] = i;", method=method, top=9, resume=True
+    )
+    assert again.cells == 2 * 5
+    api.compile(tmp_path / "fill.dag", tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)
