@@ -19,7 +19,7 @@ import numpy as np
 import sympy as sp
 
 from dagc.base.errors import UsageError, counted
-from dagc.cuda.accesses import symbol
+from dagc.cuda.expressions import symbol
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import free
 from dagc.perf.evaluate import Evaluator

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from dagc.cuda.accesses import Access, Accesses, Loop, Work, accesses_of, symbol
+from dagc.cuda.accesses import Accesses, Work, accesses_of
+from dagc.cuda.expressions import Access, Loop, symbol
 from dagc.cuda.ptx import Instructions
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.enums import ElementType, Mode

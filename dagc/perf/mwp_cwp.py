@@ -18,7 +18,8 @@ from collections.abc import Mapping
 
 import sympy as sp
 
-from dagc.cuda.accesses import Accesses, symbol
+from dagc.cuda.accesses import Accesses
+from dagc.cuda.expressions import symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses

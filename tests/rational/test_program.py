@@ -12,7 +12,7 @@ import pytest
 import sympy as sp
 
 from dagc.base.errors import UsageError
-from dagc.cuda.accesses import symbol
+from dagc.cuda.expressions import symbol
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import Evaluator, evaluate, evaluate_all
 from dagc.perf.lower import instructions
