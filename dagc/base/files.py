@@ -35,7 +35,7 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
 def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
     """`write_text_atomic` for bytes. The directory must exist; a link is followed; permissions stay.
 
-    What is no file, as a pipe or /dev/stdout, is written to, and not replaced.
+    What is not a file, as a pipe or /dev/stdout, is written to, and not replaced.
     """
     target = Path(os.path.realpath(path))
     with _errors_name(Path(path)):
@@ -110,7 +110,7 @@ def claim(path: str | os.PathLike[str]) -> None:
 
 
 def _marked(folder: Path) -> list[str] | None:
-    """The names in the mark of an output directory, None where it has none. A link is no mark: it may lead elsewhere.
+    """The names in the mark of an output directory, None where it has none. A link is not a mark: it may lead out.
 
     Raises DagcError where the mark cannot be read.
     """

@@ -86,7 +86,7 @@ def _override(variable: str) -> Path | None:
         return None
     path = shutil.which(value)
     if path is None:
-        raise UsageError(f"{variable}={value} is no program that can be run", f"correct {variable}, or unset it")
+        raise UsageError(f"{variable}={value} is not an executable program", f"correct {variable}, or unset it")
     return Path(path)
 
 

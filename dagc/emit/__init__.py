@@ -108,7 +108,7 @@ def _device_messages(plan: Plan) -> bool:
 
 
 def _written(plan: Plan, layout: Layout) -> tuple[tuple[str, ...], ...]:
-    """For each op of the graph: the members of the arrays that it writes. Empty for what is no kernel."""
+    """For each op of the graph: the members of the arrays that it writes. Empty for what is not a kernel."""
     out = []
     for op in plan.graph.ops:
         accesses = op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()

@@ -160,7 +160,7 @@ class Facts:
         return isinstance(atom, Const) and isinstance(atom.value, int)
 
     def _row(self, poly: Poly) -> _Row | None:
-        """With whole coefficients; None where a variable is no number or no integer."""
+        """With whole coefficients; None where a variable is not a number or no integer."""
         if any(not self._usable(atom) for monomial in poly for atom in monomial):
             return None
         scale = lcm(*(c.denominator for c in poly.values())) if poly else 1

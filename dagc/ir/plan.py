@@ -306,7 +306,7 @@ def _typed(record: dict[str, Any], key: str, kind: type) -> Any:
 def _values(record: dict[str, Any], key: str) -> tuple[tuple[str, Value], ...]:
     values = _typed(record, key, dict)
     if not all(isinstance(value, bool | int | float | str) for value in values.values()):
-        raise TypeError(f"a value of `{key}` is no number, text or truth value")
+        raise TypeError(f"a value of `{key}` is not a number, text or truth value")
     return tuple(values.items())
 
 

@@ -316,7 +316,7 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
             if (kind, wanted) == (ScalarKind.REAL, ScalarKind.INT)
             else "pass a value of that type"
         )
-        report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is wanted", arg.span, help, related)
+        report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is expected", arg.span, help, related)
     if formal.type in INTEGERS and isinstance(value, Const) and isinstance(value.value, int):
         low, high = integer_range(formal.type)
         if not low <= value.value <= high:
@@ -330,10 +330,10 @@ def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Devic
     report = frame.ctx.report
     related = ((formal.span, f"formal `{formal.name}` is declared here"),)
     if not isinstance(arg, ast.Ref):
-        report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array or a part of one", related)
+        report.fail("type-mismatch", "an array is expected here", arg.span, "name an array or a part of one", related)
     actual = storage(frame.ev, arg)
     if actual.array.type is not formal.type:
-        message = f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is wanted"
+        message = f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is expected"
         report.fail("type-mismatch", message, arg.span, "pass an array of that type", related)
     if device is not None:
         check_place(frame, actual, device, arg.span)

@@ -295,7 +295,7 @@ class Declarer:
             value = self.ev.value(item.value)
             if not isinstance(value, TypeValue):
                 self.ev.ctx.report.fail(
-                    "type-mismatch", "a type is wanted", item.value.span, f"choose from {', '.join(TYPES)}"
+                    "type-mismatch", "a type is expected", item.value.span, f"choose from {', '.join(TYPES)}"
                 )
             return value.type
         wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}.get(
@@ -524,7 +524,7 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
         for name in item.names:
             if name not in names:
                 help = did_you_mean(name, names, f"choose from {listing(sorted(names))}")
-                report.fail("unknown-name", f"`{name}` is no decision here", item.span, help)
+                report.fail("unknown-name", f"`{name}` is not a decision here", item.span, help)
         args = tuple(ev.settled(a) for a in item.args)
         if not _used(item, owner):
             ev.ctx.not_used_yet("`select`", item.span, "the default is taken; choose with -D until selectors are built")

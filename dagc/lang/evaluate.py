@@ -89,7 +89,7 @@ class Evaluator:
         scalar = as_sym(value)
         if scalar is None:
             what = "a list" if isinstance(value, ListValue) else "a type"
-            self._fail("type-mismatch", f"this is {what}; one value is wanted", span, "index the list")
+            self._fail("type-mismatch", f"this is {what}; one value is expected", span, "index the list")
         if wanted and self.kind(scalar) not in wanted:
             self._wrong_kind(span, self.kind(scalar), wanted)
         return scalar
@@ -152,7 +152,7 @@ class Evaluator:
         numbers, words = [], []
         for expr in exprs:
             if isinstance(expr, (ast.Range, ast.Every)):
-                self._fail("bad-index", "a slice stands where one index is wanted", expr.span, "write one index")
+                self._fail("bad-index", "a slice stands where one index is expected", expr.span, "write one index")
             value = self.value(expr)
             if isinstance(value, Label):
                 numbers.append(value.index)
@@ -361,7 +361,7 @@ class Evaluator:
         help = helps.get(wanted[0], "write a number") if len(wanted) == 1 else "write a number"
         if (kind, wanted) == (ScalarKind.REAL, (ScalarKind.INT,)):
             help = "write `floor(...)` or `ceil(...)`"
-        self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is wanted", span, help)
+        self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is expected", span, help)
 
     def _not_compile_time(self, value: Sym, what: str, span: Span) -> NoReturn:
         names = sorted(n for n in sym.free(value))

@@ -342,7 +342,7 @@ def _trimmed(token: Token) -> str:
 
 
 def _previous(tokens: list[Token]) -> list[int | None]:
-    """Of each token the one before it that is no comment."""
+    """Of each token the one before it that is not a comment."""
     out: list[int | None] = []
     last: int | None = None
     for i, token in enumerate(tokens):

@@ -198,7 +198,7 @@ def _written(out: GraphOut, target: Storage) -> bool:
 
 def _function(ev: Evaluator, call: ast.Call) -> str:
     if call.callee.trailers:
-        ev.ctx.report.fail("bad-setup", "a function name is wanted", call.callee.span, "write `function(...)`")
+        ev.ctx.report.fail("bad-setup", "a function name is expected", call.callee.span, "write `function(...)`")
     return call.callee.name
 
 

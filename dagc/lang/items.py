@@ -131,7 +131,7 @@ def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
     if buffer.dims is None:
         help = "pack it into an array, or send the array itself"
         report.fail(
-            "size-mismatch", f"part `{buffer.label}` has no bounds, so it is no message", ref.span, help, related
+            "size-mismatch", f"part `{buffer.label}` has no bounds, so it is not a message", ref.span, help, related
         )
     return buffer
 
@@ -255,7 +255,7 @@ _Built = tuple[tuple[ir.Region | Sym, ...], tuple[ir.Access, ...], str | None]
 
 def _array(frame: Frame, arg: ast.Expr) -> tuple[Storage, Span]:
     if not isinstance(arg, ast.Ref):
-        frame.ctx.report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array")
+        frame.ctx.report.fail("type-mismatch", "an array is expected here", arg.span, "name an array")
     return _buffer(frame, arg), arg.span
 
 
@@ -264,7 +264,7 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     operator = args[2]
     if not isinstance(operator, ast.Ref) or operator.trailers or operator.name not in REDUCTIONS:
-        report.fail("bad-reduction", "this is no reduction", operator.span, f"choose from {listing(REDUCTIONS)}")
+        report.fail("bad-reduction", "this is not a reduction", operator.span, f"choose from {listing(REDUCTIONS)}")
     _check_alike(frame, dst, src, src_span)
     if dst.array.type is ElementType.BOOL:
         help = "use i32"
@@ -291,7 +291,7 @@ def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
     counts = []
     for arg in args[2:]:
         if not isinstance(arg, ast.Ref):
-            frame.ctx.report.fail("type-mismatch", "an array of counts is wanted here", arg.span, "name an array")
+            frame.ctx.report.fail("type-mismatch", "an array of counts is expected here", arg.span, "name an array")
         counts.append(_index_array(out, frame, name, arg).region)
     accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
     frame.ctx.not_used_yet(
@@ -371,7 +371,7 @@ def _ends(frame: Frame, ref: ast.Ref) -> list[EdgeEnd]:
     if trailers and isinstance(trailers[0], ast.Member) and trailers[0].name in ("send", "recv"):
         if not entry.exchange:
             help = "name the op alone"
-            frame.ctx.report.fail("bad-edge", f"`{entry.display}` is no exchange, so it has no ends", ref.span, help)
+            frame.ctx.report.fail("bad-edge", f"`{entry.display}` is not an exchange: it has no ends", ref.span, help)
         end, trailers = End(trailers[0].name), trailers[1:]
     if trailers:
         help = f"write `{entry.display}`"
@@ -504,7 +504,7 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
     ends = []
     for arg in args:
         if not isinstance(arg, ast.Ref):
-            report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array or a part of one")
+            report.fail("type-mismatch", "an array is expected here", arg.span, "name an array or a part of one")
         ends.append(storage(frame.ev, arg))
     dst, src = ends
     _check_copy(frame, item, args, dst, src)

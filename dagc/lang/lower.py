@@ -573,7 +573,7 @@ def _included_path(
 def _report_other_language(item: ast.Include, other: Source, error: ProgramError, report: Report) -> NoReturn:
     """Lines of a file that may be anything are not shown."""
     line, column = other.line_column(error.diagnostics[0].span.start)
-    message = f"`{item.file}` is no text of the language (line {line}, column {column})"
+    message = f"`{item.file}` is not a text of the language (line {line}, column {column})"
     help = "include another file; of one that ends in .dag every error is shown"
     report.fail("missing-file", message, item.span, help)
 

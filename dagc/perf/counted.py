@@ -149,7 +149,7 @@ def fit_rational(points: Any, values: Any, names: Sequence[str], max_degree: int
     """P / Q through `values` (n,) at `points` (n, d) of integers; total degrees of 0 to `max_degree` are tried.
 
     Points are dealt by `seed`: three quarters give the coefficients, an eighth the degrees, an eighth the error. Raises
-    UsageError where there are too few distinct points, a parameter never varies, or a value is no finite number.
+    UsageError where there are too few distinct points, a parameter never varies, or a value is not a finite number.
     """
     x, y = _points(points, len(names)), np.asarray(values, np.float64)
     _check(x, y, names, max_degree)
@@ -204,7 +204,7 @@ def sample_points(
         if len(points) >= n:
             return np.array(list(points)[:n], np.int64)
     help = "widen the ranges or ask for fewer"
-    raise UsageError(f"{len(points)} distinct legal points were found, {n} are wanted", help)
+    raise UsageError(f"{len(points)} distinct legal points were found, {n} are needed", help)
 
 
 # ---- the fit --------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def _check(x: np.ndarray, y: np.ndarray, names: Sequence[str], degree: int) -> N
     if y.shape != (len(x),):
         raise UsageError(f"{len(x)} points but values of shape {y.shape}", "give one value a point")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise UsageError("a point or a value is no finite number", "leave points out that failed")
+        raise UsageError("a point or a value is not a finite number", "leave points out that failed")
     have, needed = len(np.unique(x, axis=0)), points_needed(len(names), degree)
     if have < needed:
         raise UsageError(

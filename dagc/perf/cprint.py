@@ -76,7 +76,7 @@ def split(programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[fl
 
 
 class _TooLarge(Exception):
-    """An integer may be too large for a double, a constant is not finite, or a size is no integer."""
+    """An integer may be too large for a double, a constant is not finite, or a size is not an integer."""
 
 
 class _Split:

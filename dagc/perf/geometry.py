@@ -69,7 +69,7 @@ _BINARY = {Fn.ADD: sp.Add, Fn.MUL: sp.Mul, Fn.MIN: sp.Min, Fn.MAX: sp.Max}
 
 
 def to_sympy(expr: Sym) -> sp.Expr | None:
-    """A symbolic scalar as a SymPy expression; None where it is no arithmetic of numbers."""
+    """A symbolic scalar as a SymPy expression; None where it is not arithmetic."""
     if isinstance(expr, Const):
         return sp.sympify(expr.value) if not isinstance(expr.value, (str, bool)) else None
     if isinstance(expr, Var):
@@ -302,7 +302,7 @@ class Geometry:
 
 def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Basic]:
     """The `require`s that depend on sizes. Those on tunables and the GPU alone were checked with the settings; a
-    tunable that is no block dimension has no value here."""
+    tunable that is not a block dimension has no value here."""
     kernel, impl = geometry.kernel, geometry.impl
     assert impl.launch is not None
     blocks = {s.name: f"blockDim_{a}" for s, a in zip(impl.launch.block, "xy", strict=False) if isinstance(s, Var)}

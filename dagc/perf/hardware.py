@@ -72,7 +72,7 @@ def load_hardware(name: str) -> Hardware:
     tables = _tables(path)
     if path is not DESCRIPTORS:
         if len(tables) != 1:
-            raise UsageError(f"{path}: {len(tables)} tables, one is wanted", "keep one GPU in the file")
+            raise UsageError(f"{path}: {len(tables)} tables instead of one", "keep one GPU in the file")
         key, table = next(iter(tables.items()))
         return _hardware(path, key, table)
     wanted = name.lower()
@@ -98,7 +98,7 @@ def hardware_of(table: dict[str, Any], where: str) -> Hardware:
     if "measured" in table:
         measured = table["measured"]
         if not isinstance(measured, dict):
-            raise UsageError(f"{where} measured is no table", "write [NAME.measured] with a line for each value")
+            raise UsageError(f"{where} measured is not a table", "write [NAME.measured] with a line for each value")
         values["measured"] = Measured(**_values(Measured, measured, f"{where}.measured"))
     return Hardware(**values)
 

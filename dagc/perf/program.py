@@ -64,7 +64,7 @@ Statement: TypeAlias = Assign | Branch
 
 
 class NotRational(DagcError):
-    """A program that is no rational program; the message says where."""
+    """A program that is not a rational program; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,7 +300,7 @@ def _header(path: Path, folder: Path, name: str, kind: np.dtype[Any]) -> _Header
     except UsageError:
         raise
     except Exception as error:  # a damaged header makes NumPy raise TypeError, OverflowError, TokenError and others
-        raise _refused(path, f"is no array of NumPy ({' '.join(str(error).split())[:200]})") from None
+        raise _refused(path, f"is not a NumPy array ({' '.join(str(error).split())[:200]})") from None
     if header.type != kind:
         raise _refused(path, f"holds {header.type}, but `{name}` is {kind}")
     size, there = math.prod(header.shape) * kind.itemsize, state.st_size - header.offset
