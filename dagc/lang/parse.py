@@ -115,11 +115,6 @@ def _string(token: str) -> str:
     return token[1:-1]
 
 
-def _text(token: str) -> str:
-    """Code between its quotes; line ends of any system become one."""
-    return unix_lines(token[3:-3])
-
-
 def _some(children: Sequence[Any]) -> tuple[Any, ...]:
     """Without what was optional and absent, and without stray semicolons."""
     return tuple(c for c in children if c is not None)
@@ -129,10 +124,6 @@ def _start(b: _Builder, c: list[Any], s: Span) -> ast.Module:
     # Without `program` the name is a placeholder too, so a leading string is always the name.
     named = bool(c) and isinstance(c[0], str)
     return ast.Module(str(c[0]) if named else None, _some(c[1:] if named else c), span=s)
-
-
-def _array(b: _Builder, c: list[Any], s: Span) -> ast.Array:
-    return ast.Array(c[0], c[1], c[2], c[3], c[4], span=s)
 
 
 def _formal(b: _Builder, c: list[Any], s: Span) -> ast.Formal:
@@ -145,22 +136,6 @@ def _select(b: _Builder, c: list[Any], s: Span) -> ast.Select:
     return ast.Select(tuple(map(str, names)), str(method), args or (), span=s)
 
 
-def _kernel(b: _Builder, c: list[Any], s: Span) -> ast.Kernel:
-    return ast.Kernel(str(c[0]), c[1] or (), _some(c[2:]), span=s, name_span=b.span_of(c[0]))
-
-
-def _sub_dag(b: _Builder, c: list[Any], s: Span) -> ast.SubDag:
-    return ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0]))
-
-
-def _impl(b: _Builder, c: list[Any], s: Span) -> ast.Impl:
-    return ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s)
-
-
-def _message(b: _Builder, c: list[Any], s: Span) -> ast.Message:
-    return ast.Message(c[0], c[1], c[2], c[3], c[4], c[5], c[6], span=s)
-
-
 def _edge(b: _Builder, c: list[Any], s: Span) -> ast.Edge:
     groups = tuple(g if isinstance(g, tuple) else (g,) for g in c[0::2])
     return ast.Edge(groups, tuple(c[1::2]), span=s)
@@ -171,106 +146,78 @@ def _if(b: _Builder, c: list[Any], s: Span) -> ast.If:
     return ast.If(c[0], c[1], otherwise, span=s)
 
 
-def _ref(b: _Builder, c: list[Any], s: Span) -> ast.Ref:
-    return ast.Ref(str(c[0]), tuple(c[1:]), span=s)
-
-
-def _binary(op: ast.BinaryOp) -> _Rule:
-    return lambda b, c, s: ast.Binary(op, c[0], c[1], span=s)
-
-
-def _unary(op: ast.UnaryOp) -> _Rule:
-    return lambda b, c, s: ast.Unary(op, c[0], span=s)
-
-
-def _tuple(b: _Builder, c: list[Any], s: Span) -> tuple[Any, ...]:
-    return _some(c)
-
-
 _Rule = Callable[[_Builder, list[Any], Span], Any]
+
+
+def _node(kind: Callable[..., Any], *first: Any) -> _Rule:
+    return lambda b, c, s: kind(*first, *c, span=s)
+
+
+def _word(kind: Callable[[str], Any]) -> _Rule:
+    return lambda b, c, s: kind(str(c[0]))
+
+
+_NODES: dict[str, Callable[..., Any]] = {  # whose fields are the children, in their order
+    "let": ast.Let, "scalar": ast.Scalar, "array": ast.Array, "part": ast.Part, "unknown": ast.Every, "tune": ast.Tune,
+    "require": ast.Require, "launch": ast.Launch, "op": ast.Op, "collective": ast.Collective,
+    "exchange": ast.Exchange, "message": ast.Message, "edges": ast.EdgesExplicit, "range": ast.Range,
+    "cond": ast.Conditional, "list": ast.ListExpr, "every": ast.Every,
+}  # fmt: skip
+_WORDS: dict[str, Callable[[str], Any]] = {
+    "type": str, "place": Place, "role": Role, "mode": Mode, "device": OpKind, "lang": CodeLang, "kind": OpKind,
+    "arrow": ast.Arrow, "cmp_op": ast.BinaryOp,
+}  # fmt: skip
+_OPERATORS = {
+    "or_": ast.BinaryOp.OR, "and_": ast.BinaryOp.AND, "add": ast.BinaryOp.ADD, "sub": ast.BinaryOp.SUB,
+    "mul": ast.BinaryOp.MUL, "div": ast.BinaryOp.DIV, "mod": ast.BinaryOp.MOD,
+}  # fmt: skip
 _RULES: dict[str, _Rule] = {
+    **{name: _node(kind) for name, kind in _NODES.items()},
+    **{name: _word(kind) for name, kind in _WORDS.items()},
+    **{name: _node(ast.Binary, op) for name, op in _OPERATORS.items()},
+    **dict.fromkeys(("names", "dims", "formals", "group", "block", "exprs", "args"), lambda b, c, s: _some(c)),
     "start": _start,
     "nothing": lambda b, c, s: None,
     # values
     "param": lambda b, c, s: ast.Param(str(c[0]), c[1], c[2], c[3], span=s),
-    "let": lambda b, c, s: ast.Let(c[0], c[1], span=s),
     "enum": lambda b, c, s: ast.EnumDecl(str(c[0]), tuple(map(str, c[1:])), span=s),
-    "scalar": lambda b, c, s: ast.Scalar(c[0], c[1], span=s),
-    "array": _array,
-    "part": lambda b, c, s: ast.Part(c[0], c[1], span=s),
-    "names": _tuple,
     "name": lambda b, c, s: ast.DeclName(str(c[0]), c[1] or (), span=s),
-    "type": lambda b, c, s: str(c[0]),
-    "dims": _tuple,
-    "unknown": lambda b, c, s: ast.Every(span=s),
-    "place": lambda b, c, s: Place(str(c[0])),
-    "role": lambda b, c, s: Role(str(c[0])),
     # decisions
-    "tune": lambda b, c, s: ast.Tune(c[0], c[1], span=s),
-    "require": lambda b, c, s: ast.Require(c[0], span=s),
     "feature": lambda b, c, s: ast.Feature(str(c[0]), c[2], c[1], span=s),
     "select": _select,
     # kernels
-    "kernel": _kernel,
-    "formals": _tuple,
+    "kernel": lambda b, c, s: ast.Kernel(str(c[0]), c[1] or (), _some(c[2:]), span=s, name_span=b.span_of(c[0])),
     "formal": _formal,
-    "mode": lambda b, c, s: Mode(str(c[0])),
-    "impl": _impl,
-    "device": lambda b, c, s: OpKind(str(c[0])),
+    "impl": lambda b, c, s: ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s),
     "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
-    "launch": lambda b, c, s: ast.Launch(c[0], c[1], c[2], span=s),
-    "code_text": lambda b, c, s: ast.Code(c[0], text=_text(c[1]), span=s),
+    "code_text": lambda b, c, s: ast.Code(c[0], text=unix_lines(c[1][3:-3]), span=s),
     "code_file": lambda b, c, s: ast.Code(c[0], function=str(c[1]), file=_string(c[2]), span=s),
-    "lang": lambda b, c, s: CodeLang(str(c[0])),
     # the graph
     "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
-    "dag": _sub_dag,
-    "op": lambda b, c, s: ast.Op(c[0], c[1], c[2], c[3], span=s),
-    "collective": lambda b, c, s: ast.Collective(c[0], c[1], span=s),
-    "exchange": lambda b, c, s: ast.Exchange(c[0], c[1], span=s),
-    "kind": lambda b, c, s: OpKind(str(c[0])),
-    "message": _message,
+    "dag": lambda b, c, s: ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0])),
     "edge": _edge,
-    "group": _tuple,
-    "arrow": lambda b, c, s: ast.Arrow(str(c[0])),
-    "edges": lambda b, c, s: ast.EdgesExplicit(span=s),
     "for": lambda b, c, s: ast.For(tuple(c[:-1]), c[-1], span=s),
     "binding": lambda b, c, s: ast.Binding(str(c[0]), c[1], span=s),
     "if": _if,
-    "block": _tuple,
     # the world outside
     "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
     "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[3] is not None, span=s),
     "nan_equal": lambda b, c, s: True,
     "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
     # expressions
-    "range": lambda b, c, s: ast.Range(c[0], c[1], span=s),
-    "exprs": _tuple,
-    "cond": lambda b, c, s: ast.Conditional(c[0], c[1], c[2], span=s),
-    "or_": _binary(ast.BinaryOp.OR),
-    "and_": _binary(ast.BinaryOp.AND),
     "cmp": lambda b, c, s: ast.Binary(c[1], c[0], c[2], span=s),
-    "cmp_op": lambda b, c, s: ast.BinaryOp(str(c[0])),
-    "add": _binary(ast.BinaryOp.ADD),
-    "sub": _binary(ast.BinaryOp.SUB),
-    "mul": _binary(ast.BinaryOp.MUL),
-    "div": _binary(ast.BinaryOp.DIV),
-    "mod": _binary(ast.BinaryOp.MOD),
-    "neg": _unary(ast.UnaryOp.NEG),
-    "not_": _unary(ast.UnaryOp.NOT),
+    "neg": _node(ast.Unary, ast.UnaryOp.NEG),
+    "not_": _node(ast.Unary, ast.UnaryOp.NOT),
     "int": lambda b, c, s: b.integer(c[0], s),
     "float": lambda b, c, s: b.floating(c[0], s),
     "str": lambda b, c, s: ast.Literal(_string(c[0]), span=s),
     "true": lambda b, c, s: ast.Literal(True, span=s),
     "false": lambda b, c, s: ast.Literal(False, span=s),
-    "list": lambda b, c, s: ast.ListExpr(c[0], span=s),
     "call": lambda b, c, s: ast.Call(c[0], c[1] or (), span=s),
-    "args": _tuple,
     "named": lambda b, c, s: ast.Named(str(c[0]), c[1], span=s),
-    "ref": _ref,
+    "ref": lambda b, c, s: ast.Ref(str(c[0]), tuple(c[1:]), span=s),
     "member": lambda b, c, s: c[0] if isinstance(c[0], ast.Member) else ast.Member(str(c[0]), span=s),
     "index": lambda b, c, s: ast.Index(_some(c), span=s),
-    "every": lambda b, c, s: ast.Every(span=s),
 }
 
 
