@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # implementation of the whole space; accuracy is the share whose time lies in the range of the class that it is given.
 #
 # Few wide classes make that easy. So beside it stand: the number of classes, their widths against the noise, and
-# `chance`, the accuracy of random labels: as many implementations in each class, but drawn by lot; and `constant`, that
+# `chance`, the accuracy of random labels: as many implementations in each class, but drawn at random; and `constant`, that
 # of the same class for all.
 
 
@@ -297,7 +297,7 @@ def _table(answers: Any, simulated: Floats) -> Floats:
 
 
 def _forest(bootstrap: bool) -> Any:
-    """Extremely randomised trees: their splits are drawn by lot, so their mean is smooth where they know little."""
+    """Extremely randomised trees: their splits are drawn at random, so their mean is smooth where they know little."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(
