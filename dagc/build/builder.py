@@ -175,11 +175,6 @@ def run(order: Build, out: Path) -> Path:
     return out
 
 
-def jobs() -> int:
-    """How many compilers run side by side: one for each core that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def compiler_of(order: Build) -> Compiler:
     if order.target == "cuda":
         return require_nvcc()

@@ -19,6 +19,11 @@ def symbol(name: str) -> sp.Symbol:
     return sp.Symbol(name, integer=True)
 
 
+def real(name: str) -> sp.Symbol:
+    """A real number."""
+    return sp.Symbol(name, real=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """`trips` iterations of a counter from `first`, by `step`.

@@ -19,7 +19,7 @@ import numpy as np
 import sympy as sp
 
 from dagc.base.errors import UsageError, counted
-from dagc.cuda.expressions import symbol
+from dagc.cuda.expressions import real, symbol
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import free
 from dagc.perf.evaluate import Evaluator
@@ -91,13 +91,13 @@ class Fitted:
         scaled = []
         for n, middle, half in zip(self.names, self.middle, self.half, strict=True):
             steps.append(_let(f"{name}_{n}", (symbol(n) - sp.Float(middle)) * sp.Float(1 / half), "scaled to -1 ... 1"))
-            scaled.append(_real(f"{name}_{n}"))
+            scaled.append(real(f"{name}_{n}"))
         products: dict[tuple[int, ...], sp.Expr] = {(0,) * len(scaled): sp.Integer(1)}
         for powers in sorted({*self.above, *self.below}, key=lambda p: (sum(p), p)):
             _monomial(name, powers, scaled, products, steps)
         steps.append(_let(f"{name}_above", _sum(self.above, self.above_coefficients, products), "numerator"))
         steps.append(_let(f"{name}_below", _sum(self.below, self.below_coefficients, products), "denominator"))
-        result = _real(f"{name}_above") / _real(f"{name}_below")
+        result = real(f"{name}_above") / real(f"{name}_below")
         steps.append(Assign(name, result, Number.REAL, unit, "fitted"))
         source = f"fitted; error at {self.held_out.points} held-out points: median {self.held_out.median:.2g}, largest "
         return RationalProgram(name, parameters, tuple(steps), name, unit, f"{source}{self.held_out.largest:.2g}")
@@ -298,10 +298,6 @@ def _points(points: Any, dimensions: int) -> np.ndarray:
 # ---- the program ----------------------------------------------------------------------------
 
 
-def _real(name: str) -> sp.Symbol:
-    return sp.Symbol(name, real=True)
-
-
 def _let(name: str, value: sp.Expr, meaning: str) -> Assign:
     return Assign(name, value, Number.REAL, "", meaning)
 
@@ -322,7 +318,7 @@ def _monomial(
     if sum(powers) == 1:
         products[powers] = value
         return
-    products[powers] = _real(f"{name}_m{'_'.join(map(str, powers))}")
+    products[powers] = real(f"{name}_m{'_'.join(map(str, powers))}")
     steps.append(_let(str(products[powers]), value, "product of powers"))
 
 
@@ -491,7 +487,7 @@ def counted_program(
     g.place()
     for name, fitted in fits.items():
         g.b.body += fitted.program(f"fit_{name}", program=BLOCK).body
-    fit = {n: sp.Symbol(f"fit_{n}", real=True) for n in fits}
+    fit = {n: real(f"fit_{n}") for n in fits}
     requests = g.b.let("warp_requests", sp.Max(sp.Float(0), fit["requests"]), "instructions", "to memory, of a warp")
     least = sp.Max(sp.Float(1), fit["sectors"] / SECTORS_PER_LINE)
     count(g, "coal_mem_insts", sp.Float(0))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from dagc.cuda.accesses import Accesses, Work, accesses_of
-from dagc.cuda.expressions import Access, Loop, symbol
+from dagc.cuda.expressions import Access, Loop, real, symbol
 from dagc.cuda.ptx import Instructions
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.enums import ElementType, Mode
@@ -128,12 +128,9 @@ class Builder:
         if value.is_Atom:
             return value
         if value not in self._names:
-            variable = symbol(name) if integer else sp.Symbol(name, real=True)
             known = {a.name for a in assignments(tuple(self.body))}
-            number = 1
-            while variable.name in known:
-                number += 1
-                variable = symbol(f"{name}_{number}") if integer else sp.Symbol(f"{name}_{number}", real=True)
+            names = (name, *(f"{name}_{number}" for number in range(2, len(known) + 3)))
+            variable = (symbol if integer else real)(next(n for n in names if n not in known))
             kind = Number.INTEGER if integer else Number.REAL
             self.body.append(Assign(variable.name, value, kind, unit, meaning))
             self._names[value] = variable

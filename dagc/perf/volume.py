@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 import sympy as sp
 
 from dagc.cuda.accesses import Accesses
-from dagc.cuda.expressions import symbol
+from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses
@@ -104,7 +104,7 @@ def volume_program(
 
 def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> RationalProgram:
     b = g.b
-    c = {name: sp.Symbol(name, real=True) for name in CALIBRATION}
+    c = {name: real(name) for name in CALIBRATION}
     requests = b.let("requests", _total(p.times for p in t.placed), "", "loads and stores of a warp")
     issued = sp.sympify(t.instructions(resources.instructions))
     b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
@@ -117,7 +117,7 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     thrash = b.let("thrash", beyond, "", "working set beyond the L1 cache, in its sizes")
     schedulers = sp.Min(4, sp.Max(sp.Float(1), sp.Min(g.on_sm, g.together)))
     terms = {
-        "issue": (g.on_sm * sp.Symbol("instructions", real=True) * c["c_issue"] / schedulers, "instructions"),
+        "issue": (g.on_sm * real("instructions") * c["c_issue"] / schedulers, "instructions"),
         "loads": (g.on_sm * loads * c["c_load"], "the L1 cache, loads"),
         "stores": (g.on_sm * (stores * c["c_store"] + partial * c["c_partial"]), "the L1 cache, stores"),
         "misses": (unique * g.busiest * c["c_sector"] * (1 + c["c_thrash"] * thrash), "from the L2 cache to an SM"),
@@ -132,7 +132,7 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     turnover = b.let("t_turnover", empty, "cycles", "places empty between blocks")
     preference = 1 + c["shape"] * (symbol("log2_threads") - c["shape_best"]) ** 2
     shape = b.let("shape_factor", preference, "", "preference for blocks of middle size")
-    total = _total(sp.Symbol(f"t_{n}", real=True) for n in terms)
+    total = _total(real(f"t_{n}") for n in terms)
     b.let("time", shape * (sp.Max(total, starts) + c["launch"] + turnover), "cycles", "of the launch")
     constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
     return RationalProgram(

@@ -15,6 +15,7 @@ from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
 from dagc.space.moves import Moves
 from dagc.space.space import Counter, TooManyStates
+from dagc.store.results import shown
 
 # A variation that needs more than this, in states times ops, is reported as not counted (a second or two); the one
 # that was asked for has no limit.
@@ -35,7 +36,7 @@ class Line:
 
     @property
     def label(self) -> str:
-        return " ".join(f"{name}={_shown(value)}" for name, value in self.choices)
+        return " ".join(f"{name}={shown(value)}" for name, value in self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +242,9 @@ def _holds(condition: Sym, env: dict[str, Value]) -> bool:
 # ---- text ----------------------------------------------------------------------------------
 
 
-def _shown(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def as_text(report: CountReport) -> str:
     """The count first, then a line per lowering and choice, then the whole."""
-    asked = " ".join(f"{name}={_shown(value)}" for name, value in report.choices)
+    asked = " ".join(f"{name}={shown(value)}" for name, value in report.choices)
     out = [f"{_how_many(report)} of {report.name}" + (f": {asked}" if asked else "")]
     if report.lines:
         width = max(len(line.label) for line in report.lines)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # implementation of the whole space; accuracy is the share whose time lies in the range of the class that it is given.
 #
 # Few wide classes make that easy. So beside it stand: the number of classes, their widths against the noise, and
-# `chance`, the accuracy of random labels: as many implementations in each class, but drawn at random; and `constant`, that
-# of the same class for all.
+# `chance`, the accuracy of labels drawn at random, as many of each class; and `constant`, that of the same class for
+# all.
 
 
 @dataclass(frozen=True, slots=True)
