@@ -195,11 +195,9 @@ class _Driver:
     def _span(self, region: Region) -> tuple[str, str]:
         """Start and number of elements."""
         extent = self.layout.extent_sym(region)
-        return (
-            ("0", f"{self._name(region.array)}.size")
-            if extent is None
-            else (self._text(extent[0]), self._text(extent[1]))
-        )
+        if extent is None:
+            return "0", f"{self._name(region.array)}.size"
+        return self._text(extent[0]), self._text(extent[1])
 
     def _array(self, a: Array) -> PyArray:
         member = self.layout.member[a.name]
@@ -349,11 +347,7 @@ class _Driver:
     def _post(self, op: GraphOp, exchange: ExchangeOp) -> list[str]:
         assert op.message is not None
         message, send = exchange.messages[op.message], op.action is Action.POST_SEND
-        region, peer, counts = (
-            (message.send, message.to, message.send_counts)
-            if send
-            else (message.recv, message.source, message.recv_counts)
-        )
+        region, peer, counts = message.end(send)
         ends = f"{mangle(op.name)}_{'to' if send else 'from'}"
         if isinstance(peer, str):
             assert counts is not None

@@ -236,12 +236,11 @@ class Steps:
 
     def _ends(self, message: Message, send: bool) -> tuple[str, str]:
         """Function name and the arguments that say with whom."""
-        peer, counts = (message.to, message.send_counts) if send else (message.source, message.recv_counts)
+        region, peer, counts = message.end(send)
         what = "send" if send else "recv"
         if isinstance(peer, str):
             assert counts is not None
             return f"{what}s", self.peers(peer, counts)
-        region = message.send if send else message.recv
         return what, f"{self.layout.extent(region).count}, static_cast<int>({self.layout.text(peer)})"
 
     def peers(self, ranks: str, counts: str) -> str:
@@ -270,8 +269,8 @@ class Steps:
         if not isinstance(op.op, ExchangeOp):
             return ()
         for k, message in enumerate(op.op.messages):
-            for region, send in ((message.send, True), (message.recv, False)):
-                peer, counts = (message.to, message.send_counts) if send else (message.source, message.recv_counts)
+            for send in (True, False):
+                region, peer, counts = message.end(send)
                 what = "send" if send else "recv"
                 extent, base = self.layout.extent(region), f"{self.layout.array(region.array)}.data"
                 if isinstance(peer, str):
@@ -483,7 +482,7 @@ def _message(op: GraphOp, exchange: ExchangeOp) -> str:
     assert op.message is not None
     message = exchange.messages[op.message]
     sending = op.action in (Action.POST_SEND, Action.STAGE_OUT)
-    region, peer = (message.send, message.to) if sending else (message.recv, message.source)
+    region, peer, _ = message.end(sending)
     return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else show(peer)}"
 
 

@@ -283,20 +283,13 @@ def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> I
 def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
     for message in op.messages:
         what = cxx_string(f"{op.name}.{message.label}" if message.label else op.name)
-        for peer, counts, region in (
-            (message.to, message.send_counts, message.send),
-            (message.source, message.recv_counts, message.recv),
-        ):
+        for region, peer, counts in (message.end(True), message.end(False)):
             if isinstance(peer, str):
                 assert counts is not None
-                yield Call(
-                    "dagc::check_peers", f"{steps.peers(peer, counts)}, {layout.extent(region).count}, p.ranks, {what}"
-                )
+                peers, count = steps.peers(peer, counts), layout.extent(region).count
+                yield Call("dagc::check_peers", f"{peers}, {count}, p.ranks, {what}")
             elif not isinstance(peer, Const):
                 yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
-
-
-__all__ = ["ROLES", "ProgramView", "program_view"]
 
 
 # ---- choice among plans ----

@@ -237,6 +237,12 @@ class Message(Spanned):
     source: Sym | str
     recv_counts: str | None
 
+    def end(self, send: bool) -> tuple[Region, Sym | str, str | None]:
+        """Region, peer and counts of one end."""
+        if send:
+            return self.send, self.to, self.send_counts
+        return self.recv, self.source, self.recv_counts
+
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOp(Spanned):

@@ -95,15 +95,12 @@ def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device:
     if item.kind is not OpKind.ANY:
         device = Device(item.kind.value)
         if device not in have:
-            frame.ctx.report.fail(
-                "missing-implementation",
-                f"kernel `{kernel.name}` has no {device.value} implementation",
-                item.call.span,
-                f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
-                if have
-                else "add an implementation",
-                ((kernel.span, "declared here"),),
-            )
+            message = f"kernel `{kernel.name}` has no {device.value} implementation"
+            help = "add an implementation"
+            if have:
+                help = f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
+            declared = ((kernel.span, "declared here"),)
+            frame.ctx.report.fail("missing-implementation", message, item.call.span, help, declared)
         return device
     if not have:
         raise Skip  # missing-implementation was reported for the kernel
@@ -311,11 +308,8 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
     value = frame.ev.settled(arg)
     kind, wanted = frame.ev.kind(value), kind_of_type(formal.type)
     if kind is not wanted and (kind, wanted) != (ScalarKind.INT, ScalarKind.REAL):
-        help = (
-            "write `floor(...)` or `ceil(...)`"
-            if (kind, wanted) == (ScalarKind.REAL, ScalarKind.INT)
-            else "pass a value of that type"
-        )
+        rounded = (kind, wanted) == (ScalarKind.REAL, ScalarKind.INT)
+        help = "write `floor(...)` or `ceil(...)`" if rounded else "pass a value of that type"
         report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is expected", arg.span, help, related)
     if formal.type in INTEGERS and isinstance(value, Const) and isinstance(value.value, int):
         low, high = integer_range(formal.type)

@@ -88,14 +88,11 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
     if isinstance(first, ast.Every):
         return base
     if not isinstance(first, ast.Range):
-        report.fail(
-            "bad-index",
-            f"`{base.label}` takes no index: the elements of an array are not values"
-            if what is not What.ARRAY
-            else f"`{base.label}` is an array; an element of it is not a value",
-            first.span,
-            "write a slice `a .. b`, or declare indexed arrays `array name[i] : ...`",
-        )
+        message = f"`{base.label}` takes no index: the elements of an array are not values"
+        if what is What.ARRAY:
+            message = f"`{base.label}` is an array; an element of it is not a value"
+        help = "write a slice `a .. b`, or declare indexed arrays `array name[i] : ...`"
+        report.fail("bad-index", message, first.span, help)
     start, stop = (ev.settled(e, (ScalarKind.INT,)) for e in (first.start, first.stop))
     _check_bounds(ev, base, start, stop, first.span)
     length = sym.apply(Fn.SUB, stop, start)

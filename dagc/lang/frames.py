@@ -75,15 +75,11 @@ class Frame:
         family = self.ops.families.setdefault(ref.name, {})
         if family and (key in family or not key or () in family):
             other = family.get(key) or next(iter(family.values()))
-            report.fail(
-                "duplicate-name",
-                f"op `{display}` is declared twice"
-                if key in family
-                else f"op `{ref.name}` is declared with and without indices",
-                ref.span,
-                "index it by the loop variable, or choose another name",
-                ((other.span, "first declared here"),),
-            )
+            message = f"op `{ref.name}` is declared with and without indices"
+            if key in family:
+                message = f"op `{display}` is declared twice"
+            help = "index it by the loop variable, or choose another name"
+            report.fail("duplicate-name", message, ref.span, help, ((other.span, "first declared here"),))
         entry = family[key] = OpEntry(display, ref.span)
         self.ctx.expand_op(ref.span)
         return entry, self.base + ref.name
