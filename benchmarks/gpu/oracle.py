@@ -23,7 +23,7 @@ from dagc.lab.launches import Timing
 from dagc.measure.machine import machine_facts
 from dagc.recipes import tune_measure, tune_prepare
 from dagc.recipes.runs import program_record, revision
-from dagc.store.tuned import TuneRecords
+from dagc.store.records import Records
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
 SQUARE = "512,1000,1024,2048,3000,4096,8192"
@@ -118,10 +118,10 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
         strategy="exhaustive", seconds=args.cell, revision=revision(SAMPLES), version=__version__,
         options={"flush": flush},
     )  # fmt: skip
-    with TuneRecords.open(
-        args.output / f"{name}.db", program_record(plan.program), run, resume=True, other_machine=True
+    with Records.open(
+        args.output / f"{name}.db", program_record(plan.program), run, resume=True, other_machine=True, tuning=True
     ) as records:
-        before = records.read()
+        before = records.tuned()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
         wanted = [
             tune_measure.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
@@ -136,7 +136,7 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
             failed += bool(result.failure)
             if isinstance(result, Cell):
                 cells += 1
-                records.add(result, flush)
+                records.add_cell(result, flush)
             elif isinstance(result, tune_measure.CheckedSettings):
                 records.add_check(result.op, result.settings, plan.check_at, result.failure)
             if result.failure:

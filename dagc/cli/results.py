@@ -43,6 +43,25 @@ def _results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", metavar="RESULTS", help="a results file of `dagc explore`")
 
 
+def _objective(parser: argparse.ArgumentParser, default: str = "what the file was searched for") -> None:
+    parser.add_argument(
+        "--objective", type=_objective_text, metavar="time|energy|EXPRESSION",
+        help="what is minimised: time, cpu, energy, or an expression of them; max:EXPRESSION for the other direction;"
+        f" --objective help lists the metrics (default: {default})",
+    )  # fmt: skip
+
+
+def _objective_text(text: str) -> str:
+    """The expression; `help` lists the metrics and ends the command as --help does."""
+    if text != "help":
+        return text
+    from dagc.measure.metrics import summaries
+
+    for name, unit, summary in summaries():
+        print(f"{name:12} {unit:4} {summary}")
+    raise SystemExit(0)
+
+
 def _phase(args: argparse.Namespace, what: str) -> AbstractContextManager[object]:
     """What standard error says of work that takes more than a second."""
     from dagc.report.display import Display
@@ -58,6 +77,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
     ranks(parser)
+    _objective(parser, "that of the results file that is resumed or replayed, else time")
     add(
         "--strategy", type=_strategy, metavar="NAME",
         help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
@@ -130,7 +150,7 @@ def _explore(args: argparse.Namespace) -> int:
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet, launch=args.launch,
+            quiet=args.quiet, launch=args.launch, objective=args.objective,
         ),
         defines_of(args),
     )  # fmt: skip
@@ -145,6 +165,7 @@ def _explore(args: argparse.Namespace) -> int:
 
 def _add_best(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     add = parser.add_argument
     add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM-best)")
     add("--rank", type=natural, default=0, metavar="K", help="not the best, but the K-th after it (default: 0)")
@@ -161,7 +182,7 @@ def _best(args: argparse.Namespace) -> int:
     with _phase(args, f"{args.results}: reading" if args.plan else f"{args.results}: reading, compiling the best"):
         text = api.best(
             args.results, args.output, rank=args.rank, build=not args.no_build, only_print=args.plan,
-            target=args.target, force=args.force,
+            target=args.target, force=args.force, objective=args.objective,
         )  # fmt: skip
     print(text, end="")
     return 0
@@ -169,6 +190,7 @@ def _best(args: argparse.Namespace) -> int:
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     add = parser.add_argument
     add("--against", metavar="FULL", help="a full exploration: mark each rule consistent or not, print the accuracy")
     add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
@@ -192,7 +214,7 @@ def _rules(args: argparse.Namespace) -> int:
     with _phase(args, f"{args.results}: reading, learning rules"):
         text = api.rules(
             args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
-            full_tree=args.tree == "full", estimate=args.estimate,
+            full_tree=args.tree == "full", estimate=args.estimate, objective=args.objective,
         )  # fmt: skip
     print(text, end="")
     return 0
@@ -200,6 +222,7 @@ def _rules(args: argparse.Namespace) -> int:
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     include(parser)
     add = parser.add_argument
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
@@ -223,7 +246,7 @@ def _explain(args: argparse.Namespace) -> int:
         api.ExplainOptions(
             replay=args.replay, variants=args.variants, pairs=args.pairs, seconds=args.seconds, data=args.data,
             seed=args.seed, watchdog=args.watchdog, other_machine=args.other_machine,
-            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,
+            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet, objective=args.objective,
         ),
         args.format,
     )  # fmt: skip
@@ -233,6 +256,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the page, for example report.html")
     quiet(parser)
 
@@ -241,13 +265,14 @@ def _report(args: argparse.Namespace) -> int:
     from dagc.recipes import results as api
 
     with _phase(args, f"{args.results}: reading, learning rules, drawing"):
-        api.report(args.results, args.output)
+        api.report(args.results, args.output, args.objective)
     print(f"wrote {args.output}")
     return 0
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--csv", action="store_true", help="comma-separated values")
     form.add_argument("--parquet", action="store_true", help="Parquet; needs dagc[parquet] and -o")
@@ -259,7 +284,7 @@ def _export(args: argparse.Namespace) -> int:
     from dagc.recipes import results as api
 
     with _phase(args, f"{args.results}: reading, writing its measurements"):
-        api.export(args.results, "parquet" if args.parquet else "csv", args.output)
+        api.export(args.results, "parquet" if args.parquet else "csv", args.output, args.objective)
     return 0
 
 

@@ -25,6 +25,7 @@ from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.learn.explain import FORMATS, Answer, Answers, Options, answer, ask, explanation, render
 from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
+from dagc.measure.metrics import objective_for
 from dagc.measure.service import Library
 from dagc.recipes.results import Loaded, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
@@ -45,7 +46,7 @@ MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of thei
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What the command line gives. `seconds` and `watchdog` are in seconds."""
+    """What the command line gives. `seconds` and `watchdog` are in seconds; `objective` None is that of the file."""
 
     replay: str | None = None
     variants: int = 3
@@ -57,6 +58,7 @@ class ExplainOptions:
     other_machine: bool = False
     mpi_takes_device_pointers: bool = False
     quiet: bool = False
+    objective: str | None = None
 
 
 def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:
@@ -70,7 +72,7 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
     if options.pairs > MOST_PAIRS:
         raise UsageError(f"{options.pairs} pairs are more than {MOST_PAIRS}", "30 are usually enough; try 100")
-    loaded = Loaded(path)
+    loaded = Loaded(path, options.objective)
     if not loaded.results.measured():
         raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or go on with --resume")
     if options.replay is not None:
@@ -145,7 +147,7 @@ class _Subject:
 def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation, bool]:
     from dagc.store.records import load  # loads msgspec, sqlite3
 
-    recorded = load(replay)
+    recorded = load(replay, loaded.results.objective.text)
     if recorded.program.hash != loaded.results.program.hash:
         raise UsageError(
             f"{replay} holds results of another program ({recorded.program.hash}, not {loaded.results.program.hash})",
@@ -168,9 +170,9 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
     if selection_bias:
         share = f"{100 * selection_bias:.1f} %"
         note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
-    return explanation(
-        subject.learned, subject.domain, asked, answers, subject.seconds, [note]
-    ), answers.interrupted  # fmt: skip
+    objective = loaded.results.objective
+    found = explanation(subject.learned, subject.domain, asked, answers, subject.seconds, [note], objective)
+    return found, answers.interrupted
 
 
 def _overlap(one: Results, other: Results) -> bool:
@@ -187,11 +189,12 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     display = Display(quiet=options.quiet)
     earlier = _exploration(loaded)
     subject = _Subject(loaded)
-    asked = subject.ask(options)
+    asked, objective = subject.ask(options), loaded.results.objective
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
         nothing = Answers(tuple(Answer(question, ()) for question in asked.questions), loaded.results.noise, False)
-        return explanation(subject.learned, subject.domain, asked, nothing, subject.seconds), False
+        return explanation(subject.learned, subject.domain, asked, nothing, subject.seconds, (), objective), False
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
+    objective_for(objective.text, chosen.target.value)
     edits = len(set(asked.candidates)) - 1
     # Only what is timed is compiled.
     spaces = sorted({candidate.space for candidate in asked.candidates})
@@ -206,6 +209,8 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
                 Records.open(loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine)
             )
         )
+        for name in objective.metrics:
+            records[0].metric(name, loaded.results.units[name])
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(asked.best)
         records[0].noise(noise)
@@ -213,7 +218,9 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
             answers = answer(domain, asked, machine, OrderStore(domain, records[0]), timing, progress=phase.at)
-    return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
+    notes = [records[0].note] if records[0].note else []
+    found = explanation(subject.learned, domain, asked, answers, subject.seconds, notes, objective)
+    return found, answers.interrupted
 
 
 def _machine(
@@ -245,6 +252,7 @@ def _machine(
     return LiveMachine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
         on_reference=lambda seconds: records[0].reference(seconds) if records else None,
+        objective=loaded.results.objective,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
@@ -22,6 +23,7 @@ from dagc.lab.orders import OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import default, find, names
 from dagc.measure.link import link_ranks
+from dagc.measure.metrics import objective_for, units
 from dagc.recipes.launch import LaunchSource, choosers_for, launched
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.program import ProgramText, read
@@ -64,7 +66,10 @@ TOLD_APART = 0.005  # a lowest time so little below the median is not worth a li
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best."""
+    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best.
+
+    What is called seconds are values of the `objective`.
+    """
 
     summary: Summary[Candidate]
     configuration: Configuration | None
@@ -74,6 +79,7 @@ class Explored:
     noise: float
     more_than: int = 0  # implementations, where the space is too large to be counted
     fixed: tuple[Fixed, ...] = ()
+    objective: Objective = TIME
 
     @property
     def exit_code(self) -> int:
@@ -105,10 +111,13 @@ class Explored:
             return "\n".join([*out, f"best       none: {why}", ""])
         noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
         ties = f"; {s.ties} more cannot be distinguished from it" if s.ties else ""
+        time = self.objective.is_time
+        interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective)
+        worst = "slowest measured takes {:.2f} times as long" if time else "worst measured has {:.2f} times as much"
         out += [
-            f"best       {_us(s.seconds)} ({spread(s.low, s.high, s.measurements_of_best)})",
+            f"best       {self.objective.named(s.seconds)} ({interval_of})",
             *self._how_sure(),
-            f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
+            f"           the {worst.format(s.worst / s.seconds)}{noise}{ties}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
             *fixed_lines(self.fixed),
@@ -124,10 +133,12 @@ class Explored:
         s = self.summary
         out = [] if s.confirmed else unconfirmed(s.measurements_of_best, s.repeats)
         if s.confirmed and s.lowest < s.seconds * (1 - TOLD_APART):
-            out.append(f"           lowest single measurement {_us(s.lowest)}; {_us(s.seconds)} after confirmation")
+            lowest, seconds = self.objective.named(s.lowest), self.objective.named(s.seconds)
+            out.append(f"           lowest single measurement {lowest}; {seconds} after confirmation")
         if abs(s.displayed / s.lowest - 1) > TOLD_APART:
+            shown = self.objective.named(s.displayed)
             out.append(
-                f"           displayed while searching as {_us(s.displayed)}: times are now scaled to the median speed"
+                f"           displayed while searching as {shown}: times are now scaled to the median speed"
                 " of the machine, not to that at the start"
             )
         return out
@@ -149,19 +160,15 @@ def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
     return [f"{word:10} {line}" for word, line in zip(head, fixed_text(fixed), strict=False)]
 
 
-def spread(low: float, high: float, measurements: int) -> str:
-    """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` in seconds.
+def spread(low: float, high: float, measurements: int, objective: Objective = TIME) -> str:
+    """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` are values of the objective.
 
     Of fewer than six measurements even their whole range has less confidence than 95%, and one has no range.
     """
     number = counted(measurements, "measurement")
     if measurements == 1:
         return number
-    return f"{'95%' if measurements >= 6 else 'range'}: {_us(low)} to {_us(high)}, {number}"
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:.2f} us"
+    return f"{'95%' if measurements >= 6 else 'range'}: {objective.show(low)} to {objective.show(high)}, {number}"
 
 
 # ---- the recipe: configurations -> domain -> strategy and machine -> records ----
@@ -201,20 +208,19 @@ def explore(
 
 
 def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
-    from dagc.store.records import Records, check_resumable, load  # loads msgspec, sqlite3
+    from dagc.store.records import Records, check_resumable, is_fresh  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
     chosen = choose_target(options.target, options.arch)
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
-    if output.exists() and not options.resume:  # before anything is compiled
-        raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
     earlier = None
-    if output.exists():
-        check_resumable(output, program_record(program), options.ranks)
-        earlier = load(output)
+    if not is_fresh(output, options.resume):  # before anything is compiled
+        earlier = check_resumable(output, program_record(program), options.ranks)
     elif options.resume:
         notes.append(f"{output} did not exist; it was created")
+    objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value)
+    options = replace(options, objective=objective.text)
     require_machine(chosen)
     folder = output.parent / f"{output.stem}-build"
     configurations = that_can_run(configurations, chosen, options, notes)
@@ -232,7 +238,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         records: list[Records] = []
         machine = LiveMachine(
             domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-            on_reference=lambda seconds: records[0].reference(seconds) if records else None,
+            on_reference=lambda seconds: records[0].reference(seconds) if records else None, objective=objective,
         )  # fmt: skip
         facts = machine.facts(chosen.target.value, chosen.arch)
         run = run_record(facts, options, text.path, setup_digest(text.path, program, options), fixed)
@@ -243,6 +249,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
                 )
             )
         )
+        notes += filter(None, [records[0].note])
+        _declare(records[0], objective, units())
         domain, wrong = working(machine, domain, display)
         for left in (*excluded, *wrong):
             notes.append(f"without {left.configured.configuration.text}: {left.failure}")
@@ -257,8 +265,9 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         if records[0].under_way is not None:
             died = records[0].under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
-        before = records[0].results() if options.resume else None
-        done = _search(domain, machine, OrderStore(domain, records[0]), options, noise, before, display)
+        before = records[0].results(objective.text) if options.resume else None
+        store = OrderStore(domain, records[0])
+        done = _search(domain, machine, store, options, noise, before, display, objective)
         machine.time_reference()
         results = records[0].results()
         done, noise = _settled(done, domain, results), results.noise
@@ -266,7 +275,17 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         if options.trace and not done.interrupted:
             with display.phase("tracing the best and the slowest"):
                 _trace(machine, domain, records[0], done)
-    return _explored(done, domain, output, notes, noise, results.runs)
+    return _explored(done, domain, output, notes, results)
+
+
+def _searched_for(earlier: Results | None) -> str:
+    """The objective of a file that is gone on with."""
+    return TIME.text if earlier is None else earlier.objective.text
+
+
+def _declare(records: Records, objective: Objective, units: Mapping[str, str]) -> None:
+    for name in objective.metrics:
+        records.metric(name, units[name])
 
 
 def _fixed(
@@ -299,7 +318,9 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
 
     display = Display(quiet=options.quiet)
     assert options.replay is not None
-    recorded = load(options.replay)
+    recorded = load(options.replay, options.objective)
+    objective = recorded.objective
+    options = replace(options, objective=objective.text)
     program, configurations, notes = configured(text, options, gpus=True)
     if program_hash(program) != recorded.program.hash:
         raise UsageError(
@@ -322,17 +343,19 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     notes.append(f"times are those of {options.replay}; nothing was measured")
     if out is None:
         return _explored(
-            _search(domain, machine, UNKEPT, options, recorded.noise, None, display), domain, None, notes,
-            recorded.noise, recorded.runs,
+            _search(domain, machine, UNKEPT, options, recorded.noise, None, display, objective), domain, None, notes,
+            recorded,
         )  # fmt: skip
     run = run_record(recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs))
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         records.noise(recorded.noise)
-        earlier = records.results() if options.resume else None
-        done = _search(domain, machine, OrderStore(domain, records), options, recorded.noise, earlier, display)
-    return _explored(done, domain, Path(out), notes, recorded.noise, recorded.runs)
+        _declare(records, objective, recorded.units)
+        earlier = records.results(objective.text) if options.resume else None
+        store = OrderStore(domain, records)
+        done = _search(domain, machine, store, options, recorded.noise, earlier, display, objective)
+    return _explored(done, domain, Path(out), notes, recorded)
 
 
 def _search(
@@ -343,6 +366,7 @@ def _search(
     noise: float,
     earlier: Results | None,
     display: Display,
+    objective: Objective,
 ) -> Summary[Candidate]:
     budget = options.budget
     assert options.strategy is not None, "chosen with the domain"
@@ -353,7 +377,7 @@ def _search(
     def describe(candidate: Candidate) -> str:
         return f"{domain.spaces[candidate.space].configuration.text}\n{_text(domain, candidate)}"
 
-    with display.search(noise, describe) as progress:
+    with display.search(noise, describe, objective) as progress:
         return run_search(
             domain,
             find(options.strategy)(domain, options.seed),
@@ -412,16 +436,17 @@ def _explored(
     domain: Orders,
     output: Path | None,
     notes: Sequence[str],
-    noise: float,
-    runs: Sequence[Run],
+    results: Results,
 ) -> Explored:
     configuration, text = None, ""
     fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
         configured = domain.spaces[done.best.space]
         configuration, text = configured.configuration, traversal_text(done.best.traversal, configured.graph)
-        fixed = fixed_of(runs, configuration)
-    return Explored(done, configuration, text, output, tuple(notes), noise, domain.more_than(), fixed)
+        fixed = fixed_of(results.runs, configuration)
+    return Explored(
+        done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective
+    )
 
 
 # ---- traces ---------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ class ExploreOptions:
 
     `strategy` None is the default of `dagc.lab.strategy`, `transport` "all" or names with commas, `capture` "off",
     "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None
-    (auto with GPUs, fixed without);
+    (auto with GPUs, fixed without); `objective` an expression of metrics (`dagc.base.objective`), None: that of the
+    results file that is resumed or replayed, else the time;
     `time`, `seconds` and `watchdog` are in seconds.
     """
 
@@ -45,6 +46,7 @@ class ExploreOptions:
     mpi_takes_device_pointers: bool = False
     quiet: bool = False
     launch: str | None = None
+    objective: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from dagc.choice.selector import Selector
     from dagc.ir.plan import Plan
     from dagc.ir.program import Graph, Program
-    from dagc.store.tuned import Tuned
-    from dagc.store.tuned_schema import ProgramChooser
+    from dagc.store.tuned import ProgramChooser, Tuned
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ from dagc.store.fixed import FACT, fixed_of
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.recipes.tune_gpu import Counted
-    from dagc.store.tuned import TuneRecords
+    from dagc.store.records import Records
 
 
 def tune(
@@ -69,7 +69,7 @@ def tune(
     number of cells done, the number of all (0: not known yet), and what was done last. Raises UsageError for an unknown
     method, and as `tuning_task`.
     """
-    from dagc.store.tuned import is_fresh  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.records import is_fresh  # loads msgspec, sqlite3
 
     text = read(path, options.defines)
     if wants_programs(text, options):
@@ -204,6 +204,7 @@ def _measured(
     measurements = Measurements({}, {}, list(ready.failures))
     with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None:
+            ready.notes += filter(None, [records.note])
             if options.resume:
                 measurements.cells, measurements.checks = resumed(records, task, flush)
                 measurements.failures += _failures_before(measurements, task)
@@ -245,7 +246,7 @@ def _run(
     measured: Measurements,
     timing: Timing,
     seconds: float | None,
-    records: TuneRecords | None,
+    records: Records | None,
     progress: Progress | None,
 ) -> None:
     """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
@@ -282,7 +283,7 @@ def _run(
             done += 1
             measured.cells[result.op, result.point, result.settings] = result
             if records is not None:
-                records.add(result, timing.flush)
+                records.add_cell(result, timing.flush)
         if progress is not None:
             progress(done, total, what)
 

@@ -293,8 +293,10 @@ def tune_program(
             if cell.failure:
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
         learned = learn(task, method, cells, data)
-        if records is not None and learned.selector is not None:
-            records.set_chooser(PROGRAM, chooser_record(task, learned))
+        if records is not None:
+            learned = replace(learned, notes=(*filter(None, [records.note]), *learned.notes))
+            if learned.selector is not None:
+                records.set_chooser(PROGRAM, chooser_record(task, learned))
     return tuning(task, learned, cells, data, failures, output)
 
 
@@ -329,7 +331,7 @@ def _before(
     if records is None:
         return cells, data
     if options.resume:
-        before = records.read()
+        before = records.tuned()
         fixed = before.facts.program
         if fixed is not None:
             check_fixed(records.path, fixed, now)
@@ -402,7 +404,7 @@ def _cells(
         measured = (_cell(point, s, machine) for s in wanted if s in built)
         for cell in chain(results, measured):
             if records is not None:
-                records.add(cell, 0)
+                records.add_cell(cell, 0)
             yield cell
             done += 1
             if progress is not None:

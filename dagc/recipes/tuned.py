@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from dagc.choice.types import Unit
     from dagc.ir.plan import Chooser, OpenTunable
     from dagc.ir.program import Graph, Program
-    from dagc.store.tuned import Tuned
-    from dagc.store.tuned_schema import KernelChooser
+    from dagc.store.tuned import KernelChooser, Tuned
 
 
 def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None) -> tuple[Any, ...]:

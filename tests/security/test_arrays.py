@@ -181,7 +181,7 @@ def test_a_results_file_does_not_vouch_for_an_mpi(good: Path, tmp_path: Path) ->
     if takes_device_pointers(require_mpi()):
         pytest.skip("needs an MPI that takes no device pointers")
     path = with_options(
-        good, tmp_path / "r.db", "UPDATE configuration SET decisions = json_set(decisions, '$.transport', 'mpi_cuda')",
+        good, tmp_path / "r.db", "UPDATE assignment SET choices = json_set(choices, '$.transport', 'mpi_cuda')",
         "UPDATE run SET machine = json_set(machine, '$.target', 'cuda', '$.arch', 'sm_90')",
         mpi_takes_device_pointers=True,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from dagc.base.errors import counted
+from dagc.base.objective import TIME, Objective
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Event, Issue, Record, Sync, Traversal, Wait, traversal_text
 from dagc.lab.candidate import Candidate
@@ -304,9 +305,15 @@ def answer(
 
 
 def explanation(
-    learned: LearnedRules, domain: Orders, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
+    learned: LearnedRules,
+    domain: Orders,
+    asked: Asked,
+    answers: Answers,
+    seconds: float,
+    notes: Sequence[str] = (),
+    objective: Objective = TIME,
 ) -> Explanation:
-    """All that is printed. `seconds`: the best's time in the results file."""
+    """All that is printed. `seconds`: the best's time in the results file, or what it has of another `objective`."""
     configured = domain.spaces[asked.best.space]
     return Explanation(
         program=configured.graph.program.name,
@@ -327,6 +334,7 @@ def explanation(
             *asked.notes,
             *(["interrupted: some edits were timed less, or not at all"] if answers.interrupted else []),
         ),
+        objective=objective,
     )
 
 

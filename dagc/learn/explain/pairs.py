@@ -14,6 +14,7 @@ from enum import Enum
 from random import Random
 from statistics import median, median_low
 
+from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import shift_interval
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
@@ -182,6 +183,7 @@ class Explanation:
     answers: tuple[Answer, ...]
     shown: tuple[tuple[EditView, ...], ...]
     notes: tuple[str, ...] = ()
+    objective: Objective = TIME
 
 
 @dataclass(frozen=True, slots=True)

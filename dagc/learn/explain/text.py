@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import Objective
 from dagc.learn.explain.pairs import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
 
 FORMATS = ("text", "md", "json")
@@ -39,10 +40,6 @@ def render(explanation: Explanation, form: str = "text") -> str:
 # ---- pieces ---------------------------------------------------------------------------------
 
 
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:.2f} us"
-
-
 def _class(explanation: Explanation) -> str:
     size = counted(explanation.implementations, "implementation")
     return f"class {explanation.number + 1} of {explanation.classes} ({size})"
@@ -59,12 +56,12 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}"
 
 
-def _cost(timing: Timing | None) -> str:
+def _cost(timing: Timing | None, objective: Objective) -> str:
     """`+5.1 % (+3.2 to +7.0), 3.48 us`."""
     if timing is None or timing.verdict is Verdict.FAILED:
         return "-"
     span = f"({_percent(timing.low)} to {_percent(timing.high)})"
-    return f"{_percent(timing.ratio)} % {span}, {timing.cost * 1e6:+.2f} us"
+    return f"{_percent(timing.ratio)} % {span}, {objective.show(timing.cost, '+')}"
 
 
 def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
@@ -136,8 +133,9 @@ def _closing(explanation: Explanation) -> Iterator[str]:
 
 
 def _text(explanation: Explanation) -> str:
+    objective = explanation.objective
     out = [
-        f"best       {_us(explanation.seconds)}, {_class(explanation)}",
+        f"best       {objective.named(explanation.seconds)}, {_class(explanation)}",
         f"           {explanation.configuration.text}",
         f"           {explanation.traversal}",
     ]
@@ -148,23 +146,23 @@ def _text(explanation: Explanation) -> str:
         if not answers:
             out += ["  there are none"] if own else []
             continue
-        rows = [(answer.rule.text, _cost(answer.middle), _finding(answer)) for answer, _ in answers]
+        rows = [(answer.rule.text, _cost(answer.middle, objective), _finding(answer)) for answer, _ in answers]
         rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
         out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
     out += ["", *_closing(explanation)]
     for own, _ in _SECTIONS:
         for answer, views in _sorted(explanation, own):
-            out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views)]
+            out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views, objective)]
     return "\n".join(out).rstrip() + "\n"
 
 
-def _text_of(answer: Answer, views: Sequence[EditView]) -> Iterator[str]:
+def _text_of(answer: Answer, views: Sequence[EditView], objective: Objective) -> Iterator[str]:
     for remark in (_none(answer), _also(answer)):
         if remark:
             yield f"  {remark}"
     edits = zip(answer.question.edits, answer.timings, views, strict=True)
     for number, (edit, timing, view) in enumerate(edits, 1):
-        yield f"  {number}. {timing.failure or _cost(timing)}; {_size(edit)}"
+        yield f"  {number}. {timing.failure or _cost(timing, objective)}; {_size(edit)}"
         if view.mechanism:
             yield f"     {view.mechanism}"
         if view.before:
@@ -176,10 +174,11 @@ def _text_of(answer: Answer, views: Sequence[EditView]) -> Iterator[str]:
 
 
 def _markdown(explanation: Explanation) -> str:
+    objective = explanation.objective
     out = [
         f"## What breaking a rule costs: {_cell(explanation.program)}",
         "",
-        f"Best: {_us(explanation.seconds)}, {_class(explanation)}, {_cell(explanation.configuration.text)}",
+        f"Best: {objective.named(explanation.seconds)}, {_class(explanation)}, {_cell(explanation.configuration.text)}",
         "",
         f"    {explanation.traversal}",
         "",
@@ -190,7 +189,8 @@ def _markdown(explanation: Explanation) -> str:
         if answers:
             out += ["", title, "", "| rule | cost | finding | remarks |", "|---|---|---|---|"]
             out += [
-                f"| {_cell(a.rule.text)} | {_cost(a.middle)} | {_finding(a)} | {_cell(_none(a) or _also(a))} |"
+                f"| {_cell(a.rule.text)} | {_cost(a.middle, objective)} | {_finding(a)} |"
+                f" {_cell(_none(a) or _also(a))} |"
                 for a, _ in answers
             ]
     out += ["", *(f"- {_cell(line)}" for line in _closing(explanation))]
@@ -199,13 +199,14 @@ def _markdown(explanation: Explanation) -> str:
             if views:
                 out += ["", f"### {_cell(answer.rule.text)}", ""]
                 out += ["| cost | what changes | instead of | edit |", "|---|---|---|---|"]
-                out += [_markdown_row(t, v) for t, v in zip(answer.timings, views, strict=True)]
+                out += [_markdown_row(t, v, objective) for t, v in zip(answer.timings, views, strict=True)]
     return "\n".join(out).rstrip() + "\n"
 
 
-def _markdown_row(timing: Timing, view: EditView) -> str:
+def _markdown_row(timing: Timing, view: EditView, objective: Objective) -> str:
     stretches = [f"`{text}`" if text else "" for text in (view.before, view.after)]
-    return f"| {_cell(timing.failure) or _cost(timing)} | {_cell(view.mechanism)} | {stretches[0]} | {stretches[1]} |"
+    cost = _cell(timing.failure) or _cost(timing, objective)
+    return f"| {cost} | {_cell(view.mechanism)} | {stretches[0]} | {stretches[1]} |"
 
 
 def _cell(text: str) -> str:
@@ -222,6 +223,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     """Everything, with times in seconds and ratios to the best; what is unknown is null."""
     return {
         "program": explanation.program,
+        "objective": explanation.objective.text,
         "configuration": dict(explanation.configuration.decisions),
         "traversal": explanation.traversal,
         "seconds": _number(explanation.seconds),

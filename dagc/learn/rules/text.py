@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, Verdict
 from dagc.learn.rules.labels import FEWEST_TO_CUT
@@ -33,6 +34,7 @@ class Findings:
     estimates: Estimates | None = None
     best: Sample | None = None
     advice: tuple[str, ...] = ()
+    objective: Objective = TIME
 
     def verdict(self, rule_set: RuleSet) -> CheckedRuleSet | None:
         return next((c for c in self.checked if c.rule_set == rule_set), None)
@@ -54,14 +56,6 @@ def render(findings: Findings, form: str = "text") -> str:
 # ---- pieces that text and Markdown share ----------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    """With a unit that suits it: `68.2 us`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns"
-
-
 def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
@@ -81,13 +75,13 @@ def _estimate_lines(findings: Findings) -> Iterable[str]:
             yield "So the estimates know little: measure more, or do without them."
 
 
-def _noise_lines(classes: Classes) -> Iterable[str]:
+def _noise_lines(classes: Classes, objective: Objective) -> Iterable[str]:
     if math.isnan(classes.noise):
         yield "Boundaries were not compared with the noise: every one above the threshold of prominence is drawn."
     else:
         yield f"Noise floor of these times: {percent(classes.noise)}."
     for b in classes.dropped:
-        yield f"Boundary at {duration(b.seconds)} not drawn: {b.why_dropped}."
+        yield f"Boundary at {objective.scaled(b.seconds)} not drawn: {b.why_dropped}."
 
 
 def _best_line(findings: Findings) -> Iterable[str]:
@@ -95,7 +89,7 @@ def _best_line(findings: Findings) -> Iterable[str]:
     best, learned = findings.best, findings.learned
     if best is None:
         return
-    measured = f"{duration(best.seconds)}, {counted(best.measurements, 'measurement')}"
+    measured = f"{findings.objective.scaled(best.seconds)}, {counted(best.measurements, 'measurement')}"
     if learned.tree.leaves == 1:
         yield f"What `dagc best` takes: {measured}."
         return
@@ -159,8 +153,8 @@ def _about(findings: Findings) -> list[str]:
     learned = findings.learned
     reason = why_no_rules(learned)
     return [
-        *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes), *([reason] if reason else []),
-        _tree_line(learned), *_best_line(findings),
+        *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes, findings.objective),
+        *([reason] if reason else []), _tree_line(learned), *_best_line(findings),
     ]  # fmt: skip
 
 
@@ -191,6 +185,11 @@ def _rule_lines(rule_set: RuleSet, checked: CheckedRuleSet | None) -> list[tuple
     return out + [("missing", rule.text) for rule in (checked.missing if checked else ())]
 
 
+def _by(findings: Findings) -> str:
+    """By what they are classes, where that is not the time."""
+    return "" if findings.objective.is_time else f" by {findings.objective.text}"
+
+
 def _width(width: float, noise: float) -> str:
     return percent(width) if math.isnan(noise) else f"{percent(width)} ({width / noise:.1f} x noise)"
 
@@ -200,11 +199,12 @@ def _width(width: float, noise: float) -> str:
 
 def _text(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
-    count = len(classes.classes)
-    out = [f"{counted(count, 'performance class', 'performance classes')} of {_implementations(len(learned.samples))}"]
+    count, shown = len(classes.classes), findings.objective.scaled
+    classed = counted(count, "performance class", "performance classes")
+    out = [f"{classed} of {_implementations(len(learned.samples))}{_by(findings)}"]
     for c in classes.classes:
-        span = f"{duration(c.fastest)} to {duration(c.slowest)}"
-        out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
+        span = f"{shown(c.fastest)} to {shown(c.slowest)}"
+        out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {shown(c.median)}, "
                    f"width {_width(c.width, classes.noise)}")  # fmt: skip
     out += _about(findings)
     if findings.accuracy is not None:
@@ -234,11 +234,12 @@ def _text_of_set(number: int, rule_set: RuleSet, checked: CheckedRuleSet | None)
 
 def _markdown(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
-    out = [f"## Performance classes of {_implementations(len(learned.samples))}", ""]
+    shown = findings.objective.scaled
+    out = [f"## Performance classes of {_implementations(len(learned.samples))}{_by(findings)}", ""]
     out += ["| class | implementations | fastest | median | slowest | width |", "|---|---|---|---|---|---|"]
     for c in classes.classes:
-        out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
-                   f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
+        out.append(f"| {c.number + 1} | {c.count} | {shown(c.fastest)} | {shown(c.median)} | "
+                   f"{shown(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
     out += ["", *(f"- {line}" for line in _about(findings))]
     if findings.accuracy is not None:
         out.append(f"- {_accuracy_line(findings.accuracy)}")
@@ -271,9 +272,10 @@ def _cell(text: str) -> str:
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """Everything, with times in seconds; numbers that are not known are null."""
+    """Everything, with times in seconds, or values of the objective; numbers that are not known are null."""
     learned, classes = findings.learned, findings.learned.classes
     return {
+        "objective": findings.objective.text,
         "implementations": len(learned.samples),
         "measured": learned.measured,
         "estimates": None if findings.estimates is None else {
