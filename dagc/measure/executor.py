@@ -7,7 +7,7 @@ and answers:
     open     key library data device_pointers           -> {}
     close    key                                        -> {}
     audit    key tables                                 -> wrong, or {}
-    measure  key rows check recheck seconds guess metrics -> wrong, or seconds, iterations, metrics by name
+    measure  key rows check recheck seconds guess [metrics] -> wrong, or seconds, iterations, metrics by name
     trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
 
 Of libraries whose launch parameters are open, which `base` and `settings` give, as (decision, value):
@@ -148,7 +148,7 @@ class Executor:
                 return {"wrong": wrong}
         with self._watchdog.watch(limit, where):
             seconds, iterations = opened.runner.measure(table, command["seconds"], command["guess"])
-            metrics = self._observe(opened.runner, table, iterations, seconds, command["metrics"])
+            metrics = self._observe(opened.runner, table, iterations, seconds, command.get("metrics", ()))
             wrong = opened.runner.check(table, poison=1, runs=0) if command["recheck"] else ""
         if wrong:
             return {"wrong": wrong}

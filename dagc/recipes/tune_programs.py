@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -366,29 +366,17 @@ def _cells(
     progress: Progress | None,
     failures: list[str],
 ) -> Iterator[Cell]:
-    """Every cell that is not known yet, kept as it comes: sizes in random order, settings in random order at each.
-    A size that the set-up does not take is added to `failures`.
+    """Every cell that is not known yet, kept as it comes. A size that the set-up does not take is added to `failures`.
 
     The data of one size lie on disk at a time.
     """
     import shutil
 
-    order = random.Random(f"{task.seed} order")
-    points = list(task.points)
-    order.shuffle(points)
-    todo: list[tuple[Point, list[Settings]]] = []
-    left = options.budget if options.budget is not None else 10**9
-    for point in points:
-        wanted = [s for s in task.settings if (point, s) not in known]
-        order.shuffle(wanted)
-        if wanted[:left]:
-            todo.append((point, wanted[:left]))
-        left -= len(wanted[:left])
+    todo = _wanted(task, known, options.budget)
     needed = [s for s in task.settings if any(s in wanted for _, wanted in todo)]
     built, refused = build_programs(task, needed, folder, progress)
     end = None if options.seconds is None else time.monotonic() + options.seconds
     total, done = sum(len(wanted) for _, wanted in todo), 0
-    timing = Timing(seconds=options.cell)
     for number, (point, wanted) in enumerate(todo):
         place = folder / f"data-{number}"
         try:
@@ -399,10 +387,10 @@ def _cells(
             continue
         if records is not None:
             records.set_fact("program data", [[list(p.params), list(v)] for p, v in data.items()])
+        libraries = {s: (Library(program.library, place), program.rows) for s, program in built.items()}
+        machine = Programs(service, libraries, Timing(seconds=options.cell))
         results = [Cell(PROGRAM, point, s, (), refused[s]) for s in wanted if s in refused]
-        machine = Programs(service, {s: (Library(built[s].library, place), built[s].rows) for s in built}, timing)
-        measured = (_cell(point, s, machine) for s in wanted if s in built)
-        for cell in chain(results, measured):
+        for cell in chain(results, (_cell(point, s, machine) for s in wanted if s in built)):
             if records is not None:
                 records.add_cell(cell, 0)
             yield cell
@@ -412,6 +400,22 @@ def _cells(
             if end is not None and time.monotonic() > end:
                 return
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _wanted(task: ProgramTask, known: Collection[Any], budget: int | None) -> list[tuple[Point, list[Settings]]]:
+    """What is not known yet, at most `budget` cells: sizes in random order, settings in random order at each."""
+    order = random.Random(f"{task.seed} order")
+    points = list(task.points)
+    order.shuffle(points)
+    todo: list[tuple[Point, list[Settings]]] = []
+    left = budget if budget is not None else 10**9
+    for point in points:
+        wanted = [s for s in task.settings if (point, s) not in known]
+        order.shuffle(wanted)
+        if wanted[:left]:
+            todo.append((point, wanted[:left]))
+        left -= len(wanted[:left])
+    return todo
 
 
 def _cell(point: Point, settings: Settings, machine: Programs) -> Cell:
