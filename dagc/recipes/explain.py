@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import math
 import shlex
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from dagc.learn.explain import Asked, Explanation
     from dagc.learn.rules import LearnedRules
     from dagc.measure.link import Link
-    from dagc.store.records import Records
     from dagc.store.results import Implementation, Results
 
 MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
@@ -200,25 +198,22 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     spaces = sorted({candidate.space for candidate in asked.candidates})
     domain = Orders([subject.domain.spaces[index] for index in spaces])
     asked = asked.moved(subject.domain, domain)
-    with ExitStack() as stack:
-        records: list[Records] = []
-        machine = _machine(loaded, options, domain, link, chosen, records, display)
-        run = _run(loaded, options, machine, chosen)
-        records.append(
-            stack.enter_context(
-                Records.open(loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine)
-            )
-        )
+    machine = _machine(loaded, options, domain, link, chosen, display)
+    run = _run(loaded, options, machine, chosen)
+    with Records.open(
+        loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine
+    ) as records:
+        machine.on_reference = records.reference
         for name in objective.metrics:
-            records[0].metric(name, loaded.results.units[name])
+            records.metric(name, loaded.results.units[name])
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(asked.best)
-        records[0].noise(noise)
+        records.noise(noise)
         noise = loaded.results.noise if math.isnan(noise) else noise
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
-            answers = answer(domain, asked, machine, OrderStore(domain, records[0]), timing, progress=phase.at)
-    notes = [records[0].note] if records[0].note else []
+            answers = answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
+    notes = [records.note] if records.note else []
     found = explanation(subject.learned, domain, asked, answers, subject.seconds, notes, objective)
     return found, answers.interrupted
 
@@ -229,7 +224,6 @@ def _machine(
     domain: Orders,
     link: Link,
     chosen: TargetChoice,
-    records: list[Records],
     display: Display,
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
@@ -251,7 +245,6 @@ def _machine(
     ]  # fmt: skip
     return LiveMachine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-        on_reference=lambda seconds: records[0].reference(seconds) if records else None,
         objective=loaded.results.objective,
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,12 +46,15 @@ from dagc.store.results import lowest, noise_advice, ranking, ties
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
     from dagc.ir.program import Program
     from dagc.lab.configurations import Configured
     from dagc.lab.engine import Machine as Measurer
     from dagc.lab.engine import Store, Summary
+    from dagc.lab.live import Loadable
     from dagc.lab.orders import Orders
     from dagc.measure.link import Link
+    from dagc.recipes.runs import Excluded
     from dagc.store.records import Records
     from dagc.store.results import Configuration, Results, Run
 
@@ -207,10 +209,25 @@ def explore(
         return _explore_here(read(path, defines), out, options, link)
 
 
-def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
-    from dagc.store.records import Records, check_resumable, is_fresh  # loads msgspec, sqlite3
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What is searched, with all that must be known before the ranks are started. `excluded`: does not build."""
 
-    display = Display(quiet=options.quiet)
+    options: ExploreOptions
+    objective: Objective
+    chosen: TargetChoice
+    program: Program
+    output: Path
+    domain: Orders
+    loadables: Sequence[Loadable]
+    excluded: Sequence[Excluded]
+    fixed: tuple[Fixed, ...]
+    notes: list[str]
+
+
+def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link, display: Display) -> _Ready:
+    from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
+
     chosen = choose_target(options.target, options.arch)
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
@@ -232,49 +249,53 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
     settled = launched(text, source, configurations, choosers, data, options, display)
     fixed = _fixed(program, configurations, settled.settings, text.defines)
     configurations, domain = list(settled.configurations), domain_of(settled.configurations, options)
-    notes += settled.notes
     domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
-    with ExitStack() as stack:
-        records: list[Records] = []
-        machine = LiveMachine(
-            domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-            on_reference=lambda seconds: records[0].reference(seconds) if records else None, objective=objective,
-        )  # fmt: skip
-        facts = machine.facts(chosen.target.value, chosen.arch)
-        run = run_record(facts, options, text.path, setup_digest(text.path, program, options), fixed)
-        records.append(
-            stack.enter_context(
-                Records.open(
-                    output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
-                )
-            )
-        )
-        notes += filter(None, [records[0].note])
-        _declare(records[0], objective, units())
-        domain, wrong = working(machine, domain, display)
-        for left in (*excluded, *wrong):
+    notes += settled.notes
+    return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes)
+
+
+def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
+    from dagc.store.records import Records  # loads msgspec, sqlite3
+
+    display = Display(quiet=options.quiet)
+    ready = _ready(text, out, options, link, display)
+    options, program, output, notes = ready.options, ready.program, ready.output, ready.notes
+    machine = LiveMachine(
+        ready.domain, ready.loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+        objective=ready.objective,
+    )  # fmt: skip
+    facts = machine.facts(ready.chosen.target.value, ready.chosen.arch)
+    run = run_record(facts, options, text.path, setup_digest(text.path, program, options), ready.fixed)
+    with Records.open(
+        output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
+    ) as records:
+        machine.on_reference = records.reference
+        notes += filter(None, [records.note])
+        _declare(records, ready.objective, units())
+        domain, wrong = working(machine, ready.domain, display)
+        for left in (*ready.excluded, *wrong):
             notes.append(f"without {left.configured.configuration.text}: {left.failure}")
-            records[0].fail(records[0].begin(left.configured.configuration, left.traversal), left.failure)
+            records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(_first(domain), limit=limit)
-        records[0].noise(noise)
+        records.noise(noise)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         if options.data is None:
-            notes += _other_arrays(output, records[0].results().runs, run)
-        if records[0].under_way is not None:
-            died = records[0].under_way
+            notes += _other_arrays(output, records.results().runs, run)
+        if records.under_way is not None:
+            died = records.under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
-        before = records[0].results(objective.text) if options.resume else None
-        store = OrderStore(domain, records[0])
-        done = _search(domain, machine, store, options, noise, before, display, objective)
+        before = records.results(ready.objective.text) if options.resume else None
+        store = OrderStore(domain, records)
+        done = _search(domain, machine, store, options, noise, before, display, ready.objective)
         machine.time_reference()
-        results = records[0].results()
+        results = records.results()
         done, noise = _settled(done, domain, results), results.noise
         notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]
         if options.trace and not done.interrupted:
             with display.phase("tracing the best and the slowest"):
-                _trace(machine, domain, records[0], done)
+                _trace(machine, domain, records, done)
     return _explored(done, domain, output, notes, results)
 
 
