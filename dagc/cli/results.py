@@ -83,20 +83,14 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
         help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
         " --strategy help lists them",
     )  # fmt: skip
-    add(
-        "--budget", type=positive, metavar="N",
-        help="measurements to search with (default: 200; exhaustive: all; with --time: no limit)",
-    )  # fmt: skip
+    help = "measurements to search with (default: 200; exhaustive: all; with --time: no limit)"
+    add("--budget", type=positive, metavar="N", help=help)
     add("--time", type=duration, metavar="T", help="end the search after 90s, 10m, 1.5h (default: no limit)")
-    add(
-        "--transport", dest="transports", default="all", metavar="all|NAME[,NAME]",
-        help="mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)",
-    )  # fmt: skip
+    help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)"
+    add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
-    add(
-        "--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]",
-        help="search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated",
-    )  # fmt: skip
+    help = "search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated"
+    add("--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]", help=help)
     add(
         "--launch", metavar="auto|fixed|TUNED",
         help="launch settings: tuned first, the program's defaults, or those of a file of `dagc tune` (default: auto"
@@ -195,10 +189,8 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     add("--against", metavar="FULL", help="a full exploration: mark each rule consistent or not, print the accuracy")
     add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
     add("--sets", type=positive, default=3, metavar="N", help="rule sets shown of each class (default: 3)")
-    add(
-        "--classes", choices=("distinct", "all"), default="distinct",
-        help="distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)",
-    )  # fmt: skip
+    help = "distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)"
+    add("--classes", choices=("distinct", "all"), default="distinct", help=help)
     add(
         "--tree", choices=("pruned", "full"), default="pruned",
         help="to what cross-validation can tell from noise, or as the paper grows it (default: pruned; full with"

@@ -72,7 +72,7 @@ class Runner:
         self._library.dagc_runner_close()
 
     def prepare(self, rows: Sequence[Row]) -> Table:
-        """The table of a traversal (`dagc.emit.rows`), checked against the library's ops; stretches are captured.
+        """The table of a traversal (`dagc.emit.rows`), checked against the library's ops; its regions are captured.
 
         Raises DagcError for a table that cannot be executed.
         """

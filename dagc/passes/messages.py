@@ -187,13 +187,13 @@ class _Lowering:
 
     def _meeting(self, region: Region, accesses: Iterable[tuple[int, Region]], most: int) -> list[int]:
         """The first `most` ops, in the order given, whose access may share elements with the region."""
-        found: list[int] = []
+        ops: list[int] = []
         for op, other in accesses:
-            if op not in found and self.regions.overlap(region, other):
-                found.append(op)
-                if len(found) == most:
+            if op not in ops and self.regions.overlap(region, other):
+                ops.append(op)
+                if len(ops) == most:
                     break
-        return found
+        return ops
 
     # ---- ops ----------------------------------------------------------------------------
 
@@ -227,11 +227,8 @@ class _Lowering:
         """Are all its arrays on the device? A mixture is refused: it would be neither MPI's nor the GPU's."""
         places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
         if len(places) > 1:
-            self._refuse(
-                op,
-                "has arrays on the host and on the device",
-                "give it arrays of one place, or choose -D transport=mpi_host",
-            )
+            help = "give it arrays of one place, or choose -D transport=mpi_host"
+            self._refuse(op, "has arrays on the host and on the device", help)
         return places == {True}
 
     def _group(self, op: ExchangeOp | CollectiveOp) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.build.builder import build
-from dagc.build.builder import jobs as compilers
+from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import joined, refuse
 from dagc.choice.extent import C_BEYOND, far_parameters
 from dagc.choice.types import PROGRAM

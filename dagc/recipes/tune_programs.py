@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.build.builder import jobs
+from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST
@@ -455,7 +455,7 @@ def build_programs(
 
     built: dict[Settings, BuiltProgram] = {}
     refused: dict[Settings, str] = {}
-    with ThreadPoolExecutor(max_workers=jobs()) as pool:
+    with ThreadPoolExecutor(max_workers=cores()) as pool:
         made_of = {pool.submit(make, s): s for s in settings}
         for job in as_completed(made_of):
             setting = made_of[job]

@@ -86,7 +86,7 @@ def traced(
         timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
-    shown = [timeline.shown_ranks(found) for found in lines]
+    shown = [timeline.shown_ranks(lanes) for lanes in lines]
     out = []
     for what, p, (graph, traversal), all_, few in zip(("best", "worst"), ends, parsed, lines, shown, strict=False):
         ranks = tuple(
@@ -111,16 +111,16 @@ def traced(
 
 def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[float, float]:
     """Begin and end, in seconds, of an axis for all timelines of this rank."""
-    mine = [line for found in shown for line in found if line.rank == rank]
+    mine = [line for lanes in shown for line in lanes if line.rank == rank]
     return min(line.begin for line in mine), max(line.length for line in mine)
 
 
 def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
-    found = point.implementation
-    if found.configuration not in graphs:
-        raise UsageError(f"{file}: no graph of the configuration {found.configuration.text}", "explore again")
-    graph = graphs[found.configuration]
-    return graph, parse_traversal(found.traversal, graph, file)
+    implementation = point.implementation
+    if implementation.configuration not in graphs:
+        raise UsageError(f"{file}: no graph of the configuration {implementation.configuration.text}", "explore again")
+    graph = graphs[implementation.configuration]
+    return graph, parse_traversal(implementation.traversal, graph, file)
 
 
 def interval_text(point: Point, by: Quantity) -> str:
@@ -252,8 +252,10 @@ def _rule_set(rule_set: RuleSet) -> RuleSetView:
 def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
     """What the button copies."""
     blocks = (
-        "\n".join((f"class {number}, {counted(found.samples, 'sample')}:", *(f"  {rule}" for rule in found.rules)))
-        for found in sets
+        "\n".join(
+            (f"class {number}, {counted(rule_set.samples, 'sample')}:", *(f"  {rule}" for rule in rule_set.rules))
+        )
+        for rule_set in sets
     )
     return "\n\n".join(blocks)
 
@@ -348,9 +350,9 @@ def _counted(names: Sequence[str]) -> str:
 def _fact(value: object) -> str:
     if isinstance(value, bool | str | int | float):
         return shown(value) or "none"
-    return (
-        "none" if value is None or value == [] else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    )
+    if value is None or value == []:
+        return "none"
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
 # ---- page ----
@@ -371,8 +373,7 @@ def as_html(
 
     `graphs`: of every configuration of `results`; `learned`: the rules (None: too little was measured for rules);
     `file`: the name of the results file, for the commands that the page shows; `fixed`: lines about the choices of the
-    best that were not searched. What is said is only what was measured:
-    where there are no traces, there is no timeline. Works with no measurement at all, too.
+    best that were not searched. Without traces there is no timeline; a file without a measurement gives a page too.
     """
     objective = results.objective
     by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
@@ -386,11 +387,8 @@ def as_html(
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
     return _environment().get_template("page.html.j2").render(
-        program=results.program,
+        program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
-        file=file,
-        version=version,
-        fixed=fixed,
         tiles=summary_tiles(results, points, best, groups, graphs, by),
         ties=ties([p.times for p in choices], results.noise),
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
@@ -403,22 +401,17 @@ def as_html(
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         classes=class_views(learned, by) if learned is not None else (),
         dropped=[f"Boundary at {by.text(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
-        tree=_tree(learned),
-        no_rules=no_rules,
-        advice=noise_advice_of(results),
+        tree=_tree(learned), no_rules=no_rules, advice=noise_advice_of(results),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         convergence=_convergence(results, by),
-        fastest=fastest_rows(choices[:MOST_ROWS], groups, by),
+        fastest=fastest_rows(choices[:MOST_ROWS], groups, by), runs=provenance(results), data=_data(points, groups, by),
         failures=[i for i in results.implementations if i.failure][:MOST_ROWS],
         failed=sum(bool(i.failure) for i in results.implementations),
-        runs=provenance(results),
-        data=_data(points, groups, by),
         floor=si.percent(results.noise),
         noise_known=not math.isnan(results.noise),
         compared="" if objective.is_time else objective.text,
-        count=si.count,
-        percent=si.percent,
+        count=si.count, percent=si.percent,
     )  # fmt: skip
 
 
@@ -475,8 +468,8 @@ def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
     for group in groups:
         colours.setdefault(group.colour, []).append(group)
     named = [
-        (colour, found[0].label if len(found) == 1 else f"transport={found[0].configuration.get('transport')}")
-        for colour, found in sorted(colours.items())
+        (colour, sharing[0].label if len(sharing) == 1 else f"transport={sharing[0].configuration.get('transport')}")
+        for colour, sharing in sorted(colours.items())
     ]
     return named if len({name for _, name in named}) == len(named) else []
 

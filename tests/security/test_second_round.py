@@ -146,7 +146,7 @@ def test_damaged_arrays_are_refused(folder: Path, tmp_path: Path, content: bytes
     part.mkdir()
     np.save(part / "n.npy", np.int64(100))
     (part / "x.npy").write_bytes(content)
-    with pytest.raises(UsageError, match="is no array of NumPy"):
+    with pytest.raises(UsageError, match="is not a NumPy array"):
         check_arrays(program, tmp_path, 1)
 
 

@@ -279,11 +279,17 @@ def test_sources_for_a_gpu(tuned: Path, tmp_path: Path) -> None:
 # ---- settings that fail ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path is in what is emitted: at one path, each setting is compiled once."""
+    return tmp_path_factory.mktemp("faulty")
+
+
 @pytest.fixture
-def faulty(tmp_path: Path) -> Path:
-    (tmp_path / "faulty.dag").write_text(FAULTY)
-    (tmp_path / "faulty.py").write_text(FAULTY_PY)
-    return tmp_path / "faulty.dag"
+def faulty(place: Path) -> Path:
+    (place / "faulty.dag").write_text(FAULTY)
+    (place / "faulty.py").write_text(FAULTY_PY)
+    return place / "faulty.dag"
 
 
 @pytest.mark.mpi

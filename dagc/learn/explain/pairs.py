@@ -188,7 +188,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class EditView:
-    """An edit for the reader. `before` and `after`: the stretch of the traversal that differs; empty where none does.
+    """An edit for the reader. `before` and `after`: the entries of the traversal that differ; empty where none do.
 
     mechanism   what it changes for the machine, in words; "" where nothing can be said
     """

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dagc.base.errors import UsageError, counted
+from dagc.base.errors import counted
 from dagc.base.objective import Objective
 from dagc.learn.explain.pairs import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
-
-FORMATS = ("text", "md", "json")
+from dagc.learn.rules.text import cell, finite, in_form
 
 _WORDS = {
     Finding.CAUSE: "costs",
@@ -26,15 +24,7 @@ _WORDS = {
 
 def render(explanation: Explanation, form: str = "text") -> str:
     """The explanation in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
-    match form:
-        case "text":
-            return _text(explanation)
-        case "md":
-            return _markdown(explanation)
-        case "json":
-            return json.dumps(as_json(explanation), indent=1) + "\n"
-        case _:
-            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    return in_form(form, lambda: _text(explanation), lambda: _markdown(explanation), lambda: as_json(explanation))
 
 
 # ---- pieces ---------------------------------------------------------------------------------
@@ -176,44 +166,36 @@ def _text_of(answer: Answer, views: Sequence[EditView], objective: Objective) ->
 def _markdown(explanation: Explanation) -> str:
     objective = explanation.objective
     out = [
-        f"## What breaking a rule costs: {_cell(explanation.program)}",
+        f"## What breaking a rule costs: {cell(explanation.program)}",
         "",
-        f"Best: {objective.named(explanation.seconds)}, {_class(explanation)}, {_cell(explanation.configuration.text)}",
+        f"Best: {objective.named(explanation.seconds)}, {_class(explanation)}, {cell(explanation.configuration.text)}",
         "",
         f"    {explanation.traversal}",
         "",
-        *(f"- {_cell(note)}" for note in explanation.notes),
+        *(f"- {cell(note)}" for note in explanation.notes),
     ]
     for own, title in _SECTIONS:
         answers = list(_sorted(explanation, own))
         if answers:
             out += ["", title, "", "| rule | cost | finding | remarks |", "|---|---|---|---|"]
             out += [
-                f"| {_cell(a.rule.text)} | {_cost(a.middle, objective)} | {_finding(a)} |"
-                f" {_cell(_none(a) or _also(a))} |"
+                f"| {cell(a.rule.text)} | {_cost(a.middle, objective)} | {_finding(a)} | {cell(_none(a) or _also(a))} |"
                 for a, _ in answers
             ]
-    out += ["", *(f"- {_cell(line)}" for line in _closing(explanation))]
+    out += ["", *(f"- {cell(line)}" for line in _closing(explanation))]
     for own, _ in _SECTIONS:
         for answer, views in _sorted(explanation, own):
             if views:
-                out += ["", f"### {_cell(answer.rule.text)}", ""]
+                out += ["", f"### {cell(answer.rule.text)}", ""]
                 out += ["| cost | what changes | instead of | edit |", "|---|---|---|---|"]
                 out += [_markdown_row(t, v, objective) for t, v in zip(answer.timings, views, strict=True)]
     return "\n".join(out).rstrip() + "\n"
 
 
 def _markdown_row(timing: Timing, view: EditView, objective: Objective) -> str:
-    stretches = [f"`{text}`" if text else "" for text in (view.before, view.after)]
-    cost = _cell(timing.failure) or _cost(timing, objective)
-    return f"| {cost} | {_cell(view.mechanism)} | {stretches[0]} | {stretches[1]} |"
-
-
-def _cell(text: str) -> str:
-    """Names of ops and values of decisions as they are, in a table."""
-    for mark in "\\`*_~|<":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+    entries = [f"`{text}`" if text else "" for text in (view.before, view.after)]
+    cost = cell(timing.failure) or _cost(timing, objective)
+    return f"| {cost} | {cell(view.mechanism)} | {entries[0]} | {entries[1]} |"
 
 
 # ---- JSON -----------------------------------------------------------------------------------
@@ -226,11 +208,11 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "objective": explanation.objective.text,
         "configuration": dict(explanation.configuration.decisions),
         "traversal": explanation.traversal,
-        "seconds": _number(explanation.seconds),
+        "seconds": finite(explanation.seconds),
         "class": explanation.number + 1,
         "classes": explanation.classes,
         "implementations": explanation.implementations,
-        "noise": _number(explanation.noise),
+        "noise": finite(explanation.noise),
         "notes": list(explanation.notes),
         "rules": [_rule_json(a, v) for own, _ in _SECTIONS for a, v in _sorted(explanation, own)],
     }
@@ -243,9 +225,9 @@ def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
         "of_the_best": answer.question.own,
         "finding": answer.finding.value,
         "all_looked_at": answer.question.exact,
-        "ratio": _number(middle.ratio) if middle else None,
-        "low": _number(middle.low) if middle else None,
-        "high": _number(middle.high) if middle else None,
+        "ratio": finite(middle.ratio) if middle else None,
+        "low": finite(middle.low) if middle else None,
+        "high": finite(middle.high) if middle else None,
         "edits": [
             {
                 "configuration": dict(view.configuration.decisions),
@@ -258,14 +240,10 @@ def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
                 "failure": timing.failure,
                 "pairs": timing.pairs,
                 **{
-                    name: _number(getattr(timing, name))
+                    name: finite(getattr(timing, name))
                     for name in ("ratio", "low", "high", "confidence", "best", "edited")
                 },
             }
             for edit, timing, view in zip(answer.question.edits, answer.timings, views, strict=True)
         ],
     }
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,15 +42,33 @@ class Findings:
 
 def render(findings: Findings, form: str = "text") -> str:
     """The findings in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
-    match form:
-        case "text":
-            return _text(findings)
-        case "md":
-            return _markdown(findings)
-        case "json":
-            return json.dumps(as_json(findings), indent=1) + "\n"
-        case _:
-            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    return in_form(form, lambda: _text(findings), lambda: _markdown(findings), lambda: as_json(findings))
+
+
+# ---- pieces that all reports share ----------------------------------------------------------
+
+
+def in_form(
+    form: str, text: Callable[[], str], markdown: Callable[[], str], content: Callable[[], dict[str, Any]]
+) -> str:
+    """What the writer of a form gives, `content` as JSON. Raises UsageError for what is none of FORMATS."""
+    if form not in FORMATS:
+        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    if form == "json":
+        return json.dumps(content(), indent=1) + "\n"
+    return text() if form == "text" else markdown()
+
+
+def cell(text: str) -> str:
+    """Names of ops and values of decisions as they are, in a table of Markdown."""
+    for mark in "\\`*_~|<":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+def finite(value: float) -> float | None:
+    """A number of JSON; null where it is not known."""
+    return value if math.isfinite(value) else None
 
 
 # ---- pieces that text and Markdown share ----------------------------------------------------
@@ -256,16 +274,9 @@ def _markdown(findings: Findings) -> str:
 
 def _markdown_row(rule_set: RuleSet, checked: CheckedRuleSet | None) -> str:
     forms = {"": "{}", "extra": "~~{}~~ (extraneous)", "missing": "**{}** (missing)"}
-    rules = "<br>".join(forms[mark].format(_cell(text)) for mark, text in _rule_lines(rule_set, checked))
+    rules = "<br>".join(forms[mark].format(cell(text)) for mark, text in _rule_lines(rule_set, checked))
     remarks = [_insufficient(rule_set), _verdict_text(checked) if checked else ""]
     return f"| {rule_set.samples} | {rules} | {'; '.join(r for r in remarks if r)} |"
-
-
-def _cell(text: str) -> str:
-    """Names of ops and values of decisions as they are, in a table."""
-    for mark in "\\`*_~|<":
-        text = text.replace(mark, f"\\{mark}")
-    return text
 
 
 # ---- JSON -----------------------------------------------------------------------------------
@@ -281,10 +292,10 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "estimates": None if findings.estimates is None else {
             "error": findings.estimates.error, "spread": findings.estimates.spread,
         },
-        "noise_of_a_measurement": _number(learned.noise),
-        "noise": _number(classes.noise),
+        "noise_of_a_measurement": finite(learned.noise),
+        "noise": finite(classes.noise),
         "radius": classes.radius,
-        "prominence_threshold": _number(classes.threshold),
+        "prominence_threshold": finite(classes.threshold),
         "classes": [
             {
                 "class": c.number + 1, "count": c.count, "fastest": c.fastest, "median": c.median,
@@ -329,14 +340,10 @@ def _best(findings: Findings) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _boundary(b: Boundary) -> dict[str, Any]:
     return {
         "position": b.position, "seconds": b.seconds, "height": b.height, "prominence": b.prominence,
-        "step": _number(b.step), "samples": b.samples, "chance": b.chance,
+        "step": finite(b.step), "samples": b.samples, "chance": b.chance,
     }  # fmt: skip
 
 
@@ -370,7 +377,7 @@ def _accuracy(accuracy: Accuracy | None) -> dict[str, Any] | None:
         "classes": [
             {
                 "class": c.number + 1, "given": c.classified, "inside": c.inside, "width": c.width,
-                "width_in_noise": _number(c.widths),
+                "width_in_noise": finite(c.widths),
             }
             for c in accuracy.classes
         ],
