@@ -11,7 +11,7 @@ from dagc.cli.arguments import defines, defines_of, duration, file, natural, pos
 from dagc.report import si
 
 if TYPE_CHECKING:
-    from dagc.recipes.tune_found import Tuning
+    from dagc.recipes.tune_results import Tuning
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:

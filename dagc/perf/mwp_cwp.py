@@ -4,7 +4,7 @@ After Hong and Kim, "An analytical model for a GPU architecture with memory-leve
 awareness", ISCA 2009, which KLARAPTOR takes as its model E. Two numbers of warps decide: MWP, how many can wait for
 memory at once, and CWP, how many could compute while one waits. docs/explanation/mwp-cwp.md has the equations.
 
-Mended against the use that was made of it:
+Differences from the published equations:
 - the transactions S of an uncoalesced instruction are counted per memory instruction, not per warp;
 - limits are those of the GPU at hand (a descriptor), and the blocks of a multiprocessor those that CUDA gives;
 - where no instruction goes to memory the time is the arithmetic's, and MWP below 1 overlaps nothing (it is no gain).

@@ -26,7 +26,6 @@ from dagc.recipes.tune_choosers import (
     final_choosers,
     first_choosers,
 )
-from dagc.recipes.tune_found import GUESS, Line, Measurements, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.recipes.tune_gpu import (
     NOT_COUNTED,
     NOTHING_RAN,
@@ -49,6 +48,7 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_programs import tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
+from dagc.recipes.tune_results import GUESS, Line, Measurements, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:

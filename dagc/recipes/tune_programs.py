@@ -28,10 +28,10 @@ from dagc.measure.service import Library, Service
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import ProgramText
-from dagc.recipes.tune_found import Line, Tuning
 from dagc.recipes.tune_gpu import can_run
 from dagc.recipes.tune_prepare import TuningTask, points_of
 from dagc.recipes.tune_records import open_records
+from dagc.recipes.tune_results import Line, Tuning
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
 from dagc.store.fixed import check_fixed, fixed_choices

@@ -14,7 +14,7 @@ from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes import tune_prepare
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_found import Tuning, choosable
+from dagc.recipes.tune_results import Tuning, choosable
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
