@@ -161,7 +161,13 @@ class Executor:
         reads a counter would take time in one that is timed."""
         if not names:
             return {}
-        observers = {name: metric(name).Observer() for name in names}
+        observers: dict[str, Any] = {}
+        error = ""
+        try:
+            observers = {name: metric(name).Observer() for name in names}
+        except DagcError as raised:
+            error = raised.message
+        self._agree(error)
         amounts: dict[str, Counter[str]] = {name: Counter() for name in names}
         batch = runner.longest() or iterations
         if batch < iterations and batch * seconds < least_seconds(names):

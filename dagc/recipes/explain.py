@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import os
 import shlex
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.files import is_output
 from dagc.base.resources import __version__
 from dagc.base.statistics import interval
+from dagc.build.mpi import joined
 from dagc.build.target import choose_target
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
@@ -77,8 +79,7 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         explanation, interrupted = _replayed(loaded, options, options.replay)
         return render(explanation, form), 130 if interrupted else 0
 
-    ranks = _exploration(loaded).ranks
-    link = link_ranks(ranks)
+    link = link_ranks(_ranks(loaded))
     if link is None:
         return "", 0
     with link:
@@ -247,6 +248,20 @@ def _machine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
         objective=loaded.results.objective,
     )  # fmt: skip
+
+
+RANKS_PER_CORE = 16  # that are started because a file says so
+
+
+def _ranks(loaded: Loaded) -> int:
+    """On how many ranks it was measured. Raises UsageError where those are not for this machine to start."""
+    ranks, cores = _exploration(loaded).ranks, os.cpu_count() or 1
+    if joined() is None and ranks > RANKS_PER_CORE * cores:
+        raise UsageError(
+            f"{loaded.path}: measured on {ranks} ranks, more than {RANKS_PER_CORE} for each of the {cores} cores here",
+            f"start it where they fit: mpiexec -n {ranks} dagc explain ..., or use --replay",
+        )
+    return ranks
 
 
 def _exploration(loaded: Loaded) -> Run:

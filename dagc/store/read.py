@@ -123,14 +123,12 @@ class Drift:
 def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]:
     """By run. Of a run that kept no timings, the references that were noted with its measurements."""
     timings: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for row in connection.execute("SELECT run, after, seconds FROM drift ORDER BY id"):
-        run, after, seconds = row_as(row, tuple[Whole, Natural, Seconds])
-        timings[run].append((after, seconds))
+    kept = connection.execute("SELECT run, after, seconds FROM drift ORDER BY id")
     noted = connection.execute(
         "SELECT run, id - 1, reference FROM sample WHERE reference IS NOT NULL"
         " AND run NOT IN (SELECT run FROM drift) ORDER BY id"
     )
-    for run, after, seconds in (row_as(row, tuple[Whole, Whole, Seconds]) for row in noted):
+    for run, after, seconds in (*rows_as(kept, tuple[Whole, Natural, Seconds]), *rows_as(noted, _Noted)):
         timings[run].append((after, seconds))
     return timings
 
@@ -143,7 +141,7 @@ def implementations_in(
         "SELECT c.id, a.choices, c.traversal, c.failure FROM candidate c JOIN assignment a ON a.id = c.assignment"
         f" WHERE c.domain = '' AND {which} ORDER BY c.id"
     )
-    for key, choices, traversal, failure in (row_as(row, tuple[Whole, str, Line, Line]) for row in rows):
+    for key, choices, traversal, failure in rows_as(rows, tuple[Whole, str, Line, Line]):
         yield ImplementationId(key), Configuration(tuple(decoded(choices, Decisions).items())), traversal, failure
 
 
@@ -167,7 +165,7 @@ def _measurements(
         " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
         " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
     )
-    samples = groupby((row_as(row, _Value) for row in rows), key=itemgetter(0, 1, 2))
+    samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2))
     for order, ((key, run, candidate), found) in enumerate(samples):
         values = {name: value for *_, name, value in found}
         if not values.keys() >= {*objective.metrics}:
@@ -201,8 +199,7 @@ def _traces(connection: sqlite3.Connection) -> dict[ImplementationId, tuple[Trac
         'SELECT candidate, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace'
         " ORDER BY candidate, rank, position"
     )
-    for row in rows:
-        key, rank, position, begin, end, gpu_begin, gpu_end = row_as(row, _Trace)
+    for key, rank, position, begin, end, gpu_begin, gpu_end in rows_as(rows, _Trace):
         span = TraceSpan(rank, position, begin, end, number(gpu_begin), number(gpu_end))
         by_implementation[ImplementationId(key)].append(span)
     return {key: tuple(spans) for key, spans in by_implementation.items()}
@@ -229,6 +226,7 @@ Whole = int  # of 64 bits, as SQLite and the reader of JSON have them
 Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Decisions = dict[Name, bool | Whole | Number | Line]
 
+_Noted = tuple[Whole, Whole, Seconds]
 _Value = tuple[Whole, Whole, Whole, Word, Seconds]
 _Trace = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
 
@@ -239,6 +237,12 @@ def row_as(row: Sequence[object] | Mapping[str, object], kind: Any) -> Any:
         return msgspec.convert(row, kind)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
+
+
+def rows_as(cursor: sqlite3.Cursor, kind: Any) -> list[Any]:
+    """All rows of a query; as `row_as`."""
+    found: list[Any] = row_as(cursor.fetchall(), list[kind])
+    return found
 
 
 def number(value: float | None) -> float:
@@ -289,8 +293,8 @@ def _read_options(text: str) -> dict[str, Any]:
 def read_program(connection: sqlite3.Connection) -> Program:
     """Raises ValueError, sqlite3.DatabaseError."""
     meta = row_as(dict(connection.execute("SELECT key, value FROM meta")), _Meta)
-    rows = connection.execute("SELECT path, text FROM source ORDER BY path").fetchall()
-    sources = tuple(row_as(row, tuple[FilePath, Text]) for row in rows)
+    rows = connection.execute("SELECT path, text FROM source ORDER BY path")
+    sources = tuple(rows_as(rows, tuple[FilePath, Text]))
     if meta.path not in dict(sources):
         raise ValueError("the text of the program is missing")
     return Program(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
@@ -298,8 +302,8 @@ def read_program(connection: sqlite3.Connection) -> Program:
 
 def read_metrics(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
     """Name -> ID, unit. Raises ValueError."""
-    rows = connection.execute("SELECT name, id, unit FROM metric").fetchall()
-    return {name: (key, unit) for name, key, unit in (row_as(row, tuple[Word, Whole, Unit]) for row in rows)}
+    rows = connection.execute("SELECT name, id, unit FROM metric")
+    return {name: (key, unit) for name, key, unit in rows_as(rows, tuple[Word, Whole, Unit])}
 
 
 _Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text

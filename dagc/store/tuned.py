@@ -32,7 +32,7 @@ from dagc.store.read import (
     read_metrics,
     read_program,
     read_runs,
-    row_as,
+    rows_as,
     snapshot,
 )
 from dagc.store.results import Program, Run
@@ -143,33 +143,33 @@ _Candidate = tuple[Whole, Name, str, str, Line, Natural]
 def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     """What was tuned, of an open file. Raises ValueError."""
     times: dict[int, list[float]] = defaultdict(list)
-    for row in connection.execute(
+    rows = connection.execute(
         "SELECT s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id AND v.metric = ?"
         " JOIN candidate c ON c.id = s.candidate WHERE c.domain != '' ORDER BY s.id",
         (read_metrics(connection).get("time", (None,))[0],),
-    ):
-        candidate, seconds = row_as(row, tuple[Whole, PositiveReal])
+    )
+    for candidate, seconds in rows_as(rows, tuple[Whole, PositiveReal]):
         times[candidate].append(seconds)
     rows = connection.execute(
         "SELECT c.id, c.domain, c.point, a.choices, c.failure, c.flush FROM candidate c"
         " JOIN assignment a ON a.id = c.assignment WHERE c.domain != '' ORDER BY c.id"
     )
     cells, flushes = [], []
-    for key, op, point, choices, failure, flush in (row_as(row, _Candidate) for row in rows):
+    for key, op, point, choices, failure, flush in rows_as(rows, _Candidate):
         cells.append(Cell(op, Point.of(decoded(point, Sizes)), _settings(choices), tuple(times[key]), failure))
         flushes.append(flush)
     checks = connection.execute(
         "SELECT domain, choices, failure FROM checked JOIN assignment ON id = assignment ORDER BY domain, choices"
     )
-    facts = dict(row_as(row, tuple[str, str]) for row in connection.execute("SELECT key, value FROM fact"))
-    choosers = (row_as(row, tuple[Name, str]) for row in connection.execute("SELECT domain, chooser FROM chooser"))
+    facts = dict(rows_as(connection.execute("SELECT key, value FROM fact"), tuple[str, str]))
+    choosers = rows_as(connection.execute("SELECT domain, chooser FROM chooser"), tuple[Name, str])
     return Tuned(
         path=path,
         program=read_program(connection),
         runs=tuple(run for _, run in read_runs(connection)),
         cells=tuple(cells),
         flushes=tuple(flushes),
-        checks={(op, _settings(s)): failure for op, s, failure in (row_as(r, tuple[Name, str, Line]) for r in checks)},
+        checks={(op, _settings(s)): failure for op, s, failure in rows_as(checks, tuple[Name, str, Line])},
         facts=_facts(facts),
         choosers={op: _chooser(op, text) for op, text in choosers},
     )

@@ -80,3 +80,14 @@ def test_a_good_file_is_read_by_every_command(good: Path, tmp_path: Path) -> Non
 def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:
     """A slice of `benchmarks/fuzz_files.py`, the same each time."""
     assert list(fuzz(25, 10, 3, tmp_path)) == []
+
+
+def test_a_file_does_not_say_how_many_processes_are_started(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.db"
+    shutil.copy(good, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE run SET ranks = 1000000")
+    assert main(["explain", str(path)]) == 2
+    assert "measured on 1000000 ranks, more than 16 for each of the" in capsys.readouterr().err

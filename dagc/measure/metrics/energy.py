@@ -27,13 +27,18 @@ def why_not(target: str) -> tuple[str, str] | None:
         pynvml = _nvml()
     except ImportError:
         return "it needs the Python package nvidia-ml-py", "pip install 'dagc[energy]'"
+    why = "NVML sees no GPU"
     try:
         pynvml.nvmlInit()
         for number in range(pynvml.nvmlDeviceGetCount()):
-            pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(number))
+            try:
+                pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(number))
+                return None  # whether it is the GPU of a rank, its observer finds out
+            except pynvml.NVMLError as error:
+                why = f"NVML says: {error}"
     except pynvml.NVMLError as error:
-        return f"NVML says: {error}", _SUPPORT
-    return None
+        why = f"NVML says: {error}"
+    return why, _SUPPORT
 
 
 def _nvml() -> Any:
@@ -45,22 +50,22 @@ class Observer:
     def __init__(self) -> None:
         """Raises RunFailed where the GPU of this rank has no counter."""
         self._nvml = pynvml = _nvml()
-        self._name = _gpu()
+        self._name = _uuid()
         try:
             pynvml.nvmlInit()
-            self._gpu = pynvml.nvmlDeviceGetHandleByUUID(self._name)
+            self._device = pynvml.nvmlDeviceGetHandleByUUID(self._name)
             self.start()
         except pynvml.NVMLError as error:
             raise RunFailed(f"energy of {self._name}: NVML says: {error}") from None
 
     def start(self) -> None:
-        self._begin = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._gpu)
+        self._begin = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._device)
 
     def stop(self) -> dict[str, float]:
-        return {self._name: 1e-3 * (self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._gpu) - self._begin)}
+        return {self._name: 1e-3 * (self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._device) - self._begin)}
 
 
-def _gpu() -> str:
+def _uuid() -> str:
     """The UUID, as NVML has it, of the GPU that this thread's CUDA context is on. Raises RunFailed."""
     driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
     if driver.cuCtxGetDevice(ctypes.byref(device)) or driver.cuDeviceGetUuid(number, device):
