@@ -132,6 +132,13 @@ def test_merged_files_have_the_metrics_of_both(tmp_path: Path) -> None:
         for name, unit in (("cpu", "s"), ("energy", "J")):  # with other IDs than in the first file
             records.metric(name, unit)
         records.add(records.begin(HOST, "b"), 5e-3, NAN, 10, others={"energy": 7.0, "cpu": 0.5})
+    third = tmp_path / "3.db"
+    with Records.open(third, PROGRAM, replace(RUN, seed=9)) as records:
+        records.metric("energy", "kWh")
+        records.add(records.begin(HOST, "b"), 5e-3, NAN, 10, others={"energy": 7.0})
+    with pytest.raises(UsageError, match="energy was measured in 'J', not in 'kWh'"):
+        merge([first, third], tmp_path / "m.db")
+    assert not (tmp_path / "m.db").exists()
     merge([first, second], tmp_path / "m.db")
     results = load(tmp_path / "m.db")
     assert results.objective.text == "energy"
