@@ -62,6 +62,18 @@ def kernel(name: str, header: str, code: str, count: int = 6) -> str:
 MOVE = kernel("move", "z: out f64[2, 3], x: in f64[2, 3]", "z[i] = x[i];")
 
 
+@pytest.mark.parametrize("value", ["7", "x[i]"], ids=["value", "what lies behind another array"])
+def test_an_op_that_writes_behind_the_end_of_an_array_is_named(tmp_path: Path, value: str) -> None:
+    code = f"if (i < 6) y[i] = 2 * x[i]; else y[i] = {value};"
+    dag = "dag {\n  far : gpu twice(y, x)\n  moved : gpu move(z, x)\n}\nverify y ~ doubled() rtol 0\n"
+    path = program(tmp_path, kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", code, count=7) + MOVE + dag)
+    wrong = "op `far` writes behind the end of `y`"
+    with pytest.raises(WrongResult, match=wrong):
+        run(path, ranks=1)
+    with pytest.raises(WrongResult, match=wrong):
+        explore(path, tmp_path / "r.db", QUICK)
+
+
 def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None:
     body = (
         "part left of x\npart right of x\n"
