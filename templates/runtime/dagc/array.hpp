@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -120,6 +121,9 @@ class Store {
     a.size = 1;
     for (std::int64_t d : shape) {
       if (d < 0) fail(exit_run_failed, std::string(name) + ": a dimension is negative: " + std::to_string(d));
+      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;  // bytes
+      if (d > 0 && a.size > most / static_cast<std::int64_t>(sizeof(T)) / d)
+        fail(exit_run_failed, std::string(name) + ": a size of " + detail::shape_text(shape) + " elements is too large");
       a.size *= d;
     }
     poison(add(a, name, shape, place, role));
@@ -312,15 +316,17 @@ class Store {
     const std::size_t room = a.bytes() + guard_bytes;
     void* data = nullptr;
     void* other = nullptr;
+    cudaError_t status = cudaSuccess;
     if (place == Place::host) {
       data = std::aligned_alloc(64, (room + 63) / 64 * 64);
-      if (!data) fail(exit_run_failed, "out of memory: " + std::to_string(room) + " bytes");
-    } else if (place == Place::pinned) {
-      DAGC_CUDA(cudaMallocHost(&data, room));
+      if (!data) status = cudaErrorMemoryAllocation;
     } else {
-      DAGC_CUDA(cudaMalloc(&data, room));
+      status = place == Place::pinned ? cudaMallocHost(&data, room) : cudaMalloc(&data, room);
     }
-    if (place == Place::any) DAGC_CUDA(cudaMallocHost(&other, room));
+    if (status == cudaSuccess && place == Place::any) status = cudaMallocHost(&other, room);
+    if (status == cudaErrorMemoryAllocation)
+      fail(exit_run_failed, "out of memory: array " + std::string(name) + " takes " + std::to_string(room) + " bytes");
+    DAGC_CUDA(status);
     a.data = static_cast<T*>(data);
     a.mirror = static_cast<T*>(other);
     entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>()});
