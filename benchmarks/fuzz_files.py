@@ -27,6 +27,7 @@ from typing import Any
 from dagc import api
 from dagc.base.errors import DagcError
 from dagc.build.target import choose_target
+from dagc.choice.types import Cell, Point
 from dagc.recipes import explain as explain_recipe
 from dagc.recipes import explore as explore_recipe
 from dagc.recipes import results as results_recipe
@@ -36,7 +37,9 @@ from dagc.recipes.launch import LaunchSource, choosers_for, settings_by_file
 from dagc.recipes.runs import configured
 from dagc.store.records import Records
 from dagc.store.results import Machine, Program, Run, TraceSpan
+from dagc.store.schema import APPLICATION_ID, TABLES_1, TUNE_TABLES_1
 from dagc.store.settings import kernels_of
+from dagc.store.tuned import load_tuned
 
 HOSTILE = (
     *map(chr, (0, 1, 7, 8, 9, 10, 11, 12, 13, 26, 27, 127, 0x85, 0x2028, 0x202E)), '"', "'", "\\", "*/", "/*", "//",
@@ -134,18 +137,15 @@ def write_tuned(path: Path, dag: Path) -> Path:
     options = tune_recipe.TuneOptions(kernels=("fill",), sizes="N=100", target="cuda", arch="sm_90", top=0)
     tune_recipe.tune(dag, path, options)
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT op, chooser FROM tune_chooser").fetchall()
+        rows = connection.execute("SELECT domain, chooser FROM chooser").fetchall()
         for (op, text), selector in zip(rows, SELECTORS, strict=False):
             chooser = {
                 **json.loads(text), "selector": selector, "data": ["n"],
                 "anchors": [{"data": [100], "chosen": 1}, {"data": [200], "chosen": 0}],
             }  # fmt: skip
-            connection.execute("UPDATE tune_chooser SET chooser = ? WHERE op = ?", (json.dumps(chooser), op))
-        connection.execute(
-            "INSERT INTO tune_cell (run, op, point, settings, flush, times, failure) VALUES (1, ?, ?, ?, 0, ?, '')",
-            (rows[0][0], '{"N":100}', '{"bx":64}', "[1e-05, 1.1e-05]"),
-        )
+            connection.execute("UPDATE chooser SET chooser = ? WHERE domain = ?", (json.dumps(chooser), op))
         connection.commit()
+    _add_cell(path, Cell(rows[0][0], Point.of({"N": 100}), (("bx", 64),), (1e-05, 1.1e-05)))
     return path
 
 
@@ -157,19 +157,52 @@ def write_plans(path: Path, tuned: Path) -> Path:
             "method": "knn", "why": "knn", "names": ["m"], "data": ["n"], "settings": [{"m": 1}, {"m": 2}],
             "selector": SELECTORS[0],
         }  # fmt: skip
-        kernels = json.loads(connection.execute("SELECT value FROM tune_fact WHERE key = 'kernels'").fetchone()[0])
+        kernels = json.loads(connection.execute("SELECT value FROM fact WHERE key = 'kernels'").fetchone()[0])
         fixed = {"params": {}, "decisions": {n: v for n, v in kernels["decisions"].items() if n != "m"}}
-        cell = ("program", '{"N":100}', '{"m":1}', "[1e-05]")
-        connection.execute("DELETE FROM tune_chooser")
-        connection.execute("INSERT INTO tune_chooser VALUES ('program', ?)", (json.dumps(chooser),))
-        connection.execute("INSERT INTO tune_fact VALUES ('program', ?)", (json.dumps(fixed),))
-        connection.execute("INSERT INTO tune_fact VALUES ('program data', ?)", (json.dumps([[[["N", 100]], [100]]]),))
-        connection.execute(
-            "INSERT INTO tune_cell (run, op, point, settings, flush, times, failure) VALUES (1, ?, ?, ?, 0, ?, '')",
-            cell,
-        )
+        connection.execute("DELETE FROM chooser")
+        connection.execute("INSERT INTO chooser VALUES ('program', ?)", (json.dumps(chooser),))
+        connection.execute("INSERT INTO fact VALUES ('program', ?)", (json.dumps(fixed),))
+        connection.execute("INSERT INTO fact VALUES ('program data', ?)", (json.dumps([[[["N", 100]], [100]]]),))
         connection.commit()
+    _add_cell(path, Cell("program", Point.of({"N": 100}), (("m", 1),), (1e-05,)))
     return path
+
+
+_TO_SCHEMA_1 = """
+INSERT INTO meta SELECT key, iif(key = 'schema_version', '1', value) FROM now.meta;
+INSERT INTO source SELECT * FROM now.source;
+INSERT INTO run SELECT * FROM now.run;
+INSERT INTO drift SELECT * FROM now.drift;
+INSERT INTO configuration SELECT * FROM now.assignment
+  WHERE id IN (SELECT assignment FROM now.candidate WHERE domain = '');
+INSERT INTO implementation SELECT id, assignment, traversal, failure, deaths FROM now.candidate WHERE domain = '';
+INSERT INTO measurement SELECT s.id, run, candidate, purpose, value, reference, iterations
+  FROM now.sample s JOIN now.value v ON v.sample = s.id WHERE candidate IN (SELECT id FROM implementation);
+INSERT INTO trace SELECT * FROM now.trace;
+INSERT INTO tune_cell SELECT c.id, 1, domain, point, choices, flush,
+  (SELECT json_group_array(value) FROM now.sample s JOIN now.value v ON v.sample = s.id WHERE candidate = c.id), failure
+  FROM now.candidate c JOIN now.assignment a ON a.id = c.assignment WHERE domain != '';
+INSERT INTO tune_check SELECT domain, choices, point, failure
+  FROM now.checked JOIN now.assignment ON id = assignment;
+INSERT INTO tune_fact SELECT * FROM now.fact;
+INSERT INTO tune_chooser SELECT * FROM now.chooser;
+"""
+
+
+def write_schema_1(path: Path, good: Path) -> Path:
+    """A file of today's schema as schema 1 had it."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("ATTACH ? AS now", (str(good),))
+        tables = f"{TABLES_1}{TUNE_TABLES_1}PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;"
+        connection.executescript(f"{tables}{_TO_SCHEMA_1}DETACH now;")
+    return path
+
+
+def _add_cell(path: Path, cell: Cell) -> None:
+    """In a run of its own, like the first."""
+    tuned = load_tuned(path)
+    with Records.open(path, tuned.program, tuned.runs[0], resume=True, tuning=True) as records:
+        records.add_cell(cell, 0)
 
 
 # ---- changes --------------------------------------------------------------------------------
@@ -183,25 +216,27 @@ def change(path: Path, chance: random.Random) -> str:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if kind == "schema":
             statement = chance.choice(SCHEMA_CHANGES)
-            for part in statement.split(";;"):
-                connection.execute(part)
+            with contextlib.suppress(sqlite3.OperationalError):  # a file of schema 1 has other tables
+                for part in statement.split(";;"):
+                    connection.execute(part)
             return statement
         return _change_cell(connection, chance, kind == "json")
 
 
 ENDLESS = (
-    "ALTER TABLE measurement RENAME TO other;;CREATE VIEW measurement AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL"
-    " SELECT x + 1 FROM c) SELECT x AS id, 1 AS run, 1 AS implementation, 'search' AS purpose, 1.0 AS seconds,"
-    " 1.0 AS reference, 1 AS iterations FROM c"
+    "ALTER TABLE sample RENAME TO other;;CREATE VIEW sample AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL"
+    " SELECT x + 1 FROM c) SELECT x AS id, 1 AS run, 1 AS candidate, 'search' AS purpose, 1 AS iterations,"
+    " 1.0 AS reference FROM c"
 )
 SCHEMA_CHANGES = (
-    "DROP TABLE source", "DROP TABLE implementation", "DROP TABLE trace", "ALTER TABLE run DROP COLUMN noise",
-    "ALTER TABLE run RENAME COLUMN seed TO sead", "CREATE INDEX i ON measurement (hex(zeroblob(seconds)))",
+    "DROP TABLE source", "DROP TABLE candidate", "DROP TABLE trace", "ALTER TABLE run DROP COLUMN noise",
+    "ALTER TABLE run RENAME COLUMN seed TO sead", "CREATE INDEX i ON value (hex(zeroblob(value)))",
     ENDLESS,
-    "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM measurement; END",
+    "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM sample; END",
     "CREATE VIRTUAL TABLE v USING fts5(x)", "PRAGMA user_version = 99", "PRAGMA application_id = 1",
-    "DELETE FROM meta WHERE key = 'name'", "DELETE FROM source", "DELETE FROM run", "DELETE FROM configuration",
-    "DELETE FROM implementation", "DELETE FROM drift", "UPDATE measurement SET run = 77", "DELETE FROM measurement",
+    "DELETE FROM meta WHERE key = 'name'", "DELETE FROM source", "DELETE FROM run", "DELETE FROM assignment",
+    "DELETE FROM candidate", "DELETE FROM drift", "UPDATE sample SET run = 77", "DELETE FROM sample",
+    "DELETE FROM value", "DELETE FROM metric", "UPDATE candidate SET domain = 'a'",
     "INSERT INTO under_way VALUES (1, 4711)", "INSERT INTO under_way VALUES (1, NULL)",
 )  # fmt: skip
 
@@ -368,17 +403,19 @@ def fuzz(results: int, choosers: int, seed: int, folder: Path) -> Iterator[str]:
         good = write_results(folder / "good.db", dag)
         tuned = write_tuned(folder / "tuned.db", dag)
         plans = write_plans(folder / "plans.db", tuned)
+        old = write_schema_1(folder / "old.db", good)
+        old_plans = write_schema_1(folder / "old-plans.db", plans)
         assert not list(failures(read_results(good, folder, write_results(folder / "other.db", dag))))
         for number in range(results + choosers):
             chance = random.Random(f"{seed} {number}")
-            base = good if number < results else chance.choice((tuned, plans))
+            base = chance.choice((good, old) if number < results else (tuned, plans, old_plans))
             path = folder / "changed.db"
             shutil.copy(base, path)
             what = change(path, chance)
-            commands = read_results(path, folder, good) if base is good else read_tuned(path, folder, dag)
+            commands = read_results(path, folder, good) if number < results else read_tuned(path, folder, dag)
             for failure in failures(commands):
                 yield f"seed {seed}, number {number} ({base.name}: {what}): {failure}"
-            for beside in ("-wal", "-shm", "-journal"):
+            for beside in ("-wal", "-shm", "-journal", ".schema1"):
                 Path(f"{path}{beside}").unlink(missing_ok=True)
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -59,6 +59,7 @@ _PACKAGES = (
     ),
     ("scikit-learn", False, "no rules and no selectors are learned", "pip install scikit-learn"),
     ("sympy", False, "no rational programs", "pip install sympy"),
+    ("nvidia-ml-py", False, "no --objective energy", "pip install 'dagc[energy]'"),
 )
 
 

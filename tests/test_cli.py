@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import os
 import shutil
@@ -14,6 +16,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from dagc.cli.main import main
 from tests.run.conftest import can_run
 
 ROOT = Path(__file__).parents[1]
@@ -22,11 +25,20 @@ TRAVERSALS = ROOT / "tests/data/spmv-2036-4xh200.csv"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def dagc(*arguments: str | Path, cwd: Path | None = None, **more: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dagc", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=300, **more  # type: ignore[call-overload]
-    )  # fmt: skip
+def dagc(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, in this process: a new one spends most of its time on imports. Those that are the subject, below."""
+    words = [str(word) for word in arguments]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with contextlib.chdir(cwd or Path.cwd()), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+    said = []
+    for stream in (out, err):
+        stream.seek(0)
+        said.append(stream.read())
+    return subprocess.CompletedProcess(words, code, *said)
 
 
 # These show their progress where the machine is busy.
@@ -74,8 +86,6 @@ def test_notes_of_the_graph_are_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """The text that `check` prints, by whatever command a user runs first; --quiet silences it."""
-    from dagc.cli.main import main
-
     monkeypatch.chdir(tmp_path)
     shutil.copy(UNDECIDED, tmp_path)
     arguments = [command[0], UNDECIDED.name, *command[1:]]
@@ -190,7 +200,9 @@ def test_the_default_output_directory(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
-def test_compile_and_run(tmp_path: Path) -> None:
+def test_compile_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that tests/run/test_compile.py compiles with these flags, too."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-Werror")
     arguments = ("-D", "rows=2000", "--repeats", "2", "--seconds", "0.001")
     text = good("compile", SPMV, "-o", tmp_path / "out", "--target", "host", "--run", "-n", "2", *arguments)
     assert "results agree with the reference" in text

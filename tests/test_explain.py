@@ -38,7 +38,8 @@ def test_a_recording_without_the_fastest(recorded: Path, tmp_path: Path) -> None
     part = tmp_path / "part.db"
     part.write_bytes(recorded.read_bytes())
     with sqlite3.connect(part) as file:
-        file.execute("DELETE FROM measurement WHERE implementation = ?", (load(recorded).measured()[0].id,))
+        key = load(recorded).measured()[0].id
+        file.execute("DELETE FROM value WHERE sample IN (SELECT id FROM sample WHERE candidate = ?)", (key,))
     file.close()
     with pytest.raises(UsageError, match="no times of the fastest"):
         explain(recorded, ExplainOptions(replay=str(part)))
@@ -65,12 +66,13 @@ def test_nothing_measured(recorded: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.db"
     empty.write_bytes(recorded.read_bytes())
     with sqlite3.connect(empty) as file:
-        file.execute("DELETE FROM measurement")
+        file.execute("DELETE FROM value")
     file.close()
     with pytest.raises(UsageError, match="no measurements"):
         explain(empty, ExplainOptions(replay=str(empty)))
     with sqlite3.connect(empty) as file:  # as a kill leaves it before anything was begun
-        file.execute("DELETE FROM implementation")
+        file.execute("DELETE FROM sample")
+        file.execute("DELETE FROM candidate")
         file.execute("DELETE FROM run")
     file.close()
     with pytest.raises(UsageError, match="no measurements"):
@@ -99,10 +101,13 @@ def test_on_real_ranks(tmp_path: Path) -> None:
     )  # fmt: skip
     explore(SPMV, file, options, SMALL[SPMV])
     with sqlite3.connect(file) as connection:  # times that two rules explain, whatever else this machine does
-        for number, text in connection.execute("SELECT id, traversal FROM implementation").fetchall():
+        for number, text in connection.execute("SELECT id, traversal FROM candidate").fetchall():
             slow = 2 * (text.index("yl@") < text.index("pack@")) + (text.index("yl@") < text.index("yr@"))
             seconds = 1e-4 * (1 + slow) + 1e-8 * number
-            connection.execute("UPDATE measurement SET seconds = ? WHERE implementation = ?", (seconds, number))
+            connection.execute(
+                "UPDATE value SET value = ? WHERE sample IN (SELECT id FROM sample WHERE candidate = ?)",
+                (seconds, number),
+            )
         connection.execute("DELETE FROM drift")
         connection.execute("UPDATE run SET noise = 0.01")  # a busy machine would have no classes
     connection.close()
@@ -116,7 +121,7 @@ def test_on_real_ranks(tmp_path: Path) -> None:
     assert edits
     assert all(edit["pairs"] == 6 and not edit["failure"] for edit in edits)
     with sqlite3.connect(file) as connection:
-        (kept,) = connection.execute("SELECT count(*) FROM measurement WHERE purpose = 'explain'").fetchone()
+        (kept,) = connection.execute("SELECT count(*) FROM sample WHERE purpose = 'explain'").fetchone()
     connection.close()
     assert kept == 2 * 6 * len({(str(edit["configuration"]), edit["traversal"]) for edit in edits})
 
@@ -125,7 +130,7 @@ def test_without_rules_nothing_is_compiled_and_the_reason_is_given(tmp_path: Pat
     """All times are equal: one class, no rules, no edits. The machine that measured is not needed."""
     file = h200_file(tmp_path, passes=1)
     with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE measurement SET seconds = 1e-4")
+        connection.execute("UPDATE value SET value = 1e-4")
     connection.close()
     text, code = explain(file, ExplainOptions())
     assert code == 0

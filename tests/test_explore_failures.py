@@ -192,7 +192,7 @@ def test_mistakes_of_a_set_up_are_known_before_anything_is_compiled(
     ("damage", "message"),
     [
         (lambda part: (part / "x.npy").unlink(), "x.npy: no such file, but the program has `x`"),
-        (lambda part: (part / "x.npy").write_bytes(b"no array"), "x.npy: is no array of NumPy"),
+        (lambda part: (part / "x.npy").write_bytes(b"no array"), "x.npy: is not a NumPy array"),
         (lambda part: np.save(part / "x.npy", np.ones(100, "f4")), "x.npy: holds float32, but `x` is float64"),
         (lambda part: np.save(part / "x.npy", np.ones(7)), "x.npy: has shape (7), but `x` has (100)"),
         (lambda part: (part / "expected" / "y.npy").unlink(), "y.npy: no such file, but the program has `y`"),

@@ -1,5 +1,7 @@
-"""docs/architecture.md says which files a new transport, sync op, model, strategy or learner touches: each list is
-compared with the code, and where one file is enough, a copy of dagc gets that file and uses it."""
+"""docs/architecture.md says which files a new transport, sync op, model, strategy, learner or metric touches.
+
+Each list is compared with the code; where one file is enough, a copy of dagc gets that file and uses it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from dagc.store.records import load
 from tests.imports import ROOT, modules
+from tests.run.conftest import can_run
 
 PAGE = (ROOT / "docs/architecture.md").read_text()
 LEARNER = """
@@ -40,6 +44,23 @@ class Strategy:
 
     def observe(self, candidate, outcome):
         pass
+"""
+METRIC = """
+import platform, os, time
+
+SUMMARY, UNIT, SECONDS, combine = "CPU seconds of the busiest rank", "s", 0.0, max
+
+
+def why_not(target):
+    return None if target == "host" else ("it is an example", "use the host target")
+
+
+class Observer:
+    def start(self):
+        self.begin = time.process_time()
+
+    def stop(self):
+        return {f"{platform.node()} {os.getpid()}": time.process_time() - self.begin}
 """
 
 
@@ -100,12 +121,13 @@ def test_files_of_a_performance_model() -> None:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a dagc with a strategy and a learner more, each one file."""
+    """The environment of a dagc with a strategy, a learner and a metric more, each one file."""
     root = tmp_path_factory.mktemp("extended")
     for name in ("dagc", "grammar", "templates"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "dagc/lab/strategies/in_order.py").write_text(STRATEGY)
     (root / "dagc/choice/learners/one.py").write_text(LEARNER)
+    (root / "dagc/measure/metrics/busiest.py").write_text(METRIC)
     return {**os.environ, "PYTHONPATH": str(root)}
 
 
@@ -150,3 +172,18 @@ def test_a_learner_is_one_file(extended: dict[str, str], tmp_path: Path) -> None
         '  gpu { launch grid(ceil(n / bx)) block(bx) cuda """ """ }\n}\ndag { a : gpu k(x, n) }\n'
     )
     assert "select" not in _run(extended, "check", str(program))  # no note that it has no effect
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+@pytest.mark.usefixtures("unoptimised")
+def test_a_metric_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
+    assert "busiest      s    CPU seconds of the busiest rank\n" in _run(extended, "explore", "--objective", "help")
+    file, spmv = str(tmp_path / "r.db"), str(ROOT / "samples/spmv/spmv.dag")
+    words = "--target host -n 2 -D rows=2000 --transport mpi_host --seconds 5e-4 --budget 3 --confirm 0 --quiet"
+    environment = {**extended, "DAGC_CXXFLAGS": os.environ["DAGC_CXXFLAGS"]}
+    said = _run(environment, "explore", spmv, "-o", file, *words.split(), "--objective", "busiest * time")
+    assert re.search(r"^best +\S+ busiest \* time \(", said, flags=re.M)
+    assert " us busiest (" in _run(environment, "best", file, "--plan", "--objective", "busiest")
+    busiest = load(file, "busiest")  # by a dagc that does not have the metric
+    assert all(m.seconds > 0 for i in busiest.implementations for m in i.measurements)

@@ -19,24 +19,33 @@ pytestmark = [
 ]
 
 
-def _options(**more: object) -> api.TuneOptions:
-    return api.TuneOptions(sizes="N=64,500,5000", target="host", cell=0.005, **more)  # type: ignore[arg-type]
+OPTIONS = api.TuneOptions(sizes="N=64,5000", target="host", cell=0.005, method="exhaustive")
 
 
-def test_tuning_at_three_sizes_parses_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path is in what is emitted: at one path, what two tests tune is compiled once."""
+    return tmp_path_factory.mktemp("fill")
+
+
+def test_tuning_at_several_sizes_parses_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
     monkeypatch.setattr(lower, "parse", lambda source: parsed.append(source.path) or original(source))
-    api.tune(write(tmp_path), tmp_path / "t.db", _options(method="exhaustive"))
-    assert parsed == [str(tmp_path / "fill.dag")]
+    path = write(folder)
+    done = api.tune(path, tmp_path / "t.db", OPTIONS)
+    assert {line.point.text for line in done.lines} == {"N=64", "N=5000"}
+    assert parsed == [str(path)]
 
 
 original = lower.parse
 
 
-def test_a_text_that_is_edited_while_it_is_tuned_is_the_old_one_and_a_note_says_so(tmp_path: Path) -> None:
-    path, tuned = write(tmp_path), tmp_path / "t.db"
+def test_a_text_that_is_edited_while_it_is_tuned_is_the_old_one_and_a_note_says_so(
+    folder: Path, tmp_path: Path
+) -> None:
+    path, tuned = write(folder), tmp_path / "t.db"
     new = TEXT.replace("y[i] = i;", "y[i] = i + 1;")
-    done = api.tune(path, tuned, _options(method="exhaustive"), lambda *_: path.write_text(new))
+    done = api.tune(path, tuned, OPTIONS, lambda *_: path.write_text(new))
     assert done.failures == ()  # results of the new text would be wrong
     assert f"{path} has changed since it was read: this is of the text as it was then" in done.notes
     with sqlite3.connect(tuned) as connection:

@@ -310,7 +310,7 @@ def _newer(path: Path) -> None:
 def _no_text(path: Path) -> None:
     """What is wrong with it SQLite tells in the bytes of the file, which are no UTF-8."""
     content = path.read_bytes()
-    name = b"sqlite_autoindex_implementation_1"
+    name = b"sqlite_autoindex_candidate_1"
     assert name in content
     path.write_bytes(content.replace(name, b"\x82" + name[1:]))
 

@@ -190,7 +190,7 @@ def main() -> int:
     add("--seed", type=int, default=1)
     add("--revision", default="", help="git revision, where this is no checkout")
     add("--name", default="campaign", help="name of the record (default: campaign)")
-    add("--capture", action="store_true", help="stretches of GPU ops as CUDA graphs")
+    add("--capture", action="store_true", help="capture GPU ops in CUDA graphs")
     add("--small", action="store_true", help="sizes of a rehearsal")
     add("--mpi-takes-device-pointers", action="store_true")
     args = parser.parse_args()

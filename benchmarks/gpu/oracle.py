@@ -19,11 +19,11 @@ from pathlib import Path
 
 from dagc import api
 from dagc.choice.types import Cell
-from dagc.measure.cells import Timing
+from dagc.lab.launches import Timing
 from dagc.measure.machine import machine_facts
 from dagc.recipes import tune_measure, tune_prepare
 from dagc.recipes.runs import program_record, revision
-from dagc.store.tuned import TuneRecords
+from dagc.store.records import Records
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
 SQUARE = "512,1000,1024,2048,3000,4096,8192"
@@ -118,10 +118,10 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
         strategy="exhaustive", seconds=args.cell, revision=revision(SAMPLES), version=__version__,
         options={"flush": flush},
     )  # fmt: skip
-    with TuneRecords.open(
-        args.output / f"{name}.db", program_record(plan.program), run, resume=True, other_machine=True
+    with Records.open(
+        args.output / f"{name}.db", program_record(plan.program), run, resume=True, other_machine=True, tuning=True
     ) as records:
-        before = records.read()
+        before = records.tuned()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
         wanted = [
             tune_measure.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
@@ -130,18 +130,20 @@ def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, e
         ]
         check = {u.op: [s for s in plan.settings[u.op] if (u.op, s) not in before.checks] for u in plan.units}
         began, cells, failed = time.monotonic(), 0, 0
-        left = max(0.0, end - began)
-        for result in tune_measure.measure(
-            ready, wanted, Timing(seconds=args.cell, flush=flush), check=check, seconds=left
-        ):
+
+        def keep(result: Cell | tune_measure.CheckedSettings | tune_measure.Lost) -> None:
+            nonlocal cells, failed
             failed += bool(result.failure)
             if isinstance(result, Cell):
                 cells += 1
-                records.add(result, flush)
+                records.add_cell(result, flush)
             elif isinstance(result, tune_measure.CheckedSettings):
                 records.add_check(result.op, result.settings, plan.check_at, result.failure)
             if result.failure:
                 print(f"{name}: {result}", flush=True)
+
+        timing = Timing(seconds=args.cell, flush=flush)
+        tune_measure.measure(ready, wanted, timing, keep, check=check, seconds=max(0.0, end - began))
     print(f"{name}: {cells} cells, {failed} failures, {time.monotonic() - began:.1f} s", flush=True)
 
 

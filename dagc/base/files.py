@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +35,7 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
 def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
     """`write_text_atomic` for bytes. The directory must exist; a link is followed; permissions stay.
 
-    What is no file, as a pipe or /dev/stdout, is written to, and not replaced.
+    What is not a file, as a pipe or /dev/stdout, is written to, and not replaced.
     """
     target = Path(os.path.realpath(path))
     with _errors_name(Path(path)):
@@ -108,7 +110,7 @@ def claim(path: str | os.PathLike[str]) -> None:
 
 
 def _marked(folder: Path) -> list[str] | None:
-    """The names in the mark of an output directory, None where it has none. A link is no mark: it may lead elsewhere.
+    """The names in the mark of an output directory, None where it has none. A link is not a mark: it may lead out.
 
     Raises DagcError where the mark cannot be read.
     """
@@ -133,9 +135,8 @@ def _check_replaceable(target: Path, shown: Path, force: bool) -> None:
     with _errors_name(shown):
         empty = not any(not entry.name.startswith(".dagc-new-") for entry in target.iterdir())
     if not empty and not is_output(target):
-        raise UsageError(
-            f"{shown} has content that dagc did not write", "choose another directory, or replace with --force"
-        )
+        help = "choose another directory, or replace with --force"
+        raise UsageError(f"{shown} has content that dagc did not write", help)
 
 
 def _open_to_umask(directory: Path) -> None:
@@ -193,3 +194,48 @@ def _remove_abandoned(where: Path, prefix: str) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+# ---- results kept between runs ----
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+def cache_folder(name: str) -> Path | None:
+    """`$DAGC_CACHE/name`, else `$XDG_CACHE_HOME/dagc/name`, else `~/.cache/dagc/name`; made if need be.
+
+    Only its user may write to it. None where it cannot be written, or belongs to another user.
+    """
+    chosen = os.environ.get("DAGC_CACHE")
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        path = Path(chosen) if chosen else Path(home) / "dagc"
+        (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (path, path / name):
+            if folder.lstat().st_uid != os.getuid():  # also a link that another user has made
+                return None
+        (path / name).chmod(0o700)
+    except (OSError, RuntimeError):
+        return None
+    return (path / name).absolute() if os.access(path / name, os.W_OK) else None
+
+
+def load_entry(entry: Path, largest: int) -> bytes | None:
+    """What `store_entry` wrote; None where there is none, it was damaged, or another user may have written it."""
+    try:
+        status = entry.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return None
+        content = read_file(entry, largest=largest, regular=True)
+    except OSError:
+        return None
+    return content[_DIGEST:] if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST] else None
+
+
+def store_entry(entry: Path, content: bytes) -> None:
+    """Write an entry with its digest: readers see all of it or nothing. What cannot be written is not kept."""
+    with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
+        file = Path(scratch, "entry")
+        file.touch(mode=0o600)
+        file.write_bytes(hashlib.sha256(content).digest() + content)
+        file.replace(entry)

@@ -29,5 +29,5 @@ def names_in(folder: str) -> tuple[str, ...]:
 
     Nothing is imported. Modules whose names begin with `_` stand for none.
     """
-    found = (p.stem for p in (_PACKAGE / folder).glob("*.py") if not p.stem.startswith("_"))
-    return tuple(sorted(name.replace("_", "-") for name in found))
+    stems = (p.stem for p in (_PACKAGE / folder).glob("*.py") if not p.stem.startswith("_"))
+    return tuple(sorted(name.replace("_", "-") for name in stems))

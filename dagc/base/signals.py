@@ -18,12 +18,12 @@ _CALLED = {(signal.strsignal(s) or "").replace("-", " ").lower(): s.name for s i
 def named(number: int) -> str:
     """`SIGSEGV (Segmentation fault)`; `signal 99` where there is none of that number."""
     try:
-        found = signal.Signals(number)
+        sent = signal.Signals(number)
     except ValueError:
         return f"signal {number}"
     what = signal.strsignal(number)
-    why = "; the system sends it where memory runs out" if found is signal.SIGKILL else ""
-    return f"{found.name} ({what}{why})" if what else found.name
+    why = "; the system sends it where memory runs out" if sent is signal.SIGKILL else ""
+    return f"{sent.name} ({what}{why})" if what else sent.name
 
 
 def name_of(called: str) -> str:
@@ -33,8 +33,8 @@ def name_of(called: str) -> str:
 
 def reported_signal(lines: Iterable[str]) -> int | None:
     """The number of the signal that a starter says one of its ranks was ended by: `... (signal 9)`, `on signal 11`."""
-    found = (_SAID.search(line) for line in lines)
-    return next((int(match[1]) for match in found if match), None)
+    matches = (_SAID.search(line) for line in lines)
+    return next((int(match[1]) for match in matches if match), None)
 
 
 def of_code(code: int) -> int | None:

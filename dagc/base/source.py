@@ -17,7 +17,7 @@ def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST_FILE, reg
     """The content of a file of at most `largest` bytes. With `regular` of a regular file only, and nothing is waited
     for: a name that stands in a text may be that of a pipe or a device.
 
-    Raises OSError: EFBIG for one too large, EINVAL for what is no regular file.
+    Raises OSError: EFBIG for one too large, EINVAL for what is not a regular file.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | (os.O_NONBLOCK if regular else 0)
     try:
@@ -73,6 +73,13 @@ class Span:
 
 
 NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spanned:
+    """A node of a tree or of the IR, with the place that it was written at. Equality ignores the place."""
+
+    span: Span = field(default=NOWHERE, compare=False, kw_only=True, repr=False)
 
 
 @dataclass(frozen=True)

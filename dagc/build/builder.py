@@ -20,15 +20,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dagc.base import signals
 from dagc.base.errors import BuildFailed, DagcError, counted
-from dagc.base.files import claim
-from dagc.base.source import read_file
+from dagc.base.files import cache_folder, claim, load_entry, store_entry
 from dagc.build.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
 
 # ---- files of a build that failed ----
@@ -80,13 +79,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-pthread", *WARNINGS)
 # -g1: files, lines and functions, which is what a report shows; -g takes the compiler a third longer.
 THREAD_SANITIZER_FLAGS = ("-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fsanitize=thread", "-pthread", *WARNINGS)
-CUDA_FLAGS = (
-    "-std=c++17",
-    "-O3",
-    "--Werror",
-    "all-warnings",
-    "-Xcompiler=-Wall,-Wextra,-Werror,-pthread",
-)
+CUDA_FLAGS = ("-std=c++17", "-O3", "--Werror", "all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror,-pthread")
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
@@ -171,20 +164,15 @@ def run(order: Build, out: Path) -> Path:
     name = key(order, compiler, command)
     entry = cache / name[:2] / name
     with _locked(entry.parent / "lock"):
-        content = _kept(entry)
+        content = load_entry(entry, CACHE_LIMIT_BYTES)
         if content is None:
             _compile_to(order, command, out, wanted=out)
-            _keep(entry, out.read_bytes())
+            store_entry(entry, out.read_bytes())
             _prune(cache, keep=entry)
         else:
             os.utime(entry)
             _write(out, content)
     return out
-
-
-def jobs() -> int:
-    """How many compilers run side by side: one for each core that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def compiler_of(order: Build) -> Compiler:
@@ -262,18 +250,7 @@ def inputs(order: Build) -> list[Path]:
 
 def cache_directory() -> Path | None:
     """Where results are kept; made if need be. None where it cannot be written."""
-    chosen = os.environ.get("DAGC_CACHE")
-    try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        path = Path(chosen) if chosen else Path(home) / "dagc"
-        (path / "build").mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (path, path / "build"):
-            if folder.lstat().st_uid != os.getuid():  # also a link that another user has made
-                return None
-        (path / "build").chmod(0o700)
-    except (OSError, RuntimeError):
-        return None
-    return (path / "build").absolute() if os.access(path / "build", os.W_OK) else None
+    return cache_folder("build")
 
 
 # --- internals --------------------------------------------------------------------------------------------------------
@@ -320,26 +297,6 @@ def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str
     head = f"{Path(words[0]).name} {did} {', '.join(order.sources)}:"
     cd = f"  cd {shlex.quote(str(place))} && {repeat}"
     return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
-
-
-_DIGEST = hashlib.sha256().digest_size
-
-
-def _kept(entry: Path) -> bytes | None:
-    """The content of an entry, None where there is none or it is not what was kept."""
-    try:
-        content = read_file(entry, largest=CACHE_LIMIT_BYTES, regular=True)
-    except OSError:
-        return None
-    return content[_DIGEST:] if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST] else None
-
-
-def _keep(entry: Path, content: bytes) -> None:
-    """The cache is not what was asked for: where it cannot be written, nothing is kept."""
-    with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
-        made = Path(scratch, "entry")
-        made.write_bytes(hashlib.sha256(content).digest() + content)
-        made.replace(entry)
 
 
 def _write(out: Path, content: bytes) -> None:

@@ -70,7 +70,7 @@ def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
 def joined(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
     """(rank, size) where this very process was started as a rank by mpiexec or srun, else None.
 
-    A shell that a Slurm job runs in is no rank: only a step of several tasks (SLURM_STEP_NUM_TASKS) counts.
+    A shell that a Slurm job runs in is not a rank: only a step of several tasks (SLURM_STEP_NUM_TASKS) counts.
     """
     env = os.environ if environment is None else environment
     pairs = [

@@ -57,9 +57,9 @@ def gpus() -> tuple[GPU, ...]:
     """All devices that programs can use; empty where there is none, or no working driver."""
     smi = shutil.which("nvidia-smi")
     if smi is not None:
-        found = _ask([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"])
-        if found:
-            return found
+        devices = _ask([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"])
+        if devices:
+            return devices
     return _ask([sys.executable, "-c", _ASK_DRIVER])
 
 
@@ -73,12 +73,12 @@ def _ask(command: list[str]) -> tuple[GPU, ...]:
 
 def parse_gpus(text: str) -> tuple[GPU, ...]:
     """Lines of `name, capability, memory in MiB, driver`; other lines are passed over."""
-    found = []
+    devices = []
     for line in text.splitlines():
         words = [word.strip() for word in line.rsplit(",", 3)]
         if len(words) == 4 and words[2].isdigit() and words[1].replace(".", "", 1).isdigit():
-            found.append(GPU(words[0], words[1], int(words[2]) << 20, words[3]))
-    return tuple(found)
+            devices.append(GPU(words[0], words[1], int(words[2]) << 20, words[3]))
+    return tuple(devices)
 
 
 # ---- targets ----
@@ -103,8 +103,8 @@ class TargetChoice:
 
 def _gpu_here() -> str | None:
     """nvcc's name of the first GPU's architecture, None where there is no GPU."""
-    found = gpus()
-    return found[0].arch if found else None
+    devices = gpus()
+    return devices[0].arch if devices else None
 
 
 def choose_target(target: str | None, arch: str | None, why: str = "as asked for") -> TargetChoice:

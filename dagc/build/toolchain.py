@@ -84,10 +84,10 @@ def _override(variable: str) -> Path | None:
     value = os.environ.get(variable, "")
     if not value:
         return None
-    found = shutil.which(value)
-    if found is None:
-        raise UsageError(f"{variable}={value} is no program that can be run", f"correct {variable}, or unset it")
-    return Path(found)
+    path = shutil.which(value)
+    if path is None:
+        raise UsageError(f"{variable}={value} is not an executable program", f"correct {variable}, or unset it")
+    return Path(path)
 
 
 @lru_cache(maxsize=32)
@@ -112,9 +112,9 @@ def find_cxx() -> Compiler | None:
     if chosen is not None:
         return _compiler(chosen)
     for name in ("g++", "clang++", "c++"):
-        found = shutil.which(name)
-        if found is not None:
-            return _compiler(Path(found))
+        path = shutil.which(name)
+        if path is not None:
+            return _compiler(Path(path))
     return None
 
 
@@ -132,22 +132,22 @@ def find_nvcc() -> Compiler | None:
 
 
 def find_cmake() -> Compiler | None:
-    found = shutil.which("cmake")
-    return None if found is None else _compiler(Path(found))
+    path = shutil.which("cmake")
+    return None if path is None else _compiler(Path(path))
 
 
 def require_cxx() -> Compiler:
-    found = find_cxx()
-    if found is None:
+    compiler = find_cxx()
+    if compiler is None:
         raise MissingTool("no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_HELP)
-    return found
+    return compiler
 
 
 def require_nvcc() -> Compiler:
-    found = find_nvcc()
-    if found is None:
+    compiler = find_nvcc()
+    if compiler is None:
         raise MissingTool("no nvcc was found (on the PATH, under CUDA_HOME, in /usr/local/cuda)", NO_NVCC_HELP)
-    return found
+    return compiler
 
 
 # --- MPI ------------------------------------------------------------------------------------------------------------
@@ -374,9 +374,8 @@ def find_nccl() -> Nccl | None:
     if home := os.environ.get("NCCL_HOME"):
         library = _nccl_in(Path(home))
         if library is None:
-            raise UsageError(
-                f"NCCL_HOME={home} has no include/nccl.h with a libnccl.so", "name another folder, or unset it"
-            )
+            help = "name another folder, or unset it"
+            raise UsageError(f"NCCL_HOME={home} has no include/nccl.h with a libnccl.so", help)
         return library
     try:
         spec = importlib.util.find_spec("nvidia.nccl")
@@ -397,10 +396,10 @@ def _nccl_in(home: Path) -> Nccl | None:
 
 def require_nccl() -> Nccl:
     """Raises MissingTool."""
-    found = find_nccl()
-    if found is None:
+    nccl = find_nccl()
+    if nccl is None:
         raise MissingTool("no NCCL found (nccl.h and libnccl.so), which transport nccl needs", NO_NCCL_HELP)
-    return found
+    return nccl
 
 
 # ---- resources of kernels ----

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.resources import names_in
 from dagc.choice.extent import C_BEYOND, Extent
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
@@ -450,14 +451,14 @@ def chooser_of(
     method: str = "volume",
     **options: Any,
 ) -> UnitChooser:
-    """`dagc.choice.choose.unit_chooser`; `exhaustive` has the volume model beside its measured bests.
+    """`dagc.choice.choose.unit_chooser`; `exhaustive`, as every strategy, has the volume model beside what it measured.
 
     If the model, or the limits of the grid, depend on what is neither a size nor known of a setting (a tunable in the
     grid's size, a block's third dimension), or where the kernel's text is nested too deeply to be read, the chooser has
     neither."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
 
-    model = "volume" if method == "exhaustive" else method
+    model = "volume" if method in names_in("lab/strategies") else method
     try:
         chooser = unit_chooser(
             graph, unit, settings, hardware, anchors=anchors, selector=selector, method=model, **options

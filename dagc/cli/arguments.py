@@ -53,10 +53,8 @@ def file(parser: argparse.ArgumentParser) -> None:
 
 
 def include(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-I", dest="include", action="append", default=[], metavar="DIR",
-        help="a folder that the program may name files of, besides its own (include, setup); may be repeated",
-    )  # fmt: skip
+    help = "a folder that the program may name files of, besides its own (include, setup); may be repeated"
+    parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help=help)
 
 
 @contextmanager
@@ -75,10 +73,8 @@ def included(folders: Sequence[str]) -> Iterator[None]:
 
 
 def defines(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-D", dest="defines", action="append", default=[], metavar="NAME=VALUE",
-        help="override a parameter or fix a decision (rows=1000, transport=mpi_cuda, yl.block=128); may be repeated",
-    )  # fmt: skip
+    help = "override a parameter or fix a decision (rows=1000, transport=mpi_cuda, yl.block=128); may be repeated"
+    parser.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME=VALUE", help=help)
 
 
 def space(parser: argparse.ArgumentParser) -> None:
@@ -86,17 +82,21 @@ def space(parser: argparse.ArgumentParser) -> None:
     transport(parser)
 
 
+def program(parser: argparse.ArgumentParser) -> None:
+    """A text, and what its decisions are to be."""
+    file(parser)
+    space(parser)
+    defines(parser)
+
+
 def transport(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--transport", metavar="NAME",
-        help="mpi_host, mpi_cuda, nccl or peer (default: the first that the program allows)",
-    )  # fmt: skip
+    help = "mpi_host, mpi_cuda, nccl or peer (default: the first that the program allows)"
+    parser.add_argument("--transport", metavar="NAME", help=help)
 
 
 def ranks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", dest="ranks", type=positive, metavar="RANKS", help="(default: 4; under mpiexec or srun, their number)"
-    )
+    help = "(default: 4; under mpiexec or srun, their number)"
+    parser.add_argument("-n", dest="ranks", type=positive, metavar="RANKS", help=help)
 
 
 def prune(parser: argparse.ArgumentParser) -> None:

@@ -22,13 +22,14 @@ from dagc.cli.arguments import (
     included,
     natural,
     positive,
+    program,
     prune,
     quiet,
     ranks,
     seconds,
     space,
 )
-from dagc.cli.results import add_commands
+from dagc.cli.results import Add, add_commands
 from dagc.cli.tune import add_tune, run_tune
 
 DESCRIPTION = """\
@@ -179,18 +180,32 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(add)
     add_tune(add("tune", run_tune, "choose launch configurations: by a rational program, and by measuring its best"))
 
+    _add_readers(add)
+
+    setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
+    file(setup)
+    defines(setup)
+    ranks(setup)
+    help = "where to write; `bench --data DIR` reads it"
+    setup.add_argument("-o", dest="output", required=True, metavar="DIR", help=help)
+    setup.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
+    quiet(setup)
+
+    doctor = add("doctor", _doctor, "say what is there (compilers, MPI, GPUs, packages) and what each absence costs")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_readers(add: Add) -> None:
+    """The commands that look at a text and run nothing of it."""
     count = add("count", _count, "print the exact number of implementations, without enumerating them")
-    file(count)
-    space(count)
-    defines(count)
+    program(count)
     count.add_argument("--time", type=duration, metavar="T", help="after 90s, 10m, give a lower bound (default: none)")
     count.add_argument("--json", action="store_true", help="print JSON")
     quiet(count)
 
     list_ = add("list", _list, "list the implementations, numbered stably")
-    file(list_)
-    space(list_)
-    defines(list_)
+    program(list_)
     list_.add_argument("--limit", type=natural, metavar="N", help="the first N only (default: all)")
     prune(list_)
     form = list_.add_mutually_exclusive_group()
@@ -199,36 +214,17 @@ def _parser() -> argparse.ArgumentParser:
     quiet(list_)
 
     show = add("show", _show, "draw the DAG")
-    file(show)
-    space(show)
-    defines(show)
+    program(show)
     show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
     show.add_argument("-o", dest="output", metavar="PATH", help="write it there instead of printing it")
     quiet(show)
 
-    check = add("check", _check, "print every diagnostic at once; runs no code of the program")
-    file(check)
-    space(check)
-    defines(check)
+    program(add("check", _check, "print every diagnostic at once; runs no code of the program"))
 
     fmt = add("fmt", _fmt, "format .dag texts in place, comments kept")
     fmt.add_argument("files", metavar="FILE", nargs="+", help=".dag texts")
     fmt.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a file would change")
     fmt.add_argument("--stdout", action="store_true", help="print the result, change nothing")
-
-    setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
-    file(setup)
-    defines(setup)
-    ranks(setup)
-    setup.add_argument(
-        "-o", dest="output", required=True, metavar="DIR", help="where to write; `bench --data DIR` reads it"
-    )
-    setup.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
-    quiet(setup)
-
-    doctor = add("doctor", _doctor, "say what is there (compilers, MPI, GPUs, packages) and what each absence costs")
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    return parser
 
 
 def _add_compile(compile_: argparse.ArgumentParser) -> None:
@@ -245,24 +241,15 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
     ranks(compile_)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
-    add(
-        "--seconds",
-        type=seconds,
-        default=0.01,
-        metavar="S",
-        help="length of one measurement in seconds (default: 0.01)",
-    )
+    help = "length of one measurement in seconds (default: 0.01)"
+    add("--seconds", type=seconds, default=0.01, metavar="S", help=help)
     add("--repeats", type=positive, default=20, metavar="N", help="measurements (default: 20)")
     add("--watchdog", type=seconds, default=20.0, metavar="S", help="an iteration that takes longer hangs (20)")
-    add(
-        "--mpi-takes-device-pointers", action="store_true",
-        help="vouch for an MPI that takes device pointers and cannot say so",
-    )  # fmt: skip
+    help = "vouch for an MPI that takes device pointers and cannot say so"
+    add("--mpi-takes-device-pointers", action="store_true", help=help)
     add("--force", action="store_true", help="write into a directory that dagc did not make")
-    add(
-        "--launch", default="fixed", metavar="fixed|TUNED",
-        help="launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)",
-    )  # fmt: skip
+    help = "launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
+    add("--launch", default="fixed", metavar="fixed|TUNED", help=help)
     quiet(compile_)
 
 

@@ -43,6 +43,25 @@ def _results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", metavar="RESULTS", help="a results file of `dagc explore`")
 
 
+def _objective(parser: argparse.ArgumentParser, default: str = "what the file was searched for") -> None:
+    parser.add_argument(
+        "--objective", type=_objective_text, metavar="time|energy|EXPRESSION",
+        help="what is minimised: time, cpu, energy, or an expression of them; max:EXPRESSION for the other direction;"
+        f" --objective help lists the metrics (default: {default})",
+    )  # fmt: skip
+
+
+def _objective_text(text: str) -> str:
+    """The expression; `help` lists the metrics and ends the command as --help does."""
+    if text != "help":
+        return text
+    from dagc.measure.metrics import summaries
+
+    for name, unit, summary in summaries():
+        print(f"{name:12} {unit:4} {summary}")
+    raise SystemExit(0)
+
+
 def _phase(args: argparse.Namespace, what: str) -> AbstractContextManager[object]:
     """What standard error says of work that takes more than a second."""
     from dagc.report.display import Display
@@ -58,25 +77,20 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
     ranks(parser)
+    _objective(parser, "that of the results file that is resumed or replayed, else time")
     add(
         "--strategy", type=_strategy, metavar="NAME",
         help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
         " --strategy help lists them",
     )  # fmt: skip
-    add(
-        "--budget", type=positive, metavar="N",
-        help="measurements to search with (default: 200; exhaustive: all; with --time: no limit)",
-    )  # fmt: skip
+    help = "measurements to search with (default: 200; exhaustive: all; with --time: no limit)"
+    add("--budget", type=positive, metavar="N", help=help)
     add("--time", type=duration, metavar="T", help="end the search after 90s, 10m, 1.5h (default: no limit)")
-    add(
-        "--transport", dest="transports", default="all", metavar="all|NAME[,NAME]",
-        help="mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)",
-    )  # fmt: skip
+    help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)"
+    add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
-    add(
-        "--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]",
-        help="search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated",
-    )  # fmt: skip
+    help = "search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated"
+    add("--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]", help=help)
     add(
         "--launch", metavar="auto|fixed|TUNED",
         help="launch settings: tuned first, the program's defaults, or those of a file of `dagc tune` (default: auto"
@@ -130,7 +144,7 @@ def _explore(args: argparse.Namespace) -> int:
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet, launch=args.launch,
+            quiet=args.quiet, launch=args.launch, objective=args.objective,
         ),
         defines_of(args),
     )  # fmt: skip
@@ -145,6 +159,7 @@ def _explore(args: argparse.Namespace) -> int:
 
 def _add_best(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     add = parser.add_argument
     add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM-best)")
     add("--rank", type=natural, default=0, metavar="K", help="not the best, but the K-th after it (default: 0)")
@@ -161,7 +176,7 @@ def _best(args: argparse.Namespace) -> int:
     with _phase(args, f"{args.results}: reading" if args.plan else f"{args.results}: reading, compiling the best"):
         text = api.best(
             args.results, args.output, rank=args.rank, build=not args.no_build, only_print=args.plan,
-            target=args.target, force=args.force,
+            target=args.target, force=args.force, objective=args.objective,
         )  # fmt: skip
     print(text, end="")
     return 0
@@ -169,14 +184,13 @@ def _best(args: argparse.Namespace) -> int:
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     add = parser.add_argument
     add("--against", metavar="FULL", help="a full exploration: mark each rule consistent or not, print the accuracy")
     add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
     add("--sets", type=positive, default=3, metavar="N", help="rule sets shown of each class (default: 3)")
-    add(
-        "--classes", choices=("distinct", "all"), default="distinct",
-        help="distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)",
-    )  # fmt: skip
+    help = "distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)"
+    add("--classes", choices=("distinct", "all"), default="distinct", help=help)
     add(
         "--tree", choices=("pruned", "full"), default="pruned",
         help="to what cross-validation can tell from noise, or as the paper grows it (default: pruned; full with"
@@ -192,7 +206,7 @@ def _rules(args: argparse.Namespace) -> int:
     with _phase(args, f"{args.results}: reading, learning rules"):
         text = api.rules(
             args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
-            full_tree=args.tree == "full", estimate=args.estimate,
+            full_tree=args.tree == "full", estimate=args.estimate, objective=args.objective,
         )  # fmt: skip
     print(text, end="")
     return 0
@@ -200,6 +214,7 @@ def _rules(args: argparse.Namespace) -> int:
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     include(parser)
     add = parser.add_argument
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
@@ -223,7 +238,7 @@ def _explain(args: argparse.Namespace) -> int:
         api.ExplainOptions(
             replay=args.replay, variants=args.variants, pairs=args.pairs, seconds=args.seconds, data=args.data,
             seed=args.seed, watchdog=args.watchdog, other_machine=args.other_machine,
-            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet,
+            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet, objective=args.objective,
         ),
         args.format,
     )  # fmt: skip
@@ -233,6 +248,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the page, for example report.html")
     quiet(parser)
 
@@ -241,13 +257,14 @@ def _report(args: argparse.Namespace) -> int:
     from dagc.recipes import results as api
 
     with _phase(args, f"{args.results}: reading, learning rules, drawing"):
-        api.report(args.results, args.output)
+        api.report(args.results, args.output, args.objective)
     print(f"wrote {args.output}")
     return 0
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _results(parser)
+    _objective(parser)
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--csv", action="store_true", help="comma-separated values")
     form.add_argument("--parquet", action="store_true", help="Parquet; needs dagc[parquet] and -o")
@@ -259,7 +276,7 @@ def _export(args: argparse.Namespace) -> int:
     from dagc.recipes import results as api
 
     with _phase(args, f"{args.results}: reading, writing its measurements"):
-        api.export(args.results, "parquet" if args.parquet else "csv", args.output)
+        api.export(args.results, "parquet" if args.parquet else "csv", args.output, args.objective)
     return 0
 
 

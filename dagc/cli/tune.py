@@ -11,7 +11,7 @@ from dagc.cli.arguments import defines, defines_of, duration, file, natural, pos
 from dagc.report import si
 
 if TYPE_CHECKING:
-    from dagc.recipes.tune_found import Tuning
+    from dagc.recipes.tune_results import Tuning
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
@@ -19,59 +19,31 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     file(parser)
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="tuned file (default: dagc-out/PROGRAM-tuned.db)")
-    add(
-        "--kernel",
-        dest="kernels",
-        action="append",
-        default=[],
-        metavar="K",
-        help="op or kernel (default: all); may be repeated",
+    help = "op or kernel (default: all); may be repeated"
+    add("--kernel", dest="kernels", action="append", default=[], metavar="K", help=help)
+    help = (
+        f"volume, rational, exhaustive, {', '.join(names_in('choice/learners'))}; or help"
+        " (default: the program's `select`, else volume)"
     )
-    add(
-        "--method",
-        type=_method,
-        default="",
-        metavar="NAME",
-        help=f"volume, rational, exhaustive, {', '.join(names_in('choice/learners'))}; or help"
-        " (default: the program's `select`, else volume)",
-    )
-    add(
-        "--sizes",
-        default="",
-        metavar="SPEC",
-        help="NI=NJ=512,1000 NK=64; several with `;` (default: the values after `over`)",
-    )
-    add(
-        "--check-at",
-        default="",
-        metavar="SPEC",
-        help="the size at which results are compared with the reference (default: the smallest)",
-    )
-    add(
-        "--top",
-        type=natural,
-        default=5,
-        metavar="N",
-        help="of the model's ranking, measured at each size; 0: none (default: 5)",
-    )
+    add("--method", type=_method, default="", metavar="NAME", help=help)
+    help = "NI=NJ=512,1000 NK=64; several with `;` (default: the values after `over`)"
+    add("--sizes", default="", metavar="SPEC", help=help)
+    help = "the size at which results are compared with the reference (default: the smallest)"
+    add("--check-at", default="", metavar="SPEC", help=help)
+    help = "of the model's ranking, measured at each size; 0: none (default: 5)"
+    add("--top", type=natural, default=5, metavar="N", help=help)
     add("--budget", type=positive, metavar="N", help="measure at most N settings (default: no limit)")
     add("--time", type=duration, metavar="T", help="stop measuring after 90s, 10m, 1.5h (default: no limit)")
-    add(
-        "--cell", type=seconds, default=0.25, metavar="S", help="longest time of one setting in seconds (default: 0.25)"
-    )
-    add(
-        "--gpu",
-        metavar="NAME",
-        help="descriptor of the GPU: h200, a100, v100, rtx2080ti or a .toml file (default: by architecture)",
-    )
+    help = "longest time of one setting in seconds (default: 0.25)"
+    add("--cell", type=seconds, default=0.25, metavar="S", help=help)
+    help = "descriptor of the GPU: h200, a100, v100, rtx2080ti or a .toml file (default: by architecture)"
+    add("--gpu", metavar="NAME", help=help)
     add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
     add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
     add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: of --gpu, else the GPU here, else sm_90)")
     defines(parser)
-    add(
-        "-n", dest="ranks", type=positive, metavar="RANKS",
-        help="ranks that run the program together; the slowest counts (default: 1)",
-    )  # fmt: skip
+    help = "ranks that run the program together; the slowest counts (default: 1)"
+    add("-n", dest="ranks", type=positive, metavar="RANKS", help=help)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
     add("--resume", action="store_true", help="add to a tuned file")
     add("--other-machine", action="store_true", help="with --resume: a file of another machine")

@@ -97,8 +97,8 @@ def _functions(text: str) -> Iterable[tuple[str, list[str]]]:
             operand = True
         elif part == "{":
             if depth == 0:
-                found = _ENTRY.search(words)
-                name, body = found.group(1) if found else "", []
+                entry = _ENTRY.search(words)
+                name, body = entry.group(1) if entry else "", []
             words, depth = "", depth + 1
         elif part == ";":
             if statement := _after_labels(words, body):
@@ -115,9 +115,9 @@ def _functions(text: str) -> Iterable[tuple[str, list[str]]]:
 def _after_labels(words: str, body: list[str]) -> str:
     """What follows the labels at the begin of `words`, in one line; the labels go into the body."""
     words = " ".join(words.split())
-    while found := _LABEL.match(words):
-        body.append(f"{found.group(1)}:")
-        words = words[found.end() :]
+    while label := _LABEL.match(words):
+        body.append(f"{label.group(1)}:")
+        words = words[label.end() :]
     return words
 
 
@@ -127,8 +127,8 @@ def _loops(body: list[str]) -> list[_Loop]:
     for i, statement in enumerate(body):
         if statement.endswith(":"):
             labels[statement[:-1]] = i
-        elif (found := _BRANCH.match(statement)) and found.group(1) in labels:
-            last[labels[found.group(1)]] = i
+        elif (branch := _BRANCH.match(statement)) and branch.group(1) in labels:
+            last[labels[branch.group(1)]] = i
     return [_Loop(first, end) for first, end in sorted(last.items())]
 
 

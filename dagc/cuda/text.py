@@ -64,10 +64,10 @@ def body_of(text: str) -> Node:
     if root.has_error:
         raise NotUnderstood("the kernel's text does not parse as CUDA C++")
     bodies = [node.child_by_field_name("body") for node in root.named_children if node.type == "function_definition"]
-    found: Node | None = bodies[0] if len(bodies) == 1 == len(root.named_children) else None
-    if found is None:
+    body: Node | None = bodies[0] if len(bodies) == 1 == len(root.named_children) else None
+    if body is None:
         raise NotUnderstood("the kernel's text is not the body of one function")
-    return found
+    return body
 
 
 def text_of(node: Node | None) -> str:
@@ -106,15 +106,15 @@ def constant_names(text: str, values: Collection[str] = ()) -> frozenset[str] | 
     except NotUnderstood:
         return None
     initialisers: dict[str, set[str]] = {}
-    found = set(_constants(body, {*values, *_declared(body)}, initialisers))
+    names = set(_constants(body, {*values, *_declared(body)}, initialisers))
     # `const int w = bx * 2; __shared__ float s[w];` demands bx too.
-    todo = list(found)
+    todo = list(names)
     while todo:
         for name in initialisers.get(todo.pop(), ()):
-            if name not in found:
-                found.add(name)
+            if name not in names:
+                names.add(name)
                 todo.append(name)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _declared(node: Node) -> Iterator[str]:
@@ -176,7 +176,7 @@ def rewrite_for_host(text: str) -> str:
 
 
 def _rewrite(source: bytes) -> bytes:
-    root = tree_of(_ALIGN.sub(lambda found: re.sub(rb"[^\n]", b" ", found.group()), source))
+    root = tree_of(_ALIGN.sub(lambda match: re.sub(rb"[^\n]", b" ", match.group()), source))
     return _rewritten(root, source, 0, len(source))
 
 

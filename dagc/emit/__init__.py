@@ -33,45 +33,22 @@ def emit(plan: Plan) -> dict[str, str]:
     steps = Steps(layout, functions)  # what each op does
     program = program_view(layout, steps, plan.chooser)
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture)
-    common = {
-        "program": plan.program.name,
-        "path": plan.program.path,
-        "hash": program_hash(plan.program),
-        "traversal": traversal_text(plan.traversal, plan.graph),
-        "launch": macro(f"{plan.target.value}/launch.j2", "launch"),
-        "step": macro("bench/step.j2", "step"),
-        "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
-        "device_messages": _device_messages(plan),
-        "captured": bool(iteration.regions),
-        "repeat": _repeat(plan, layout),
-        "view": program,
-        "nccl": uses_nccl(plan),
-        "threads": bool(program.groups) and plan.target is Target.HOST,  # do streams call MPI?
-        "group_kind": plan.graph.transport.value.capitalize(),
-        "group_header": "group_host" if plan.target is Target.HOST else f"group_{plan.graph.transport.value}",
-    }
+    common = {**_common(plan, layout), "view": program, "captured": bool(iteration.regions)}
+    common["threads"] = bool(program.groups) and plan.target is Target.HOST  # do streams call MPI?
+    flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
+    table = {
+        "ops": table_ops(plan.graph, steps), "rows": row_views(plan.traversal, plan.capture), "arrays": program.arrays,
+        "tunables": program.tunables, "written": _written(plan, layout), "received": received(layout),
+        "promises": promises(plan.graph),
+    }  # fmt: skip
     bench, runner = sources(plan.target)
     out = {
         "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
         "program.hpp": tidy(render("bench/program.hpp.j2", **common)),
         "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
         bench: tidy(render("bench/bench.cpp.j2", verified=_verified(plan), **common)),
-        runner: tidy(
-            render(
-                "bench/runner.cpp.j2",
-                ops=table_ops(plan.graph, steps),
-                rows=row_views(plan.traversal, plan.capture),
-                arrays=program.arrays,
-                tunables=program.tunables,
-                written=_written(plan, layout),
-                received=received(layout),
-                promises=promises(plan.graph),
-                **{**common, **{k: "true" if common[k] else "false" for k in ("carried", "device_messages")}},
-            )
-        ),
-        "CMakeLists.txt": tidy(
-            render(f"{plan.target.value}/CMakeLists.txt.j2", arch=plan.arch.removeprefix("sm_"), **common)
-        ),
+        runner: tidy(render("bench/runner.cpp.j2", **table, **{**common, **flags})),
+        "CMakeLists.txt": tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", **common)),
         "plan.json": plan_to_json(plan),
         "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
     }
@@ -82,6 +59,26 @@ def emit(plan: Plan) -> dict[str, str]:
         out["driver.py"] = tidy(render("python/driver.py.j2", driver=driver, **common), empty=2)
         out["driver_runtime.py"] = resource("templates/python/driver_runtime.py").read_text(encoding="utf-8")
     return out
+
+
+def _common(plan: Plan, layout: Layout) -> dict[str, object]:
+    """What several templates take."""
+    host, transport, repeat = plan.target is Target.HOST, plan.graph.transport.value, plan.program.repeat
+    return {
+        "program": plan.program.name,
+        "path": plan.program.path,
+        "hash": program_hash(plan.program),
+        "traversal": traversal_text(plan.traversal, plan.graph),
+        "launch": macro(f"{plan.target.value}/launch.j2", "launch"),
+        "step": macro("bench/step.j2", "step"),
+        "arch": plan.arch.removeprefix("sm_"),
+        "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
+        "device_messages": _device_messages(plan),
+        "repeat": "" if repeat is None else layout.text(repeat),
+        "nccl": uses_nccl(plan),
+        "group_kind": transport.capitalize(),
+        "group_header": "group_host" if host else f"group_{transport}",
+    }
 
 
 def uses_nccl(plan: Plan) -> bool:
@@ -111,7 +108,7 @@ def _device_messages(plan: Plan) -> bool:
 
 
 def _written(plan: Plan, layout: Layout) -> tuple[tuple[str, ...], ...]:
-    """For each op of the graph: the members of the arrays that it writes. Empty for what is no kernel."""
+    """For each op of the graph: the members of the arrays that it writes. Empty for what is not a kernel."""
     out = []
     for op in plan.graph.ops:
         accesses = op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()
@@ -120,14 +117,7 @@ def _written(plan: Plan, layout: Layout) -> tuple[tuple[str, ...], ...]:
     return tuple(out)
 
 
-def _repeat(plan: Plan, layout: Layout) -> str:
-    return layout.text(plan.program.repeat) if plan.program.repeat is not None else ""
-
-
 def _verified(plan: Plan) -> str:
     names = ", ".join(v.region.array for v in plan.program.verifies)
-    return (
-        f"{names} agree{'s' if len(plan.program.verifies) == 1 else ''} with the reference"
-        if names
-        else "nothing to verify"
-    )
+    verb = "agrees" if len(plan.program.verifies) == 1 else "agree"
+    return f"{names} {verb} with the reference" if names else "nothing to verify"

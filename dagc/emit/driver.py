@@ -14,7 +14,7 @@ from dagc.emit.iteration import EntryView, Steps, iteration_view
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
-from dagc.emit.render import dag_text, mangle
+from dagc.emit.render import mangle
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
 from dagc.ir.plan import Plan
 from dagc.ir.program import (
@@ -30,7 +30,7 @@ from dagc.ir.program import (
     Staged,
     regions,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
 
 # ---- symbolic expressions in Python ----
@@ -85,16 +85,6 @@ _LETTERS = {
     ElementType.U32: "I", ElementType.I64: "q", ElementType.U64: "Q", ElementType.F32: "f", ElementType.F64: "d",
     ElementType.BOOL: "B",
 }  # fmt: skip
-_REDUCE = {
-    "sum": "SUM",
-    "prod": "PROD",
-    "min": "MIN",
-    "max": "MAX",
-    "land": "LAND",
-    "lor": "LOR",
-    "band": "BAND",
-    "bor": "BOR",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +125,7 @@ def why_no_driver(plan: Plan) -> str:
     if plan.open:
         return "launch configurations are chosen when the program runs, which only the C++ program does"
     if plan.capture:
-        return "stretches of GPU ops are captured in CUDA graphs, which PyCUDA does not know"
+        return "GPU ops are captured in CUDA graphs, which PyCUDA does not support"
     if any(op.action is Action.GROUP for op in plan.graph.ops):
         return f"transport {plan.graph.transport.value} moves messages on the GPU, which only the C++ program does"
     for op in plan.program.ops:
@@ -185,7 +175,7 @@ class _Driver:
         """`require`s and slices, which the order of the ops relies on, but for what names the hardware."""
         for condition in self.plan.program.requires:
             if not any(name.startswith("hw.") for name in free(condition)):
-                yield f"dagc.check_require({self._text(condition)}, {'require ' + dag_text(condition)!r})"
+                yield f"dagc.check_require({self._text(condition)}, {'require ' + show(condition)!r})"
         for region in dict.fromkeys(r for op in self.plan.program.ops for r in regions(op)):
             dims = self.layout.arrays[region.array].dims
             if region.start is None or region.stop is None or not dims or dims[0] is None:
@@ -205,11 +195,9 @@ class _Driver:
     def _span(self, region: Region) -> tuple[str, str]:
         """Start and number of elements."""
         extent = self.layout.extent_sym(region)
-        return (
-            ("0", f"{self._name(region.array)}.size")
-            if extent is None
-            else (self._text(extent[0]), self._text(extent[1]))
-        )
+        if extent is None:
+            return "0", f"{self._name(region.array)}.size"
+        return self._text(extent[0]), self._text(extent[1])
 
     def _array(self, a: Array) -> PyArray:
         member = self.layout.member[a.name]
@@ -359,11 +347,7 @@ class _Driver:
     def _post(self, op: GraphOp, exchange: ExchangeOp) -> list[str]:
         assert op.message is not None
         message, send = exchange.messages[op.message], op.action is Action.POST_SEND
-        region, peer, counts = (
-            (message.send, message.to, message.send_counts)
-            if send
-            else (message.recv, message.source, message.recv_counts)
-        )
+        region, peer, counts = message.end(send)
         ends = f"{mangle(op.name)}_{'to' if send else 'from'}"
         if isinstance(peer, str):
             assert counts is not None
@@ -388,7 +372,7 @@ class _Driver:
                 call = f"p.comm.Ibcast({buffers[0]}, root={root})"
             case _:
                 src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]
-                call = f"p.comm.Iallreduce({src}, {buffers[0]}, op=MPI.{_REDUCE[collective.reduce or 'sum']})"
+                call = f"p.comm.Iallreduce({src}, {buffers[0]}, op=MPI.{(collective.reduce or 'sum').upper()})"
         return [f"{requests}.append({call})"]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dagc.base.errors import DagcError
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, WriteView, writes
-from dagc.emit.render import cxx_string, cxx_value, dag_text
+from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.table import Begin, End, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place
 from dagc.ir.program import (
@@ -25,7 +25,7 @@ from dagc.ir.program import (
     Region,
     Staged,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 
 # ---- steps of an op ----
@@ -137,9 +137,8 @@ class Steps:
                 args.append(stream)
             return Call(function, ", ".join(args))
         if impl.launch is None:
-            raise DagcError(
-                f"kernel `{op.kernel}`: implementation `{impl.name}` has no launch", "add `launch grid(...) block(...)`"
-            )
+            help = "add `launch grid(...) block(...)`"
+            raise DagcError(f"kernel `{op.kernel}`: implementation `{impl.name}` has no launch", help)
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
@@ -237,12 +236,11 @@ class Steps:
 
     def _ends(self, message: Message, send: bool) -> tuple[str, str]:
         """Function name and the arguments that say with whom."""
-        peer, counts = (message.to, message.send_counts) if send else (message.source, message.recv_counts)
+        region, peer, counts = message.end(send)
         what = "send" if send else "recv"
         if isinstance(peer, str):
             assert counts is not None
             return f"{what}s", self.peers(peer, counts)
-        region = message.send if send else message.recv
         return what, f"{self.layout.extent(region).count}, static_cast<int>({self.layout.text(peer)})"
 
     def peers(self, ranks: str, counts: str) -> str:
@@ -271,8 +269,8 @@ class Steps:
         if not isinstance(op.op, ExchangeOp):
             return ()
         for k, message in enumerate(op.op.messages):
-            for region, send in ((message.send, True), (message.recv, False)):
-                peer, counts = (message.to, message.send_counts) if send else (message.source, message.recv_counts)
+            for send in (True, False):
+                region, peer, counts = message.end(send)
                 what = "send" if send else "recv"
                 extent, base = self.layout.extent(region), f"{self.layout.array(region.array)}.data"
                 if isinstance(peer, str):
@@ -294,10 +292,8 @@ class Steps:
                 count = layout.extent(regions[0]).count
                 operator = _REDUCE.get(collective.reduce or "sum")
                 if operator is None:
-                    raise DagcError(
-                        f"op `{collective.name}`: reduction `{collective.reduce}` is not known",
-                        f"use one of {', '.join(_REDUCE)}",
-                    )
+                    help = f"use one of {', '.join(_REDUCE)}"
+                    raise DagcError(f"op `{collective.name}`: reduction `{collective.reduce}` is not known", help)
                 return Call(
                     "dagc::post_allreduce", f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {operator}, p.comm"
                 )
@@ -307,9 +303,8 @@ class Steps:
                 args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), p.rank, p.comm"
                 return Call("dagc::post_bcast", args)
             case CollectiveKind.ALLTOALLV:
-                raise DagcError(
-                    f"op `{collective.name}`: alltoallv is not supported yet", "use an exchange with counts"
-                )
+                help = "use an exchange with counts"
+                raise DagcError(f"op `{collective.name}`: alltoallv is not supported yet", help)
 
 
 # ---- entries of a traversal ----
@@ -380,7 +375,7 @@ def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bo
             views = tuple(_entry(graph, e, steps, recorded) for e in inside)
             regions.append(CaptureRegionView(step.region, step.origin, views, names))
             launch = Call(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
-            entries.append(EntryView(f"stretch {step.region} on stream {step.origin}: {names}", (launch,)))
+            entries.append(EntryView(f"capture region {step.region} on stream {step.origin}: {names}", (launch,)))
             at += step.length + 2
         else:
             assert not isinstance(step, End)
@@ -487,13 +482,9 @@ def _message(op: GraphOp, exchange: ExchangeOp) -> str:
     assert op.message is not None
     message = exchange.messages[op.message]
     sending = op.action in (Action.POST_SEND, Action.STAGE_OUT)
-    region, peer = (message.send, message.to) if sending else (message.recv, message.source)
-    return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else dag_text(peer)}"
+    region, peer, _ = message.end(sending)
+    return f"{_arg(region)} {'to' if sending else 'from'} {peer if isinstance(peer, str) else show(peer)}"
 
 
 def _arg(arg: Region | Sym) -> str:
-    if not isinstance(arg, Region):
-        return dag_text(arg)
-    if arg.part is not None:
-        return arg.part
-    return arg.array if arg.start is None else f"{arg.array}[{dag_text(arg.start)} .. {dag_text(arg.stop)}]"
+    return arg.text if isinstance(arg, Region) else show(arg)

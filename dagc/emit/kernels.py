@@ -100,8 +100,8 @@ class Functions:
 
     def _axis(self, op: KernelOp, tunable: str) -> str:
         """The dimension of the block that an open tunable is read from, "" where it is a constant."""
-        found = self._open.get((op.base, tunable))
-        return found.axis if found is not None else ""
+        opened = self._open.get((op.base, tunable))
+        return opened.axis if opened is not None else ""
 
     def view(self) -> KernelsView:
         functions = tuple(self._function(op) for op in self._ops.values())
@@ -169,10 +169,8 @@ class Functions:
     def _function(self, op: KernelOp) -> FunctionView:
         kernel, impl = implementation(self.program, op)
         if impl.code is None:
-            raise DagcError(
-                f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code",
-                "give it a `cuda` or a `cpp` text",
-            )
+            message = f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code"
+            raise DagcError(message, "give it a `cuda` or a `cpp` text")
         view = self._code(impl.code)
         is_kernel = impl.code.lang is CodeLang.CUDA
         if is_kernel and impl.device is Device.CPU:

@@ -105,19 +105,17 @@ class Layout:
 
     def extent(self, region: Region) -> Extent:
         """Raises DagcError for a part without bounds: nobody knows where it is."""
-        found = self.extent_sym(region)
-        if found is None:
+        extent = self.extent_sym(region)
+        if extent is None:
             return Extent("0", f"{self.array(region.array)}.size")
-        return Extent(self.text(found[0]), self.text(found[1]))
+        return Extent(self.text(extent[0]), self.text(extent[1]))
 
     def extent_sym(self, region: Region) -> tuple[Sym, Sym] | None:
         """Start and number of elements; None for the whole array. Raises as `extent`."""
         array = self.arrays[region.array]
         if region.part is not None and region.start is None:
-            raise DagcError(
-                f"part `{region.part}` of `{region.array}` has no bounds, so it cannot be sent or copied",
-                "give the part bounds, or use the whole array",
-            )
+            message = f"part `{region.part}` of `{region.array}` has no bounds, so it cannot be sent or copied"
+            raise DagcError(message, "give the part bounds, or use the whole array")
         if region.start is None or region.stop is None:
             return None
         inner = self._product(array.dims[1:], array)
@@ -285,11 +283,11 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
     empty."""
     if not isinstance(op.op, KernelOp) or op.action is not Action.KERNEL:
         return ()
-    found = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
-    found += [_write(layout, staged.region) for staged in op.copy_in]
-    found += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
-    found += [_whole(f"p.{s.member}") for s in layout.scratch.get(op.op.name, ())]
-    return tuple(dict.fromkeys(found))
+    views = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
+    views += [_write(layout, staged.region) for staged in op.copy_in]
+    views += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
+    views += [_whole(f"p.{s.member}") for s in layout.scratch.get(op.op.name, ())]
+    return tuple(dict.fromkeys(views))
 
 
 def received(layout: Layout) -> tuple[WriteView, ...]:

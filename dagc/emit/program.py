@@ -9,12 +9,12 @@ from dagc.base.errors import DagcError
 from dagc.emit.iteration import Call, Steps
 from dagc.emit.kernels import implementation
 from dagc.emit.layout import Layout, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, dag_text, mangle, render, tidy
+from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
 from dagc.ir.plan import FAR, Chooser, ChooserCall
 from dagc.ir.program import Array, CopyOp, ExchangeOp, KernelOp, Program, Region, Scalar, regions
-from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 
@@ -115,7 +115,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
             for name, t in layout.open.items()
         ),
-        choices=tuple(made for call in (chooser.calls if chooser else ()) for made in _choice(layout, call)),
+        choices=tuple(choice for call in (chooser.calls if chooser else ()) for choice in _choice(layout, call)),
     )
 
 
@@ -143,7 +143,7 @@ def _array(layout: Layout, array: Array) -> ArrayView:
     loaded = array.role in (Role.CONST, Role.IN, Role.INOUT)
     if not loaded and None in array.dims:
         raise DagcError(f"array `{array.name}` is not in the set-up, so its size cannot be `*`", "declare its size")
-    what = f"{array.name} : {array.type.value}[{', '.join(dag_text(d) for d in array.dims)}]"
+    what = f"{array.name} : {array.type.value}[{', '.join('*' if d is None else show(d) for d in array.dims)}]"
     place = "" if array.place is Place.DEVICE else f" on {array.place.value}"
     role = f" {array.role.value}" if array.role is not None else ""
     return ArrayView(
@@ -217,7 +217,7 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
 def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
     if condition == Const(True):
         return
-    text = f"{what} {dag_text(condition)}"
+    text = f"{what} {show(condition)}"
     try:
         yield Call("dagc::check_require", f"{layout.text(condition)}, {cxx_string(text)}")
     except DagcError as error:
@@ -283,20 +283,13 @@ def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> I
 def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
     for message in op.messages:
         what = cxx_string(f"{op.name}.{message.label}" if message.label else op.name)
-        for peer, counts, region in (
-            (message.to, message.send_counts, message.send),
-            (message.source, message.recv_counts, message.recv),
-        ):
+        for region, peer, counts in (message.end(True), message.end(False)):
             if isinstance(peer, str):
                 assert counts is not None
-                yield Call(
-                    "dagc::check_peers", f"{steps.peers(peer, counts)}, {layout.extent(region).count}, p.ranks, {what}"
-                )
+                peers, count = steps.peers(peer, counts), layout.extent(region).count
+                yield Call("dagc::check_peers", f"{peers}, {count}, p.ranks, {what}")
             elif not isinstance(peer, Const):
                 yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
-
-
-__all__ = ["ROLES", "ProgramView", "program_view"]
 
 
 # ---- choice among plans ----

@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 
 import jinja2
@@ -17,26 +16,16 @@ from dagc.cuda.words import KEYWORDS, is_global, is_macro
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Param, Program, Value
-from dagc.ir.sym import Const, Fn, Sym, Var, free, substitute
-
-# ---- C++ ----
-
+from dagc.ir.sym import Const, Sym, Var, free, substitute
 
 # ---- types, values and symbolic expressions ----
 
 _TYPES = {
-    ElementType.I8: "std::int8_t",
-    ElementType.I16: "std::int16_t",
-    ElementType.I32: "int",
-    ElementType.I64: "std::int64_t",
-    ElementType.U8: "std::uint8_t",
-    ElementType.U16: "std::uint16_t",
-    ElementType.U32: "unsigned",
-    ElementType.U64: "std::uint64_t",
-    ElementType.F32: "float",
-    ElementType.F64: "double",
-    ElementType.BOOL: "bool",
-}
+    ElementType.I8: "std::int8_t", ElementType.I16: "std::int16_t", ElementType.I32: "int",
+    ElementType.I64: "std::int64_t", ElementType.U8: "std::uint8_t", ElementType.U16: "std::uint16_t",
+    ElementType.U32: "unsigned", ElementType.U64: "std::uint64_t", ElementType.F32: "float",
+    ElementType.F64: "double", ElementType.BOOL: "bool",
+}  # fmt: skip
 
 
 def cxx_type(type_: ElementType) -> str:
@@ -246,10 +235,8 @@ def code_view(code: CodeText, program: Program) -> CodeView:
     """Raises DagcError for code from a file, on which nothing acts yet."""
     if code.text is None:
         at = place(program, code)
-        raise DagcError(
-            f'{at}code from a file (`{code.function} from "{code.file}"`) is not supported yet',
-            'write the code in the program, between """ and """',
-        )
+        help = 'write the code in the program, between """ and """'
+        raise DagcError(f'{at}code from a file (`{code.function} from "{code.file}"`) is not supported yet', help)
     source = program.sources.get(code.span.file)
     lines = code.text.split("\n")
     blank = 0
@@ -271,45 +258,6 @@ def place(program: Program, node: object) -> str:
         return ""
     line, column = source.line_column(span.start)
     return f"{source.path}:{line}:{column}: "
-
-
-# ---- templates ----
-
-
-# ---- symbolic expressions as in a `.dag` ----
-
-_LEVEL = {
-    Fn.OR: 1, Fn.AND: 2, Fn.EQ: 3, Fn.NE: 3, Fn.LT: 3, Fn.LE: 3, Fn.GT: 3, Fn.GE: 3,
-    Fn.ADD: 4, Fn.SUB: 4, Fn.MUL: 5, Fn.DIV: 5, Fn.MOD: 5,
-}  # fmt: skip
-
-
-def dag_text(expr: Sym | None, outer: int = 0) -> str:
-    """`4 * (n + 1)`; `*` for a dimension that is not known."""
-    if expr is None:
-        return "*"
-    if isinstance(expr, Const):
-        return _constant(expr)
-    if isinstance(expr, Var):
-        return expr.name
-    if expr.fn is Fn.COND:
-        test, then, otherwise = (dag_text(a, 1) for a in expr.args)
-        return f"({test} ? {then} : {otherwise})"
-    if expr.fn in (Fn.NEG, Fn.NOT):
-        return f"{'-' if expr.fn is Fn.NEG else '!'}{dag_text(expr.args[0], 9)}"
-    level = _LEVEL.get(expr.fn)
-    if level is None:
-        return f"{expr.fn.value}({', '.join(dag_text(a) for a in expr.args)})"
-    text = f"{dag_text(expr.args[0], level)} {expr.fn.value} {dag_text(expr.args[1], level + 1)}"
-    return f"({text})" if level < outer else text
-
-
-def _constant(expr: Const) -> str:
-    if isinstance(expr.value, bool):
-        return "true" if expr.value else "false"
-    if isinstance(expr.value, Fraction):
-        return f"({expr.value})"
-    return f'"{expr.value}"' if isinstance(expr.value, str) else str(expr.value)
 
 
 # ---- templates ----

@@ -176,7 +176,7 @@ class Facts:
         return isinstance(atom, Const) and isinstance(atom.value, int)
 
     def _row(self, poly: Poly) -> _Row | None:
-        """With whole coefficients; None where a variable is no number or no integer."""
+        """With whole coefficients; None where a variable is not a number or no integer."""
         if any(not self._usable(atom) for monomial in poly for atom in monomial):
             return None
         scale = lcm(*(c.denominator for c in poly.values())) if poly else 1
@@ -199,9 +199,9 @@ class Facts:
             for atom in monomial if coefficient else ():
                 if isinstance(atom, Apply):
                     for said in _properties(atom):
-                        found = self._row(said)
-                        if found is not None:
-                            yield found
+                        row = self._row(said)
+                        if row is not None:
+                            yield row
 
 
 _NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT}

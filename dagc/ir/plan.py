@@ -104,10 +104,8 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
             out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
-            raise UsageError(
-                f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers",
-                f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`",
-            )
+            message = f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers"
+            raise UsageError(message, f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`")
     return tuple(out.values())
 
 
@@ -126,8 +124,8 @@ def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
 
 def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]:
     declared = {d.name: d for d in program.decisions}
-    found = ((name, declared.get(f"{op.base}.{name}")) for name, _ in op.tunables)
-    return tuple((name, decision) for name, decision in found if decision is not None)
+    choices = ((name, declared.get(f"{op.base}.{name}")) for name, _ in op.tunables)
+    return tuple((name, decision) for name, decision in choices if decision is not None)
 
 
 def _opens(impl: Impl, name: str, decision: Decision) -> bool:
@@ -144,8 +142,8 @@ def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = 
     env |= {n: Const(v) for n, v in op.tunables if n not in unsettled}
     for name, expr in (*kernel.lets, *impl.lets):
         env[name] = substitute(expr, env)
-    found = (substitute(condition, env) for condition in (*kernel.requires, *impl.requires))
-    return all(not isinstance(condition, Const) or bool(condition.value) for condition in found)
+    conditions = (substitute(condition, env) for condition in (*kernel.requires, *impl.requires))
+    return all(not isinstance(condition, Const) or bool(condition.value) for condition in conditions)
 
 
 def _axis(kernel: Kernel, impl: Impl, name: str) -> str:
@@ -193,16 +191,16 @@ class Plan:
 
     @property
     def capture(self) -> bool:
-        """Are stretches of GPU ops captured in CUDA graphs?"""
+        """Are regions of GPU ops captured in CUDA graphs?"""
         return any(d.name == "capture" and d.chosen is True for d in self.program.decisions)
 
     @property
     def decisions(self) -> tuple[tuple[str, Value], ...]:
         """Every decision of the program with the value chosen."""
-        made = {d.name: d.chosen for d in self.program.decisions}
-        made |= {"transport": self.graph.transport.value, "staging": self.graph.staging.value}
-        made["streams"] = self.graph.streams
-        return tuple(sorted(made.items()))
+        chosen = {d.name: d.chosen for d in self.program.decisions}
+        chosen |= {"transport": self.graph.transport.value, "staging": self.graph.staging.value}
+        chosen["streams"] = self.graph.streams
+        return tuple(sorted(chosen.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +278,8 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
         raise UsageError(f"{name}: not JSON: {error}", "write it again with `dagc compile`") from None
     version = record.get("schema_version") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
-        found = "no schema_version" if version is None else f"schema_version {version!r}"
-        raise UsageError(f"{name}: {found}, expected {SCHEMA_VERSION}", "write it again with `dagc compile`")
+        have = "no schema_version" if version is None else f"schema_version {version!r}"
+        raise UsageError(f"{name}: {have}, expected {SCHEMA_VERSION}", "write it again with `dagc compile`")
     try:
         return PlanInputs(
             path=_typed(record, "path", str),
@@ -306,17 +304,17 @@ def _typed(record: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _values(record: dict[str, Any], key: str) -> tuple[tuple[str, Value], ...]:
-    found = _typed(record, key, dict)
-    if not all(isinstance(value, bool | int | float | str) for value in found.values()):
-        raise TypeError(f"a value of `{key}` is no number, text or truth value")
-    return tuple(found.items())
+    values = _typed(record, key, dict)
+    if not all(isinstance(value, bool | int | float | str) for value in values.values()):
+        raise TypeError(f"a value of `{key}` is not a number, text or truth value")
+    return tuple(values.items())
 
 
 def _texts(record: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    found = _typed(record, "sources", dict)
-    if not all(isinstance(text, str) for text in found.values()):
+    texts = _typed(record, "sources", dict)
+    if not all(isinstance(text, str) for text in texts.values()):
         raise TypeError("a text of `sources` is not a str")
-    return tuple(found.items())
+    return tuple(texts.items())
 
 
 def _word(record: dict[str, Any], key: str) -> str:
@@ -335,8 +333,6 @@ def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:
     inputs = plan_inputs(text, name)
     actual = program_hash(graph.program)
     if actual != inputs.program_hash:
-        raise UsageError(
-            f"{name}: written for program {inputs.program_hash}, this is {actual}",
-            "compile the program again, or use the text that the plan carries",
-        )
+        help = "compile the program again, or use the text that the plan carries"
+        raise UsageError(f"{name}: written for program {inputs.program_hash}, this is {actual}", help)
     return Plan(graph, parse_traversal(inputs.traversal, graph, name), inputs.target, inputs.arch)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType, TypeAlias
 
-from dagc.base.source import NOWHERE, Source, Span
+from dagc.base.source import NOWHERE, Source, Span, Spanned
 from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role
 from dagc.ir.linear import Facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show
@@ -23,35 +23,29 @@ OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
 
 
-def _span() -> Span:
-    return field(default=NOWHERE, compare=False, kw_only=True, repr=False)
-
-
 # ---- declarations ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class Param(Spanned):
     """A compile-time value of the program. `over` holds the values after `over`: what to tune for."""
 
     name: str
     value: Value | ElementType
     type: str  # as declared: i64, f64, bool, str, type
     over: tuple[Value, ...] = ()
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Spanned):
     """A per-rank value, from the set-up. `name` is the display name, indices resolved: `nbr[x,lo]`."""
 
     name: str
     type: ElementType
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(Spanned):
     """`dims` entries are None where unknown (`*`): the length comes from the set-up."""
 
     name: str
@@ -59,7 +53,6 @@ class Array:
     dims: tuple[Sym | None, ...]
     place: Place
     role: Role | None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +76,10 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(Spanned):
     name: str
     region: Region
     bounded: bool
-    span: Span = _span()
 
 
 class Device(Enum):
@@ -96,58 +88,53 @@ class Device(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Formal:
+class Formal(Spanned):
     """A formal of a kernel. `mode` is None for by-value scalars; then `dims` is None too."""
 
     name: str
     type: ElementType
     mode: Mode | None
     dims: tuple[Sym | None, ...] | None  # in the kernel's own scalar formals, and compile-time names
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class CodeText:
+class CodeText(Spanned):
     """Code with its place. For `f from "file"`, `function` and `file` are set and `text` is None."""
 
     lang: CodeLang
     text: str | None
     function: str | None = None
     file: str | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Spanned):
     """Grid, block and dynamic shared bytes, in formals, compile-time names and tunables (as `Var`)."""
 
     grid: tuple[Sym, ...]
     block: tuple[Sym, ...]
     shared: Sym | None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Tunable:
+class Tunable(Spanned):
     """A `tune` declared in a kernel or implementation; decided once per op name."""
 
     name: str
     values: tuple[Value, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class Scratch(Spanned):
     """An array declared in an implementation."""
 
     name: str
     type: ElementType
     dims: tuple[Sym | None, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Impl:
+class Impl(Spanned):
     """One implementation. Expressions hold formals, tunables and file-level compile-time names as `Var`s;
     file-level compile-time names that are fixed are already replaced by their values."""
 
@@ -160,30 +147,27 @@ class Impl:
     requires: tuple[Sym, ...]
     lets: tuple[tuple[str, Sym], ...]
     links: tuple[str, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(Spanned):
     name: str
     value: Sym | CodeText
     cost: Sym | None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(Spanned):
     """`owner` is the kernel's name, "" at program level, "dag" in the main dag."""
 
     owner: str
     names: tuple[str, ...]
     method: str
     args: tuple[Sym, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Spanned):
     name: str
     formals: tuple[Formal, ...]
     impls: tuple[Impl, ...]
@@ -192,11 +176,10 @@ class Kernel:
     lets: tuple[tuple[str, Sym], ...]
     features: tuple[Feature, ...]
     selects: tuple[Select, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Spanned):
     """An open choice. `name` is what -D takes: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
     `dense[0].device`. `structural` is true where another value may give another graph. values[0] is the default."""
 
@@ -204,7 +187,6 @@ class Decision:
     values: tuple[Value, ...]
     chosen: Value
     structural: bool
-    span: Span = _span()
 
 
 # ---- the graph as written ---------------------------------------------------------------
@@ -217,7 +199,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelOp:
+class KernelOp(Spanned):
     """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one."""
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -229,11 +211,10 @@ class KernelOp:
     args: tuple[Region | Sym, ...]
     accesses: tuple[Access, ...]
     stream: int | None = None  # pinned stream
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class CopyOp:
+class CopyOp(Spanned):
     """`gpu copy(dst, src)`: an asynchronous device copy; direction follows the places of the arrays."""
 
     name: str
@@ -242,11 +223,10 @@ class CopyOp:
     src: Region
     stream: int | None = None
     inserted: bool = False  # by the compiler, for an `any` array
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(Spanned):
     """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names)."""
 
     label: str  # "" where unnamed in a single-message exchange; else `face[x,lo]`
@@ -256,15 +236,19 @@ class Message:
     recv: Region
     source: Sym | str
     recv_counts: str | None
-    span: Span = _span()
+
+    def end(self, send: bool) -> tuple[Region, Sym | str, str | None]:
+        """Region, peer and counts of one end."""
+        if send:
+            return self.send, self.to, self.send_counts
+        return self.recv, self.source, self.recv_counts
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeOp:
+class ExchangeOp(Spanned):
     name: str
     base: str
     messages: tuple[Message, ...]
-    span: Span = _span()
 
 
 class CollectiveKind(Enum):
@@ -275,7 +259,7 @@ class CollectiveKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveOp:
+class CollectiveOp(Spanned):
     """`args`: regions (dst, src, count and displacement arrays), the root as a Sym; `reduce` the operator."""
 
     name: str
@@ -284,7 +268,6 @@ class CollectiveOp:
     args: tuple[Region | Sym, ...]
     accesses: tuple[Access, ...]
     reduce: str | None = None
-    span: Span = _span()
 
 
 Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
@@ -308,33 +291,30 @@ class EdgeEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Spanned):
     """completion: v starts after u has completed; otherwise only issue order (`before`)."""
 
     u: EdgeEnd
     v: EdgeEnd
     completion: bool = True
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Spanned):
     """`args`: keyword arguments, evaluated."""
 
     file: str
     function: str
     args: tuple[tuple[str, Value], ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Spanned):
     region: Region
     function: str
     args: tuple[tuple[str, Value], ...]
     rtol: float
     nan_equal: bool = False  # NaN is right where the reference has NaN
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)

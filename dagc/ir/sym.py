@@ -301,7 +301,8 @@ _PREC = {
 def show(value: Sym, outer: int = 0) -> str:
     """A symbolic value as the language writes it."""
     if isinstance(value, Const):
-        return str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
+        text = str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
+        return f"({text})" if isinstance(value.value, Fraction) else text
     if isinstance(value, Var):
         return value.name
     if value.fn is Fn.COND:

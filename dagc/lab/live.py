@@ -11,12 +11,14 @@ from statistics import median
 from typing import Any
 
 from dagc.base.errors import RunFailed, WrongResult
+from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import noise_floor
 from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders
 from dagc.measure.link import Link, RanksDied
 from dagc.measure.machine import machine_facts
+from dagc.measure.metrics import least_seconds, observed
 from dagc.measure.service import OPEN_SECONDS, Library, Service, one_line
 from dagc.store.results import Machine, Outcome, TraceSpan
 
@@ -57,8 +59,10 @@ class LiveMachine:
         seconds: float = 0.01,
         watchdog: float = 20.0,
         on_reference: Callable[[float], None] | None = None,
+        objective: Objective = TIME,
     ) -> None:
-        """`loadables`: one for each space of the domain. `seconds`: of one measurement.
+        """`loadables`: one for each space of the domain. `seconds`: of one measurement, more where a metric of the
+        objective needs more.
 
         `watchdog`: what takes longer, in seconds, hangs; at least a hundred times what was expected.
         """
@@ -66,7 +70,8 @@ class LiveMachine:
         self.on_reference = on_reference
         self._loadables = tuple(loadables)
         self._service = Service(link, watchdog=watchdog)
-        self._seconds, self._watchdog = seconds, watchdog
+        self._objective, self._observed = objective, observed(objective)
+        self._seconds, self._watchdog = max(seconds, least_seconds(self._observed)), watchdog
         self._audited: dict[Library, str] = {}  # what is wrong with a library's ops, "" nothing
         self._op_failed: dict[Library, str] = {}  # how the ranks ended when a library's ops ran one by one
         self._measured: Counter[Candidate] = Counter()
@@ -84,21 +89,28 @@ class LiveMachine:
         """
         if self._since >= EVERY:
             self.time_reference()
-        seconds, iterations, failure = self._time(candidate)
+        seconds, iterations, failure, others = self._time(candidate, self._observed)
         if failure:
             return Outcome(failure=failure)
         self._since += 1
         if self._reference is None:
             self._reference = candidate
             self.time_reference()
-        return Outcome(seconds, self._around(), iterations)
+        if self._objective.is_time:
+            return Outcome(seconds, self._around(), iterations)
+        values = {"time": seconds, **others}
+        value = self._objective.value(values)
+        if math.isnan(value):
+            said = ", ".join(f"{name} {amount:g}" for name, amount in values.items())
+            return Outcome(failure=f"no objective: {self._objective.text} is no number above 0 ({said})")
+        return Outcome(value, iterations=iterations, values=values)
 
     def time_reference(self) -> float:
         """Time the drift reference now; NaN where there is none yet, or it fails. Also at the end of a search."""
         self._since = 0
         if self._reference is None:
             return math.nan
-        seconds, _, failure = self._time(self._reference)
+        seconds, _, failure, _ = self._time(self._reference)
         if failure:
             return math.nan
         self._timings.append(seconds)
@@ -120,7 +132,7 @@ class LiveMachine:
         Where that takes longer than `limit` seconds there are fewer timings, at least one; NaN where they are too few.
         Raises WrongResult where its results are wrong, RunFailed where it cannot be measured.
         """
-        _, _, failure = self._time(reference)
+        _, _, failure, _ = self._time(reference)
         if failure:
             raise WrongResult(failure) if failure.startswith("wrong result") else RunFailed(failure)
         self._reference = reference
@@ -164,12 +176,12 @@ class LiveMachine:
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)
 
-    def _time(self, candidate: Candidate) -> tuple[float, int, str]:
-        """(seconds, iterations, failure)."""
+    def _time(self, candidate: Candidate, metrics: Sequence[str] = ()) -> tuple[float, int, str, dict[str, float]]:
+        """(seconds, iterations, failure, other metrics by name)."""
         index = candidate.space
         given_up = self._service.deaths.given_up(index)
         if given_up:
-            return math.nan, 0, given_up
+            return math.nan, 0, given_up, {}
         guess = self._last.get(index, 0.0)
         times = self._measured[candidate] + 1
         try:
@@ -177,18 +189,18 @@ class LiveMachine:
                 index, do="measure", rows=self._rows(candidate, self._loadables[index].capture),
                 # Checked again when a candidate is confirmed, but not each time where it is measured very often.
                 check=times == 1, recheck=times & (times - 1) == 0,
-                seconds=self._seconds, guess=guess, limit=self._limit(index),
+                seconds=self._seconds, guess=guess, metrics=list(metrics), limit=self._limit(index),
             )  # fmt: skip
         except RanksDied as death:
-            return math.nan, 0, self._note_death(index, str(death))
+            return math.nan, 0, self._note_death(index, str(death)), {}
         if "error" in answer:
-            return math.nan, 0, one_line(f"run failed: {answer['error']}")
+            return math.nan, 0, one_line(f"run failed: {answer['error']}"), {}
         if "wrong" in answer:
-            return math.nan, 0, one_line(f"wrong result: {answer['wrong']}")
+            return math.nan, 0, one_line(f"wrong result: {answer['wrong']}"), {}
         self._measured[candidate] = times
         self._last[index] = answer["seconds"]
         self._service.deaths.success(index)
-        return answer["seconds"], answer["iterations"], ""
+        return answer["seconds"], answer["iterations"], "", answer["metrics"]
 
     def _audit(self, index: int) -> dict[str, Any]:
         """The first time that a library is used: an answer that says which op breaks its header, or empty.

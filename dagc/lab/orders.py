@@ -6,7 +6,7 @@ With several configurations the first decision is the configuration, the others 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -167,7 +167,13 @@ class Records(Protocol):
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId: ...
 
     def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+        self,
+        number: ImplementationId,
+        seconds: float,
+        reference: float,
+        iterations: int,
+        purpose: str,
+        others: Mapping[str, float],
     ) -> None: ...
 
     def fail(self, number: ImplementationId, failure: str) -> None: ...
@@ -184,7 +190,9 @@ class OrderStore:
         return self._records.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
 
     def add(self, key: ImplementationId, outcome: Outcome, purpose: str = "search") -> None:
-        self._records.add(key, outcome.seconds, outcome.reference, outcome.iterations, purpose)
+        others = dict(outcome.values)
+        seconds = others.pop("time", outcome.seconds)
+        self._records.add(key, seconds, outcome.reference, outcome.iterations, purpose, others)
 
     def fail(self, key: ImplementationId, failure: str) -> None:
         self._records.fail(key, failure)

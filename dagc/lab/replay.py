@@ -39,7 +39,9 @@ class ReplayMachine:
             self._random.shuffle(order)
         turn = self._next.get(implementation.id, 0)
         self._next[implementation.id] = turn + 1
-        return Outcome(times[order[turn % len(order)]], iterations=1)
+        dealt = order[turn % len(order)]
+        values = {} if self.results.objective.is_time else implementation.measurements[dealt].values
+        return Outcome(times[dealt], iterations=1, values=values)
 
     def judged(self, candidate: Candidate) -> float:
         """The median of the passes that `measure` has not dealt out; of all where it has dealt out every one."""

@@ -5,17 +5,13 @@ Nodes are frozen; equality ignores spans, so that two texts that differ only in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from dagc.base.source import NOWHERE, Span
+from dagc.base.source import NOWHERE, Span, Spanned
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
-
-
-def _span() -> Span:
-    return field(default=NOWHERE, compare=False, kw_only=True, repr=False)
-
 
 # ---- expressions ----------------------------------------------------------------------
 
@@ -42,92 +38,79 @@ class BinaryOp(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Spanned):
     """An int, float, bool or string. `text` keeps the spelling of numbers (150_000)."""
 
     value: int | float | bool | str
     text: str = field(default="", compare=False)
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Member(Spanned):
     name: str
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class Every(Spanned):
     """`*` as an index or a dimension."""
 
-    span: Span = _span()
-
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(Spanned):
     items: tuple[Expr | Range | Every, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Spanned):
     """`name`, `name.member`, `name[i, j]`, and combinations."""
 
     name: str
     trailers: tuple[Member | Index, ...] = ()
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Named(Spanned):
     name: str
     value: Expr
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Spanned):
     callee: Ref
     args: tuple[Expr | Named, ...] = ()
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(Spanned):
     op: UnaryOp
     operand: Expr
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Spanned):
     op: BinaryOp
     left: Expr
     right: Expr
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Conditional:
+class Conditional(Spanned):
     test: Expr
     then: Expr
     otherwise: Expr
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class ListExpr:
+class ListExpr(Spanned):
     items: tuple[Expr, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(Spanned):
     """`start .. stop`, stop excluded."""
 
     start: Expr
     stop: Expr
-    span: Span = _span()
 
 
 Expr: TypeAlias = Literal | Ref | Call | Unary | Binary | Conditional | ListExpr
@@ -136,191 +119,169 @@ Expr: TypeAlias = Literal | Ref | Call | Unary | Binary | Conditional | ListExpr
 
 
 @dataclass(frozen=True, slots=True)
-class DeclName:
+class DeclName(Spanned):
     """A declared name, possibly indexed: `face[d, s]`."""
 
     name: str
     indices: tuple[Expr, ...] = ()
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class Param(Spanned):
     name: str
     type: str
     value: Expr
     over: Expr | Range | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Let:
+class Let(Spanned):
     name: DeclName
     value: Expr
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class EnumDecl:
+class EnumDecl(Spanned):
     name: str
     labels: tuple[str, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Spanned):
     names: tuple[DeclName, ...]
     type: str
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(Spanned):
     names: tuple[DeclName, ...]
     type: str
     dims: tuple[Expr | Every, ...]
     place: Place | None = None
     role: Role | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(Spanned):
     name: DeclName
     of: Ref
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Tune:
+class Tune(Spanned):
     name: DeclName
     range: Expr | Range
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Require:
+class Require(Spanned):
     condition: Expr
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class Code(Spanned):
     """Code in the text (`text`) or a function of a file (`function`, `file`)."""
 
     lang: CodeLang
     text: str | None = None
     function: str | None = None
     file: str | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(Spanned):
     name: str
     value: Expr | Code
     cost: Expr | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(Spanned):
     names: tuple[str, ...]
     method: str
     args: tuple[Expr, ...]
-    span: Span = _span()
 
 
 # ---- kernels --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Formal:
+class Formal(Spanned):
     """One formal group `a, b : in f32[n]`; `dims` is None for a by-value scalar."""
 
     names: tuple[DeclName, ...]
     type: str
     mode: Mode | None = None
     dims: tuple[Expr | Every, ...] | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Link(Spanned):
     libraries: tuple[str, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Spanned):
     grid: tuple[Expr, ...]
     block: tuple[Expr, ...]
     shared: Expr | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Impl:
+class Impl(Spanned):
     device: OpKind  # GPU or CPU
     name: str | None
     items: tuple[Item, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Spanned):
     name: str
     formals: tuple[Formal, ...]
     items: tuple[Item, ...]
-    span: Span = _span()
-    name_span: Span = _span()
+    name_span: Span = field(default=NOWHERE, compare=False, kw_only=True, repr=False)
 
 
 # ---- the graph ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class MainDag:
+class MainDag(Spanned):
     items: tuple[Item, ...]
     repeat: Expr | None = None
     until: Ref | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class SubDag:
+class SubDag(Spanned):
     name: str
     formals: tuple[Formal, ...]
     items: tuple[Item, ...]
-    span: Span = _span()
-    name_span: Span = _span()
+    name_span: Span = field(default=NOWHERE, compare=False, kw_only=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class Op(Spanned):
     name: Ref
     kind: OpKind
     call: Call
     stream: Expr | None = None
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Spanned):
     name: Ref
     call: Call
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Spanned):
     name: Ref
     items: tuple[Item, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(Spanned):
     name: Ref | None
     send: Ref
     to: Expr
@@ -328,7 +289,6 @@ class Message:
     recv: Ref
     source: Expr
     recv_counts: Ref | None
-    span: Span = _span()
 
 
 class Arrow(Enum):
@@ -337,64 +297,57 @@ class Arrow(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Spanned):
     """`groups[0] arrows[0] groups[1] arrows[1] ...`"""
 
     groups: tuple[tuple[Ref, ...], ...]
     arrows: tuple[Arrow, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class EdgesExplicit:
-    span: Span = _span()
+class EdgesExplicit(Spanned):
+    """`edges explicit`: no edges are inferred."""
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Spanned):
     name: str
     range: Expr | Range
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class For:
+class For(Spanned):
     bindings: tuple[Binding, ...]
     items: tuple[Item, ...]
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class If:
+class If(Spanned):
     test: Expr
     then: tuple[Item, ...]
     otherwise: tuple[Item, ...] | None = None
-    span: Span = _span()
 
 
 # ---- the world outside ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Spanned):
     file: str
     call: Call
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Spanned):
     target: Ref
     call: Call
     rtol: Expr
     nan_equal: bool = False
-    span: Span = _span()
 
 
 @dataclass(frozen=True, slots=True)
-class Include:
+class Include(Spanned):
     file: str
-    span: Span = _span()
 
 
 Item: TypeAlias = (
@@ -405,9 +358,20 @@ Item: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class Module(Spanned):
     """One parsed file. `program` is the name after `program`, None where absent (an included file)."""
 
     program: str | None
     items: tuple[Item, ...]
-    span: Span = _span()
+
+
+def nodes(node: object) -> Iterator[Any]:
+    """A node, or those of a tuple, and all below it."""
+    if isinstance(node, tuple):
+        for child in node:
+            yield from nodes(child)
+    elif is_dataclass(node):
+        yield node
+        for field_ in fields(node):
+            if field_.compare:  # all but positions and spellings
+                yield from nodes(getattr(node, field_.name))

@@ -49,13 +49,9 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     positional = [a for a in item.call.args if not isinstance(a, ast.Named)]
     pins = {a.name: a for a in item.call.args if isinstance(a, ast.Named)}
     if len(positional) != len(kernel.formals):
-        frame.ctx.report.fail(
-            "wrong-arity",
-            f"kernel `{kernel.name}` takes {counted(len(kernel.formals), 'argument')}, not {len(positional)}",
-            item.call.span,
-            f"pass {listing([f.name for f in kernel.formals], 12)}",
-            ((kernel.span, "declared here"),),
-        )
+        message = f"kernel `{kernel.name}` takes {counted(len(kernel.formals), 'argument')}, not {len(positional)}"
+        help = f"pass {listing([f.name for f in kernel.formals], 12)}"
+        frame.ctx.report.fail("wrong-arity", message, item.call.span, help, ((kernel.span, "declared here"),))
     device = _device(frame, item, kernel, name)
     qualified = f"{base}.{device.value}" if item.kind is OpKind.ANY else base
     impl = _variant(frame, item, kernel, device, qualified)
@@ -99,15 +95,12 @@ def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device:
     if item.kind is not OpKind.ANY:
         device = Device(item.kind.value)
         if device not in have:
-            frame.ctx.report.fail(
-                "missing-implementation",
-                f"kernel `{kernel.name}` has no {device.value} implementation",
-                item.call.span,
-                f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
-                if have
-                else "add an implementation",
-                ((kernel.span, "declared here"),),
-            )
+            message = f"kernel `{kernel.name}` has no {device.value} implementation"
+            help = "add an implementation"
+            if have:
+                help = f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
+            declared = ((kernel.span, "declared here"),)
+            frame.ctx.report.fail("missing-implementation", message, item.call.span, help, declared)
         return device
     if not have:
         raise Skip  # missing-implementation was reported for the kernel
@@ -125,13 +118,9 @@ def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base
             help = "write `kernel(...)` or `kernel.variant(...)`"
             frame.ctx.report.fail("bad-index", "a kernel takes no index", item.call.callee.span, help)
         if member.name not in impls:
-            frame.ctx.report.fail(
-                "unknown-name",
-                f"kernel `{kernel.name}` has no {device.value} variant `{member.name}`",
-                member.span,
-                did_you_mean(member.name, impls, f"choose from {listing(impls)}"),
-                ((kernel.span, "declared here"),),
-            )
+            message = f"kernel `{kernel.name}` has no {device.value} variant `{member.name}`"
+            help = did_you_mean(member.name, impls, f"choose from {listing(impls)}")
+            frame.ctx.report.fail("unknown-name", message, member.span, help, ((kernel.span, "declared here"),))
         return impls[member.name]
     if len(impls) == 1:
         return next(iter(impls.values()))
@@ -300,13 +289,8 @@ def check_argument_size(frame: Frame, argument: Argument, env: Mapping[str, Sym]
         dims = tuple(None if d is None else sym.substitute(d, env) for d in formal.dims)
     except (ArithmeticError, ValueError, TypeError) as error:
         code = "division-by-zero" if isinstance(error, ZeroDivisionError) else "overflow"
-        frame.ctx.report.error(
-            code,
-            f"the size of formal `{formal.name}` has no value here",
-            argument.span,
-            "pass other sizes",
-            ((formal.span, "declared here"),),
-        )
+        message = f"the size of formal `{formal.name}` has no value here"
+        frame.ctx.report.error(code, message, argument.span, "pass other sizes", ((formal.span, "declared here"),))
         return
     related = ((formal.span, "declared here"),)
     check_sizes(frame.ev, argument.storage, dims, f"formal `{formal.name}`", argument.span, related)
@@ -324,12 +308,9 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
     value = frame.ev.settled(arg)
     kind, wanted = frame.ev.kind(value), kind_of_type(formal.type)
     if kind is not wanted and (kind, wanted) != (ScalarKind.INT, ScalarKind.REAL):
-        help = (
-            "write `floor(...)` or `ceil(...)`"
-            if (kind, wanted) == (ScalarKind.REAL, ScalarKind.INT)
-            else "pass a value of that type"
-        )
-        report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is wanted", arg.span, help, related)
+        rounded = (kind, wanted) == (ScalarKind.REAL, ScalarKind.INT)
+        help = "write `floor(...)` or `ceil(...)`" if rounded else "pass a value of that type"
+        report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is expected", arg.span, help, related)
     if formal.type in INTEGERS and isinstance(value, Const) and isinstance(value.value, int):
         low, high = integer_range(formal.type)
         if not low <= value.value <= high:
@@ -343,16 +324,11 @@ def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Devic
     report = frame.ctx.report
     related = ((formal.span, f"formal `{formal.name}` is declared here"),)
     if not isinstance(arg, ast.Ref):
-        report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array or a part of one", related)
+        report.fail("type-mismatch", "an array is expected here", arg.span, "name an array or a part of one", related)
     actual = storage(frame.ev, arg)
     if actual.array.type is not formal.type:
-        report.fail(
-            "type-mismatch",
-            f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is wanted",
-            arg.span,
-            "pass an array of that type",
-            related,
-        )
+        message = f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is expected"
+        report.fail("type-mismatch", message, arg.span, "pass an array of that type", related)
     if device is not None:
         check_place(frame, actual, device, arg.span)
     return actual
@@ -364,13 +340,9 @@ def check_place(frame: Frame, actual: Storage, device: Device, span: Span) -> No
     if actual.array.place is not unreachable:
         return
     other = "pinned" if device is Device.GPU else "pinned` or `on host"
-    frame.ctx.report.error(
-        "place-mismatch",
-        f"a {device.value} op cannot reach `{actual.label}`, which is on the {unreachable.value}",
-        span,
-        f"declare it `on {other}`, or copy it with `gpu copy`",
-        ((actual.array.span, "declared here"),),
-    )
+    message = f"a {device.value} op cannot reach `{actual.label}`, which is on the {unreachable.value}"
+    help = f"declare it `on {other}`, or copy it with `gpu copy`"
+    frame.ctx.report.error("place-mismatch", message, span, help, ((actual.array.span, "declared here"),))
 
 
 def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym, ...]) -> tuple[ir.Access, ...]:

@@ -63,13 +63,8 @@ def storage(ev: Evaluator, ref: ast.Ref) -> Storage:
     value = bound.value if bound else None
     if bound is None or not isinstance(value, Storage):
         related = ((family.span, "declared here"),)
-        report.fail(
-            "type-mismatch",
-            f"`{ref.name}` is {family.what.value}, not an array",
-            ref.span,
-            "name an array or a part",
-            related,
-        )
+        help = "name an array or a part"
+        report.fail("type-mismatch", f"`{ref.name}` is {family.what.value}, not an array", ref.span, help, related)
     if family.what is not What.FORMAL:
         ev.ctx.used.add(bound.display)
     ev.ctx.used.add(value.array.name)
@@ -84,31 +79,20 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
     if isinstance(trailer, ast.Member):
         report.fail("unknown-name", f"`{base.label}` has no member `{trailer.name}`", trailer.span, "drop it")
     if base.dims is None:
-        report.fail(
-            "bad-index",
-            f"part `{base.label}` has no bounds, so it cannot be sliced",
-            trailer.span,
-            "slice the array itself, or give the part bounds",
-        )
+        help = "slice the array itself, or give the part bounds"
+        report.fail("bad-index", f"part `{base.label}` has no bounds, so it cannot be sliced", trailer.span, help)
     first, *others = trailer.items
     if len(trailer.items) > len(base.dims) or not all(isinstance(o, ast.Every) for o in others):
-        report.fail(
-            "bad-index",
-            f"`{base.label}` has {_dimensions(len(base.dims))}, and only the first may be sliced",
-            trailer.span,
-            "write `name[a .. b]`",
-        )
+        message = f"`{base.label}` has {_dimensions(len(base.dims))}, and only the first may be sliced"
+        report.fail("bad-index", message, trailer.span, "write `name[a .. b]`")
     if isinstance(first, ast.Every):
         return base
     if not isinstance(first, ast.Range):
-        report.fail(
-            "bad-index",
-            f"`{base.label}` takes no index: the elements of an array are not values"
-            if what is not What.ARRAY
-            else f"`{base.label}` is an array; an element of it is not a value",
-            first.span,
-            "write a slice `a .. b`, or declare indexed arrays `array name[i] : ...`",
-        )
+        message = f"`{base.label}` takes no index: the elements of an array are not values"
+        if what is What.ARRAY:
+            message = f"`{base.label}` is an array; an element of it is not a value"
+        help = "write a slice `a .. b`, or declare indexed arrays `array name[i] : ...`"
+        report.fail("bad-index", message, first.span, help)
     start, stop = (ev.settled(e, (ScalarKind.INT,)) for e in (first.start, first.stop))
     _check_bounds(ev, base, start, stop, first.span)
     length = sym.apply(Fn.SUB, stop, start)
@@ -126,12 +110,8 @@ def _check_bounds(ev: Evaluator, base: Storage, start: Sym, stop: Sym, span: Spa
     if _at_least(start, Const(0)) is False or _at_least(stop, start) is False:
         ev.ctx.report.fail("bad-index", "this slice ends before it starts", span, "write `a .. b` with 0 <= a <= b")
     if size is not None and _at_least(size, stop) is False:
-        ev.ctx.report.fail(
-            "bad-index",
-            f"this slice ends beyond `{base.label}`, which has {counted(show(size), 'row')}",
-            span,
-            "end it earlier",
-        )
+        message = f"this slice ends beyond `{base.label}`, which has {counted(show(size), 'row')}"
+        ev.ctx.report.fail("bad-index", message, span, "end it earlier")
 
 
 def _at_least(a: Sym, b: Sym) -> bool | None:
@@ -170,34 +150,20 @@ def check_sizes(
         return
     report = ev.ctx.report
     if actual.dims is None:
-        report.error(
-            "size-mismatch",
-            f"part `{actual.label}` has no bounds, so its size cannot be that of {what}",
-            span,
-            "declare the formal `[*]`, or give the part bounds",
-            related,
-        )
+        message = f"part `{actual.label}` has no bounds, so its size cannot be that of {what}"
+        report.error("size-mismatch", message, span, "declare the formal `[*]`, or give the part bounds", related)
         return
     if len(actual.dims) != len(wanted):
-        report.error(
-            "size-mismatch",
-            f"`{actual.label}` has {_dimensions(len(actual.dims))}, {what} has {_dimensions(len(wanted))}",
-            span,
-            "give both as many dimensions, or declare the formal `[*]`",
-            related,
-        )
+        message = f"`{actual.label}` has {_dimensions(len(actual.dims))}, {what} has {_dimensions(len(wanted))}"
+        help = "give both as many dimensions, or declare the formal `[*]`"
+        report.error("size-mismatch", message, span, help, related)
         return
     for i, (have, want) in enumerate(zip(actual.dims, wanted, strict=True)):
         if have is None or want is None or same(have, want) is not False:
             continue
         which = f" in dimension {i + 1}" if len(wanted) > 1 else ""
-        report.error(
-            "size-mismatch",
-            f"`{actual.label}` has size {show(have)}{which}, but {what} has size {show(want)}",
-            span,
-            "pass an array of that size",
-            related,
-        )
+        message = f"`{actual.label}` has size {show(have)}{which}, but {what} has size {show(want)}"
+        report.error("size-mismatch", message, span, "pass an array of that size", related)
         return
 
 
@@ -214,9 +180,6 @@ def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
     if a.start is None or a.stop is None or b.start is None or b.stop is None:
         return True
     return not (facts.at_most(a.stop, b.start) or facts.at_most(b.stop, a.start))
-
-
-# ---- declarations ----
 
 
 # ---- values: param, let, enum, scalar, array, part, tune, require ----
@@ -298,13 +261,9 @@ class Declarer:
         """Indices and display name of a declared name. Refuses names of loop variables and known words."""
         report = self.ev.ctx.report
         if name.name in self.ev.loops:
-            report.fail(
-                "shadowed-name",
-                f"`{name.name}` would hide the loop variable of the same name",
-                name.span,
-                "choose another name",
-                ((self.ev.loops[name.name][1], "bound here"),),
-            )
+            message = f"`{name.name}` would hide the loop variable of the same name"
+            help = "choose another name"
+            report.fail("shadowed-name", message, name.span, help, ((self.ev.loops[name.name][1], "bound here"),))
         if name.name in ("rank", "ranks", "hw") or name.name in TYPES:
             report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
         key, text = self.ev.key(name.indices, name.span)
@@ -315,12 +274,8 @@ class Declarer:
     def _param(self, item: ast.Param) -> None:
         ctx = self.ev.ctx
         if item.type not in TYPES and item.type not in ("type", "str", "bool"):
-            ctx.report.fail(
-                "unknown-type",
-                f"`{item.type}` is not a type",
-                item.span,
-                did_you_mean(item.type, TYPES, f"choose from {', '.join(TYPES)}, str, type"),
-            )
+            help = did_you_mean(item.type, TYPES, f"choose from {', '.join(TYPES)}, str, type")
+            ctx.report.fail("unknown-type", f"`{item.type}` is not a type", item.span, help)
         name = ast.DeclName(item.name, span=item.span)
         if item.name in ctx.defines:
             ctx.defined.add(item.name)
@@ -337,7 +292,7 @@ class Declarer:
             value = self.ev.value(item.value)
             if not isinstance(value, TypeValue):
                 self.ev.ctx.report.fail(
-                    "type-mismatch", "a type is wanted", item.value.span, f"choose from {', '.join(TYPES)}"
+                    "type-mismatch", "a type is expected", item.value.span, f"choose from {', '.join(TYPES)}"
                 )
             return value.type
         wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}.get(
@@ -404,13 +359,9 @@ class Declarer:
     def _refuse_second(self, name: ast.DeclName) -> None:
         """A predefined decision that was used before it is declared is already decided."""
         if name.name in self.ev.ctx.choices and name.name not in self.ev.scope.families:
-            self.ev.ctx.report.fail(
-                "used-before-declaration",
-                f"`{name.name}` is used before it is declared",
-                name.span,
-                "move the declaration up",
-                ((self.ev.ctx.choices[name.name].span, "used here"),),
-            )
+            message = f"`{name.name}` is used before it is declared"
+            related = ((self.ev.ctx.choices[name.name].span, "used here"),)
+            self.ev.ctx.report.fail("used-before-declaration", message, name.span, "move the declaration up", related)
 
     def _enum(self, item: ast.EnumDecl) -> None:
         report = self.ev.ctx.report
@@ -569,12 +520,8 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
     try:
         for name in item.names:
             if name not in names:
-                report.fail(
-                    "unknown-name",
-                    f"`{name}` is no decision here",
-                    item.span,
-                    did_you_mean(name, names, f"choose from {listing(sorted(names))}"),
-                )
+                help = did_you_mean(name, names, f"choose from {listing(sorted(names))}")
+                report.fail("unknown-name", f"`{name}` is not a decision here", item.span, help)
         args = tuple(ev.settled(a) for a in item.args)
         if not _used(item, owner):
             ev.ctx.not_used_yet("`select`", item.span, "the default is taken; choose with -D until selectors are built")

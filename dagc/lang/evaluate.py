@@ -89,7 +89,7 @@ class Evaluator:
         scalar = as_sym(value)
         if scalar is None:
             what = "a list" if isinstance(value, ListValue) else "a type"
-            self._fail("type-mismatch", f"this is {what}; one value is wanted", span, "index the list")
+            self._fail("type-mismatch", f"this is {what}; one value is expected", span, "index the list")
         if wanted and self.kind(scalar) not in wanted:
             self._wrong_kind(span, self.kind(scalar), wanted)
         return scalar
@@ -152,7 +152,7 @@ class Evaluator:
         numbers, words = [], []
         for expr in exprs:
             if isinstance(expr, (ast.Range, ast.Every)):
-                self._fail("bad-index", "a slice stands where one index is wanted", expr.span, "write one index")
+                self._fail("bad-index", "a slice stands where one index is expected", expr.span, "write one index")
             value = self.value(expr)
             if isinstance(value, Label):
                 numbers.append(value.index)
@@ -198,13 +198,9 @@ class Evaluator:
                 return builtin
         family, bound, trailers = self.select(ref)
         if family.what in (What.ARRAY, What.PART) or bound.value is None or isinstance(bound.value, Storage):
-            self._fail(
-                "run-time-value",
-                f"the contents of array `{bound.display}` are not known before the dag runs",
-                ref.span,
-                "pass the array to a kernel and read it there",
-                ((bound.span, "declared here"),),
-            )
+            message = f"the contents of array `{bound.display}` are not known before the dag runs"
+            help = "pass the array to a kernel and read it there"
+            self._fail("run-time-value", message, ref.span, help, ((bound.span, "declared here"),))
         if family.what is not What.FORMAL:
             self.ctx.used.add(bound.display)
         if family.what is What.LET:
@@ -218,13 +214,9 @@ class Evaluator:
         if entry is None or not entry[1] or scalar is None:
             return
         if self._per_rank(scalar):
-            self._fail(
-                "not-visible",
-                f"`{ref.name}` depends on the rank, so a kernel does not see it",
-                ref.span,
-                "make it a formal and pass it in the call",
-                ((family.span, "declared here"),),
-            )
+            message = f"`{ref.name}` depends on the rank, so a kernel does not see it"
+            help = "make it a formal and pass it in the call"
+            self._fail("not-visible", message, ref.span, help, ((family.span, "declared here"),))
 
     def _per_rank(self, value: Sym) -> list[str]:
         return sorted(n for n in sym.free(value) if n not in self.ctx.choices and not n.startswith("hw."))
@@ -235,12 +227,8 @@ class Evaluator:
         if name == "hw" and len(trailers) == 1 and isinstance(trailers[0], ast.Member):
             member = trailers[0].name
             if member not in HARDWARE:
-                self._fail(
-                    "unknown-name",
-                    f"`hw` has no `{member}`",
-                    trailers[0].span,
-                    did_you_mean(member, HARDWARE, f"there are {listing(sorted(HARDWARE), 20)}"),
-                )
+                help = did_you_mean(member, HARDWARE, f"there are {listing(sorted(HARDWARE), 20)}")
+                self._fail("unknown-name", f"`hw` has no `{member}`", trailers[0].span, help)
             return Var(f"hw.{member}")
         if trailers:
             return None
@@ -261,12 +249,8 @@ class Evaluator:
         scope: Scope | None = self.scope
         while scope is not None:
             if scope.kernel:
-                self._fail(
-                    "not-visible",
-                    f"a kernel does not see `{ref.name}`",
-                    ref.span,
-                    "make it a formal and pass it in the call",
-                )
+                help = "make it a formal and pass it in the call"
+                self._fail("not-visible", f"a kernel does not see `{ref.name}`", ref.span, help)
             scope = scope.parent
         return Var(ref.name)
 
@@ -278,12 +262,8 @@ class Evaluator:
                 self._fail("bad-index", f"`{ref.name}` is one value, not a list", trailer.span, "drop the index")
             key, text = self.key(trailer.items, trailer.span)
             if len(key) != 1 or not 0 <= key[0] < len(value.items):
-                self._fail(
-                    "bad-index",
-                    f"`{ref.name}` has {len(value.items)} items; there is no [{text}]",
-                    trailer.span,
-                    f"choose from 0 to {len(value.items) - 1}",
-                )
+                message = f"`{ref.name}` has {len(value.items)} items; there is no [{text}]"
+                self._fail("bad-index", message, trailer.span, f"choose from 0 to {len(value.items) - 1}")
             value = value.items[key[0]]
         return value
 
@@ -294,12 +274,8 @@ class Evaluator:
         args = [a for a in call.args if not isinstance(a, ast.Named)]
         if call.callee.trailers or (name not in _FUNCTIONS and name != "sizeof"):
             known = [*_FUNCTIONS, "sizeof"]
-            self._fail(
-                "unknown-name",
-                f"unknown function `{name}`",
-                call.callee.span,
-                did_you_mean(name, known, f"there are {', '.join(known)}"),
-            )
+            help = did_you_mean(name, known, f"there are {', '.join(known)}")
+            self._fail("unknown-name", f"unknown function `{name}`", call.callee.span, help)
         count = _FUNCTIONS[name][1] if name in _FUNCTIONS else 1
         if len(args) != len(call.args) or (len(args) != count if count else not args):
             self._fail(
@@ -385,7 +361,7 @@ class Evaluator:
         help = helps.get(wanted[0], "write a number") if len(wanted) == 1 else "write a number"
         if (kind, wanted) == (ScalarKind.REAL, (ScalarKind.INT,)):
             help = "write `floor(...)` or `ceil(...)`"
-        self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is wanted", span, help)
+        self._fail("type-mismatch", f"this is {kind.value}; {wanted[0].value} is expected", span, help)
 
     def _not_compile_time(self, value: Sym, what: str, span: Span) -> NoReturn:
         names = sorted(n for n in sym.free(value))

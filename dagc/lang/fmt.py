@@ -6,11 +6,10 @@ lines, and blanks that really align words of neighbouring lines. Formatting twic
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, get_args
+from typing import get_args
 
 from dagc.base.errors import DagcError
 from dagc.base.source import Source
@@ -343,7 +342,7 @@ def _trimmed(token: Token) -> str:
 
 
 def _previous(tokens: list[Token]) -> list[int | None]:
-    """Of each token the one before it that is no comment."""
+    """Of each token the one before it that is not a comment."""
     out: list[int | None] = []
     last: int | None = None
     for i, token in enumerate(tokens):
@@ -390,21 +389,9 @@ def format_source(source: Source) -> str:
 
 def _marks(module: ast.Module) -> Marks:
     """Offsets of items and of list values."""
-    nodes = list(_nodes(module))
+    nodes = list(ast.nodes(module))
     items = frozenset(node.span.start for node in nodes if isinstance(node, _ITEMS))
     return Marks(items, frozenset(node.span.start for node in nodes if isinstance(node, ast.ListExpr)))
-
-
-def _nodes(node: Any) -> Iterator[Any]:
-    """A node and all below it."""
-    if isinstance(node, tuple):
-        for child in node:
-            yield from _nodes(child)
-    elif dataclasses.is_dataclass(node):
-        yield node
-        for field in dataclasses.fields(node):
-            if field.compare:  # all but positions and spellings
-                yield from _nodes(getattr(node, field.name))
 
 
 def _aligned(layout: Layout, tall: set[int]) -> list[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dagc.base.source import Span
@@ -65,12 +65,8 @@ class Frame:
         report = self.ctx.report
         index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
         if ref.trailers and index is None:
-            report.fail(
-                "bad-op-name",
-                "the name of an op is a word, or a word with indices",
-                ref.span,
-                "write `name` or `name[i]`",
-            )
+            help = "write `name` or `name[i]`"
+            report.fail("bad-op-name", "the name of an op is a word, or a word with indices", ref.span, help)
         if ref.name == "end":
             report.fail("reserved-name", "`end` is the op after all others", ref.span, "choose another name")
         refuse_reserved(report, ref.name, ref.span)
@@ -79,15 +75,11 @@ class Frame:
         family = self.ops.families.setdefault(ref.name, {})
         if family and (key in family or not key or () in family):
             other = family.get(key) or next(iter(family.values()))
-            report.fail(
-                "duplicate-name",
-                f"op `{display}` is declared twice"
-                if key in family
-                else f"op `{ref.name}` is declared with and without indices",
-                ref.span,
-                "index it by the loop variable, or choose another name",
-                ((other.span, "first declared here"),),
-            )
+            message = f"op `{ref.name}` is declared with and without indices"
+            if key in family:
+                message = f"op `{display}` is declared twice"
+            help = "index it by the loop variable, or choose another name"
+            report.fail("duplicate-name", message, ref.span, help, ((other.span, "first declared here"),))
         entry = family[key] = OpEntry(display, ref.span)
         self.ctx.expand_op(ref.span)
         return entry, self.base + ref.name
@@ -143,17 +135,7 @@ def _check_writable(frame: Frame, storage: Storage, span: Span) -> None:
 
 def words(node: object) -> set[str]:
     """Names of all references in a piece of the syntax tree."""
-    names: set[str] = set()
-    stack = [node]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, ast.Ref):
-            names.add(item.name)
-        if isinstance(item, tuple):
-            stack.extend(item)
-        elif is_dataclass(item):
-            stack.extend(getattr(item, f.name) for f in fields(item))
-    return names
+    return {ref.name for ref in ast.nodes(node) if isinstance(ref, ast.Ref)}
 
 
 # ---- set-up, verification, `until`: none of it is run here ----
@@ -189,21 +171,21 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
 def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:
     """Name of the array that ends the repetition: one element on the host, that an op writes. May give up (Skip)."""
     report = ev.ctx.report
-    found: Storage = storage(ev, ref)
-    related = ((found.array.span, "declared here"),)
+    counter: Storage = storage(ev, ref)
+    related = ((counter.array.span, "declared here"),)
     wrong = ""
-    if found.dims != (Const(1),) or found.region.start is not None:
+    if counter.dims != (Const(1),) or counter.region.start is not None:
         wrong = "is not an array of one element"
-    elif found.array.type in (ElementType.F32, ElementType.F64):
-        wrong = f"holds {found.array.type.value}"
-    elif found.array.place not in (Place.HOST, Place.PINNED):
-        wrong = f"is on the {found.array.place.value}"
-    elif not report.failed and not _written(out, found):
+    elif counter.array.type in (ElementType.F32, ElementType.F64):
+        wrong = f"holds {counter.array.type.value}"
+    elif counter.array.place not in (Place.HOST, Place.PINNED):
+        wrong = f"is on the {counter.array.place.value}"
+    elif not report.failed and not _written(out, counter):
         wrong = "is written by no op"
     if wrong:
         help = f"declare `array {ref.name} : i32[1] on host`, and write it in a cpu op"
-        report.fail("bad-until", f"`{found.label}` {wrong}", ref.span, help, related)
-    return found.array.name
+        report.fail("bad-until", f"`{counter.label}` {wrong}", ref.span, help, related)
+    return counter.array.name
 
 
 def _written(out: GraphOut, target: Storage) -> bool:
@@ -212,7 +194,7 @@ def _written(out: GraphOut, target: Storage) -> bool:
 
 def _function(ev: Evaluator, call: ast.Call) -> str:
     if call.callee.trailers:
-        ev.ctx.report.fail("bad-setup", "a function name is wanted", call.callee.span, "write `function(...)`")
+        ev.ctx.report.fail("bad-setup", "a function name is expected", call.callee.span, "write `function(...)`")
     return call.callee.name
 
 

@@ -93,13 +93,9 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
         report.fail("one-sided-counts", "one end has counts, the other has none", item.span, help)
     send, recv = _buffer(frame, item.send), _buffer(frame, item.recv)
     if send.array.type is not recv.array.type:
-        report.error(
-            "type-mismatch",
-            f"`{send.label}` holds {send.array.type.value}, `{recv.label}` {recv.array.type.value}",
-            item.recv.span,
-            "send and receive one type",
-            ((recv.array.span, "declared here"),),
-        )
+        message = f"`{send.label}` holds {send.array.type.value}, `{recv.label}` {recv.array.type.value}"
+        help = "send and receive one type"
+        report.error("type-mismatch", message, item.recv.span, help, ((recv.array.span, "declared here"),))
     if item.send_counts is None:
         _check_equal_size(frame, send, recv, item)
     to, send_counts = _peers(out, frame, entry.display, item.to, item.send_counts, send)
@@ -120,12 +116,8 @@ def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
     label = f"{ref.name}[{text}]" if index else ref.name
     family = entry.labels.setdefault(ref.name, {})
     if key in family or (bool(key) is not bool(next(iter(family), key))):
-        report.fail(
-            "duplicate-name",
-            f"message `{label}` is there already",
-            ref.span,
-            "index it by the loop variables, or choose another name",
-        )
+        help = "index it by the loop variables, or choose another name"
+        report.fail("duplicate-name", f"message `{label}` is there already", ref.span, help)
     family[key] = label
     return label
 
@@ -141,7 +133,7 @@ def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
     if buffer.dims is None:
         help = "pack it into an array, or send the array itself"
         report.fail(
-            "size-mismatch", f"part `{buffer.label}` has no bounds, so it is no message", ref.span, help, related
+            "size-mismatch", f"part `{buffer.label}` has no bounds, so it is not a message", ref.span, help, related
         )
     return buffer
 
@@ -151,13 +143,9 @@ def _check_equal_size(frame: Frame, send: Storage, recv: Storage, item: ast.Mess
     sizes = [_elements(s) for s in (send, recv)]
     if all(isinstance(s, Const) for s in sizes) and sizes[0] != sizes[1] and None not in sizes:
         have, want = (show(s) for s in sizes if s is not None)
-        frame.ctx.report.error(
-            "size-mismatch",
-            f"`{send.label}` has {counted(have, 'element')}, but `{recv.label}` has {want}",
-            item.recv.span,
-            "receive into an array of the size that is sent",
-            ((send.array.span, "declared here"),),
-        )
+        message = f"`{send.label}` has {counted(have, 'element')}, but `{recv.label}` has {want}"
+        help = "receive into an array of the size that is sent"
+        frame.ctx.report.error("size-mismatch", message, item.recv.span, help, ((send.array.span, "declared here"),))
 
 
 def _elements(actual: Storage) -> Sym | None:
@@ -212,13 +200,9 @@ def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
     elif buffer.dims is None or len(buffer.dims) != 1 or buffer.region.start is not None:
         wrong = "is not a whole array of one dimension"
     if wrong:
-        frame.ctx.report.fail(
-            "bad-peers",
-            f"`{buffer.label}` {wrong}",
-            ref.span,
-            f"declare `array {array.name} : i32[...] on host const`",
-            ((array.span, "declared here"),),
-        )
+        message = f"`{buffer.label}` {wrong}"
+        help = f"declare `array {array.name} : i32[...] on host const`"
+        frame.ctx.report.fail("bad-peers", message, ref.span, help, ((array.span, "declared here"),))
     out.use(frame, op, buffer, Mode.IN, ref.span)
     return buffer
 
@@ -270,12 +254,8 @@ def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, bas
     args = [a for a in item.call.args if not isinstance(a, ast.Named)]
     if len(item.call.args) != len(form) or len(args) != len(form):
         help = f"write `{kind.value}({', '.join(form)})`"
-        report.fail(
-            "wrong-arity",
-            f"`{kind.value}` takes {counted(len(form), 'argument')}, not {len(item.call.args)}",
-            item.call.span,
-            help,
-        )
+        message = f"`{kind.value}` takes {counted(len(form), 'argument')}, not {len(item.call.args)}"
+        report.fail("wrong-arity", message, item.call.span, help)
     build = {
         CollectiveKind.ALLREDUCE: _allreduce, CollectiveKind.BCAST: _bcast, CollectiveKind.ALLTOALLV: _alltoallv,
     }  # fmt: skip
@@ -290,7 +270,7 @@ _Built = tuple[tuple[ir.Region | Sym, ...], tuple[ir.Access, ...], str | None]
 
 def _array(frame: Frame, arg: ast.Expr) -> tuple[Storage, Span]:
     if not isinstance(arg, ast.Ref):
-        frame.ctx.report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array")
+        frame.ctx.report.fail("type-mismatch", "an array is expected here", arg.span, "name an array")
     return _buffer(frame, arg), arg.span
 
 
@@ -299,7 +279,7 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     operator = args[2]
     if not isinstance(operator, ast.Ref) or operator.trailers or operator.name not in REDUCTIONS:
-        report.fail("bad-reduction", "this is no reduction", operator.span, f"choose from {listing(REDUCTIONS)}")
+        report.fail("bad-reduction", "this is not a reduction", operator.span, f"choose from {listing(REDUCTIONS)}")
     _check_alike(frame, dst, src, src_span)
     if dst.array.type is ElementType.BOOL:
         help = "use i32"
@@ -308,10 +288,7 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
         accesses: tuple[ir.Access, ...] = (out.use(frame, name, dst, Mode.INOUT, dst_span),)
     else:
         _refuse_overlap(frame, dst, src, src_span)
-        accesses = (
-            out.use(frame, name, dst, Mode.OUT, dst_span),
-            out.use(frame, name, src, Mode.IN, src_span),
-        )
+        accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
     return (dst.region, src.region), accesses, operator.name
 
 
@@ -329,7 +306,7 @@ def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
     counts = []
     for arg in args[2:]:
         if not isinstance(arg, ast.Ref):
-            frame.ctx.report.fail("type-mismatch", "an array of counts is wanted here", arg.span, "name an array")
+            frame.ctx.report.fail("type-mismatch", "an array of counts is expected here", arg.span, "name an array")
         counts.append(_index_array(out, frame, name, arg).region)
     accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
     frame.ctx.not_used_yet(
@@ -341,29 +318,18 @@ def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
 def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
     report = frame.ctx.report
     if dst.array.type is not src.array.type:
-        report.fail(
-            "type-mismatch",
-            f"`{dst.label}` holds {dst.array.type.value}, `{src.label}` {src.array.type.value}",
-            span,
-            "use one type",
-        )
+        message = f"`{dst.label}` holds {dst.array.type.value}, `{src.label}` {src.array.type.value}"
+        report.fail("type-mismatch", message, span, "use one type")
     for have, want in zip(src.dims or (), dst.dims or (), strict=False):
         if have is not None and want is not None and same(have, want) is False:
-            report.fail(
-                "size-mismatch",
-                f"`{src.label}` has size {show(have)}, but `{dst.label}` has {show(want)}",
-                span,
-                "use arrays of one size",
-            )
+            message = f"`{src.label}` has size {show(have)}, but `{dst.label}` has {show(want)}"
+            report.fail("size-mismatch", message, span, "use arrays of one size")
 
 
 def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
     if overlap(dst.region, src.region, frame.ctx.facts):
         help = "pass the same array twice, or two arrays"
         frame.ctx.report.error("aliased-arguments", f"`{src.label}` overlaps `{dst.label}`", span, help)
-
-
-# ---- items ----
 
 
 # ---- edges ----
@@ -420,7 +386,7 @@ def _ends(frame: Frame, ref: ast.Ref) -> list[EdgeEnd]:
     if trailers and isinstance(trailers[0], ast.Member) and trailers[0].name in ("send", "recv"):
         if not entry.exchange:
             help = "name the op alone"
-            frame.ctx.report.fail("bad-edge", f"`{entry.display}` is no exchange, so it has no ends", ref.span, help)
+            frame.ctx.report.fail("bad-edge", f"`{entry.display}` is not an exchange: it has no ends", ref.span, help)
         end, trailers = End(trailers[0].name), trailers[1:]
     if trailers:
         help = f"write `{entry.display}`"
@@ -548,16 +514,12 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
         help = "write `gpu copy(dst, src)`"
         report.fail("missing-implementation", "`copy` is a gpu op", item.call.span, help)
     if len(args) != 2 or len(item.call.args) != 2:
-        report.fail(
-            "wrong-arity",
-            f"`copy` takes 2 arguments, not {len(item.call.args)}",
-            item.call.span,
-            "write `copy(dst, src)`",
-        )
+        help = "write `copy(dst, src)`"
+        report.fail("wrong-arity", f"`copy` takes 2 arguments, not {len(item.call.args)}", item.call.span, help)
     ends = []
     for arg in args:
         if not isinstance(arg, ast.Ref):
-            report.fail("type-mismatch", "an array is wanted here", arg.span, "name an array or a part of one")
+            report.fail("type-mismatch", "an array is expected here", arg.span, "name an array or a part of one")
         ends.append(storage(frame.ev, arg))
     dst, src = ends
     _check_copy(frame, item, args, dst, src)
@@ -570,25 +532,17 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
 def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, src: Storage) -> None:
     report = frame.ctx.report
     if dst.array.type is not src.array.type:
-        report.fail(
-            "type-mismatch",
-            f"`{src.label}` holds {src.array.type.value}, `{dst.label}` {dst.array.type.value}",
-            args[1].span,
-            "copy between arrays of one type",
-            ((dst.array.span, "declared here"),),
-        )
+        message = f"`{src.label}` holds {src.array.type.value}, `{dst.label}` {dst.array.type.value}"
+        help = "copy between arrays of one type"
+        report.fail("type-mismatch", message, args[1].span, help, ((dst.array.span, "declared here"),))
     for end, arg in ((dst, args[0]), (src, args[1])):
         if end.array.place is Place.ANY:
             help = "drop the copy: copies of `on any` arrays are made where they are needed"
             report.fail("place-mismatch", f"`{end.label}` is `on any`", arg.span, help)
         check_place(frame, end, Device.GPU, arg.span)
     if Place.DEVICE not in (dst.array.place, src.array.place):
-        report.error(
-            "place-mismatch",
-            "neither end of this copy is on the device",
-            item.call.span,
-            "use one array, or copy in a cpu kernel",
-        )
+        help = "use one array, or copy in a cpu kernel"
+        report.error("place-mismatch", "neither end of this copy is on the device", item.call.span, help)
     if dst.dims is not None:
         check_sizes(frame.ev, src, dst.dims, f"`{dst.label}`", args[1].span, ((dst.array.span, "declared here"),))
     else:
@@ -644,13 +598,9 @@ def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
     header = Evaluator(frame.ctx, Scope(parent=frame.ctx.program))
     formals = lower_formals(header, dag.formals)
     if len(item.call.args) != len(formals) or any(isinstance(a, ast.Named) for a in item.call.args):
-        report.fail(
-            "wrong-arity",
-            f"dag `{dag.name}` takes {counted(len(formals), 'argument')}, not {len(item.call.args)}",
-            item.call.span,
-            f"pass {listing([f.name for f in formals], 12)}",
-            ((dag.name_span, "declared here"),),
-        )
+        message = f"dag `{dag.name}` takes {counted(len(formals), 'argument')}, not {len(item.call.args)}"
+        help = f"pass {listing([f.name for f in formals], 12)}"
+        report.fail("wrong-arity", message, item.call.span, help, ((dag.name_span, "declared here"),))
     nodes = {n.name: n for group in dag.formals for n in group.names}
     actuals: list[tuple[ir.Formal, Storage, ast.Expr]] = []
     failed = False

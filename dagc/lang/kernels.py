@@ -78,12 +78,8 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
 
 
 def wrong_place(report: Report, item: ast.Item, place: str) -> None:
-    report.error(
-        "wrong-place-of-item",
-        f"{item_word(item)} cannot stand {place}",
-        item.span,
-        f"move it to {_BELONGS.get(type(item), 'program level')}",
-    )
+    help = f"move it to {_BELONGS.get(type(item), 'program level')}"
+    report.error("wrong-place-of-item", f"{item_word(item)} cannot stand {place}", item.span, help)
 
 
 _BELONGS: dict[type, str] = {
@@ -282,12 +278,8 @@ def _check_block(ev: Evaluator, expr: ast.Expr, value: Sym) -> None:
     for name in sorted(free(value)):
         entry = ev.scope.find(name)
         if entry is None or entry[0].what is not What.TUNE:
-            ev.ctx.report.fail(
-                "not-compile-time",
-                f"a block size must be known when compiling, but `{name}` is known only when the program runs",
-                expr.span,
-                "use a number or a `tune`",
-            )
+            message = f"a block size must be known when compiling, but `{name}` is known only when the program runs"
+            ev.ctx.report.fail("not-compile-time", message, expr.span, "use a number or a `tune`")
 
 
 def _check_threads(report: Report, item: ast.Launch, block: tuple[Sym, ...]) -> None:
@@ -332,25 +324,17 @@ def _check_impl(
 
 def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], formals: tuple[ir.Formal, ...]) -> None:
     if not any(isinstance(i, ast.Impl) for i in kernel.items):
-        report.error(
-            "missing-implementation",
-            f"kernel `{kernel.name}` has no implementation",
-            kernel.name_span,
-            "add `gpu {...}` or `cpu {...}`",
-        )
+        help = "add `gpu {...}` or `cpu {...}`"
+        report.error("missing-implementation", f"kernel `{kernel.name}` has no implementation", kernel.name_span, help)
     seen: dict[tuple[Device, str], ir.Impl] = {}
     run_time = {f.name for f in formals}
     for impl in impls:
         key = (impl.device, impl.name)
         if key in seen:
             word = "unnamed" if impl.name == "default" else f"called `{impl.name}`"
-            report.error(
-                "duplicate-name",
-                f"two {impl.device.value} implementations {word}",
-                impl.span,
-                "name each of them",
-                ((seen[key].span, "the first is here"),),
-            )
+            message = f"two {impl.device.value} implementations {word}"
+            help = "name each of them"
+            report.error("duplicate-name", message, impl.span, help, ((seen[key].span, "the first is here"),))
         if not any(d is impl.device for d, _ in seen):
             _check_default(report, impl, run_time)
         seen[key] = impl

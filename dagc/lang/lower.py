@@ -60,13 +60,9 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: s
         array = use.storage.array
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
         if use.mode is not Mode.OUT and not defined and array.name not in written and array.name not in own:
-            report.error(
-                "undefined-read",
-                f"`{use.storage.label}` is read before any op writes it",
-                use.span,
-                "write it first, or give it a role: `in` or `inout` comes from the set-up",
-                ((array.span, "declared here"),),
-            )
+            message = f"`{use.storage.label}` is read before any op writes it"
+            help = "write it first, or give it a role: `in` or `inout` comes from the set-up"
+            report.error("undefined-read", message, use.span, help, ((array.span, "declared here"),))
             own.add(array.name)
         if use.mode is not Mode.IN:
             own.add(array.name)
@@ -434,13 +430,9 @@ class Lowering:
         """Copies of `on any` arrays follow text order, which means nothing here."""
         for array in self.declared.arrays:
             if array.place is Place.ANY and array.name in self.ctx.used:
-                self.ctx.report.error(
-                    "explicit-any",
-                    f"`{array.name}` is `on any`, whose copies follow text order",
-                    explicit.span,
-                    "drop `edges explicit`",
-                    ((array.span, "declared here"),),
-                )
+                message = f"`{array.name}` is `on any`, whose copies follow text order"
+                help = "drop `edges explicit`"
+                self.ctx.report.error("explicit-any", message, explicit.span, help, ((array.span, "declared here"),))
                 return
 
     def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, str | None]:
@@ -475,8 +467,8 @@ class Lowering:
 
     def _selects(self) -> tuple[ir.Select, ...]:
         names = {n.split("[")[0] for n in self.ctx.choices if "." not in n}
-        made = (select(ev, item, "", names) for item, ev in self.collected.selects)
-        return tuple(s for s in made if s is not None)
+        selects = (select(ev, item, "", names) for item, ev in self.collected.selects)
+        return tuple(s for s in selects if s is not None)
 
     # ---- checks and decisions -----------------------------------------------------------------------
 
@@ -522,9 +514,6 @@ class Lowering:
 def _head(span: Span, length: int) -> Span:
     """The first words of a long item."""
     return Span(span.start, min(span.end, span.start + length), span.file)
-
-
-# ---- texts ----
 
 
 # ---- `include`: the items of other files, read relative to the file that includes them ----
@@ -587,7 +576,7 @@ def _included_path(
 def _report_other_language(item: ast.Include, other: Source, error: ProgramError, report: Report) -> NoReturn:
     """Lines of a file that may be anything are not shown."""
     line, column = other.line_column(error.diagnostics[0].span.start)
-    message = f"`{item.file}` is no text of the language (line {line}, column {column})"
+    message = f"`{item.file}` is not a text of the language (line {line}, column {column})"
     help = "include another file; of one that ends in .dag every error is shown"
     report.fail("missing-file", message, item.span, help)
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import os
 import pickle
 import re
-import stat
-import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
+from dagc.base.files import cache_folder, load_entry, store_entry
 from dagc.base.memory import uncollected
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
@@ -28,75 +27,6 @@ if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
     from lark.lexer import Token as LarkToken
-
-
-# ---- cache of the parser's tables ----
-# A small cache on disk for the parser's tables, which take longer to build than any program takes to parse.
-#
-# One file per key, in a folder of the user's own: `$DAGC_CACHE/parser`, else `$XDG_CACHE_HOME/dagc/parser`, else
-# `~/.cache/dagc/parser`. What cannot be read, is damaged, or could have been written by another user counts as
-# absent; what cannot be written is not an error.
-
-_DIGEST = 32
-_KEEP = 4  # tables of older grammars and parser versions
-
-
-def folder() -> Path:
-    """Where the tables are. Raises RuntimeError where the user has no home."""
-    chosen = os.environ.get("DAGC_CACHE")
-    if chosen:
-        return Path(chosen) / "parser"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dagc" / "parser"
-
-
-def load_tables(key: str) -> bytes | None:
-    """The bytes stored under `key`, None where there are none that can be trusted."""
-    try:
-        place = folder()
-        if not _private(place.stat()):
-            return None
-        with open(place / key, "rb") as f:
-            if not _private(os.fstat(f.fileno())):
-                return None
-            digest, payload = f.read(_DIGEST), f.read()
-    except (OSError, RuntimeError):
-        return None
-    return payload if hashlib.sha256(payload).digest() == digest else None
-
-
-def store_tables(key: str, payload: bytes) -> None:
-    """Keep `payload` under `key`; readers see the whole file or none."""
-    temporary = ""
-    try:
-        place = folder()
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _private(place.stat()):
-            return
-        handle, temporary = tempfile.mkstemp(dir=place, prefix=f".{key}.")
-        with os.fdopen(handle, "wb") as f:
-            f.write(hashlib.sha256(payload).digest() + payload)
-        os.replace(temporary, place / key)
-        temporary = ""
-        _prune(place)
-    except (OSError, RuntimeError):
-        pass
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-
-
-def _private(status: os.stat_result) -> bool:
-    """Whether only this user can have written it (no such notion on Windows)."""
-    if not hasattr(os, "getuid"):
-        return True
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _prune(place: Path) -> None:
-    """Remove all but the newest few."""
-    for old in sorted(place.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[_KEEP:]:
-        old.unlink(missing_ok=True)
 
 
 # ---- trees to AST ----
@@ -185,11 +115,6 @@ def _string(token: str) -> str:
     return token[1:-1]
 
 
-def _text(token: str) -> str:
-    """Code between its quotes; line ends of any system become one."""
-    return unix_lines(token[3:-3])
-
-
 def _some(children: Sequence[Any]) -> tuple[Any, ...]:
     """Without what was optional and absent, and without stray semicolons."""
     return tuple(c for c in children if c is not None)
@@ -199,10 +124,6 @@ def _start(b: _Builder, c: list[Any], s: Span) -> ast.Module:
     # Without `program` the name is a placeholder too, so a leading string is always the name.
     named = bool(c) and isinstance(c[0], str)
     return ast.Module(str(c[0]) if named else None, _some(c[1:] if named else c), span=s)
-
-
-def _array(b: _Builder, c: list[Any], s: Span) -> ast.Array:
-    return ast.Array(c[0], c[1], c[2], c[3], c[4], span=s)
 
 
 def _formal(b: _Builder, c: list[Any], s: Span) -> ast.Formal:
@@ -215,22 +136,6 @@ def _select(b: _Builder, c: list[Any], s: Span) -> ast.Select:
     return ast.Select(tuple(map(str, names)), str(method), args or (), span=s)
 
 
-def _kernel(b: _Builder, c: list[Any], s: Span) -> ast.Kernel:
-    return ast.Kernel(str(c[0]), c[1] or (), _some(c[2:]), span=s, name_span=b.span_of(c[0]))
-
-
-def _sub_dag(b: _Builder, c: list[Any], s: Span) -> ast.SubDag:
-    return ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0]))
-
-
-def _impl(b: _Builder, c: list[Any], s: Span) -> ast.Impl:
-    return ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s)
-
-
-def _message(b: _Builder, c: list[Any], s: Span) -> ast.Message:
-    return ast.Message(c[0], c[1], c[2], c[3], c[4], c[5], c[6], span=s)
-
-
 def _edge(b: _Builder, c: list[Any], s: Span) -> ast.Edge:
     groups = tuple(g if isinstance(g, tuple) else (g,) for g in c[0::2])
     return ast.Edge(groups, tuple(c[1::2]), span=s)
@@ -241,106 +146,78 @@ def _if(b: _Builder, c: list[Any], s: Span) -> ast.If:
     return ast.If(c[0], c[1], otherwise, span=s)
 
 
-def _ref(b: _Builder, c: list[Any], s: Span) -> ast.Ref:
-    return ast.Ref(str(c[0]), tuple(c[1:]), span=s)
-
-
-def _binary(op: ast.BinaryOp) -> _Rule:
-    return lambda b, c, s: ast.Binary(op, c[0], c[1], span=s)
-
-
-def _unary(op: ast.UnaryOp) -> _Rule:
-    return lambda b, c, s: ast.Unary(op, c[0], span=s)
-
-
-def _tuple(b: _Builder, c: list[Any], s: Span) -> tuple[Any, ...]:
-    return _some(c)
-
-
 _Rule = Callable[[_Builder, list[Any], Span], Any]
+
+
+def _node(kind: Callable[..., Any], *first: Any) -> _Rule:
+    return lambda b, c, s: kind(*first, *c, span=s)
+
+
+def _word(kind: Callable[[str], Any]) -> _Rule:
+    return lambda b, c, s: kind(str(c[0]))
+
+
+_NODES: dict[str, Callable[..., Any]] = {  # whose fields are the children, in their order
+    "let": ast.Let, "scalar": ast.Scalar, "array": ast.Array, "part": ast.Part, "unknown": ast.Every, "tune": ast.Tune,
+    "require": ast.Require, "launch": ast.Launch, "op": ast.Op, "collective": ast.Collective,
+    "exchange": ast.Exchange, "message": ast.Message, "edges": ast.EdgesExplicit, "range": ast.Range,
+    "cond": ast.Conditional, "list": ast.ListExpr, "every": ast.Every,
+}  # fmt: skip
+_WORDS: dict[str, Callable[[str], Any]] = {
+    "type": str, "place": Place, "role": Role, "mode": Mode, "device": OpKind, "lang": CodeLang, "kind": OpKind,
+    "arrow": ast.Arrow, "cmp_op": ast.BinaryOp,
+}  # fmt: skip
+_OPERATORS = {
+    "or_": ast.BinaryOp.OR, "and_": ast.BinaryOp.AND, "add": ast.BinaryOp.ADD, "sub": ast.BinaryOp.SUB,
+    "mul": ast.BinaryOp.MUL, "div": ast.BinaryOp.DIV, "mod": ast.BinaryOp.MOD,
+}  # fmt: skip
 _RULES: dict[str, _Rule] = {
+    **{name: _node(kind) for name, kind in _NODES.items()},
+    **{name: _word(kind) for name, kind in _WORDS.items()},
+    **{name: _node(ast.Binary, op) for name, op in _OPERATORS.items()},
+    **dict.fromkeys(("names", "dims", "formals", "group", "block", "exprs", "args"), lambda b, c, s: _some(c)),
     "start": _start,
     "nothing": lambda b, c, s: None,
     # values
     "param": lambda b, c, s: ast.Param(str(c[0]), c[1], c[2], c[3], span=s),
-    "let": lambda b, c, s: ast.Let(c[0], c[1], span=s),
     "enum": lambda b, c, s: ast.EnumDecl(str(c[0]), tuple(map(str, c[1:])), span=s),
-    "scalar": lambda b, c, s: ast.Scalar(c[0], c[1], span=s),
-    "array": _array,
-    "part": lambda b, c, s: ast.Part(c[0], c[1], span=s),
-    "names": _tuple,
     "name": lambda b, c, s: ast.DeclName(str(c[0]), c[1] or (), span=s),
-    "type": lambda b, c, s: str(c[0]),
-    "dims": _tuple,
-    "unknown": lambda b, c, s: ast.Every(span=s),
-    "place": lambda b, c, s: Place(str(c[0])),
-    "role": lambda b, c, s: Role(str(c[0])),
     # decisions
-    "tune": lambda b, c, s: ast.Tune(c[0], c[1], span=s),
-    "require": lambda b, c, s: ast.Require(c[0], span=s),
     "feature": lambda b, c, s: ast.Feature(str(c[0]), c[2], c[1], span=s),
     "select": _select,
     # kernels
-    "kernel": _kernel,
-    "formals": _tuple,
+    "kernel": lambda b, c, s: ast.Kernel(str(c[0]), c[1] or (), _some(c[2:]), span=s, name_span=b.span_of(c[0])),
     "formal": _formal,
-    "mode": lambda b, c, s: Mode(str(c[0])),
-    "impl": _impl,
-    "device": lambda b, c, s: OpKind(str(c[0])),
+    "impl": lambda b, c, s: ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s),
     "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
-    "launch": lambda b, c, s: ast.Launch(c[0], c[1], c[2], span=s),
-    "code_text": lambda b, c, s: ast.Code(c[0], text=_text(c[1]), span=s),
+    "code_text": lambda b, c, s: ast.Code(c[0], text=unix_lines(c[1][3:-3]), span=s),
     "code_file": lambda b, c, s: ast.Code(c[0], function=str(c[1]), file=_string(c[2]), span=s),
-    "lang": lambda b, c, s: CodeLang(str(c[0])),
     # the graph
     "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
-    "dag": _sub_dag,
-    "op": lambda b, c, s: ast.Op(c[0], c[1], c[2], c[3], span=s),
-    "collective": lambda b, c, s: ast.Collective(c[0], c[1], span=s),
-    "exchange": lambda b, c, s: ast.Exchange(c[0], c[1], span=s),
-    "kind": lambda b, c, s: OpKind(str(c[0])),
-    "message": _message,
+    "dag": lambda b, c, s: ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0])),
     "edge": _edge,
-    "group": _tuple,
-    "arrow": lambda b, c, s: ast.Arrow(str(c[0])),
-    "edges": lambda b, c, s: ast.EdgesExplicit(span=s),
     "for": lambda b, c, s: ast.For(tuple(c[:-1]), c[-1], span=s),
     "binding": lambda b, c, s: ast.Binding(str(c[0]), c[1], span=s),
     "if": _if,
-    "block": _tuple,
     # the world outside
     "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
     "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[3] is not None, span=s),
     "nan_equal": lambda b, c, s: True,
     "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
     # expressions
-    "range": lambda b, c, s: ast.Range(c[0], c[1], span=s),
-    "exprs": _tuple,
-    "cond": lambda b, c, s: ast.Conditional(c[0], c[1], c[2], span=s),
-    "or_": _binary(ast.BinaryOp.OR),
-    "and_": _binary(ast.BinaryOp.AND),
     "cmp": lambda b, c, s: ast.Binary(c[1], c[0], c[2], span=s),
-    "cmp_op": lambda b, c, s: ast.BinaryOp(str(c[0])),
-    "add": _binary(ast.BinaryOp.ADD),
-    "sub": _binary(ast.BinaryOp.SUB),
-    "mul": _binary(ast.BinaryOp.MUL),
-    "div": _binary(ast.BinaryOp.DIV),
-    "mod": _binary(ast.BinaryOp.MOD),
-    "neg": _unary(ast.UnaryOp.NEG),
-    "not_": _unary(ast.UnaryOp.NOT),
+    "neg": _node(ast.Unary, ast.UnaryOp.NEG),
+    "not_": _node(ast.Unary, ast.UnaryOp.NOT),
     "int": lambda b, c, s: b.integer(c[0], s),
     "float": lambda b, c, s: b.floating(c[0], s),
     "str": lambda b, c, s: ast.Literal(_string(c[0]), span=s),
     "true": lambda b, c, s: ast.Literal(True, span=s),
     "false": lambda b, c, s: ast.Literal(False, span=s),
-    "list": lambda b, c, s: ast.ListExpr(c[0], span=s),
     "call": lambda b, c, s: ast.Call(c[0], c[1] or (), span=s),
-    "args": _tuple,
     "named": lambda b, c, s: ast.Named(str(c[0]), c[1], span=s),
-    "ref": _ref,
+    "ref": lambda b, c, s: ast.Ref(str(c[0]), tuple(c[1:]), span=s),
     "member": lambda b, c, s: c[0] if isinstance(c[0], ast.Member) else ast.Member(str(c[0]), span=s),
     "index": lambda b, c, s: ast.Index(_some(c), span=s),
-    "every": lambda b, c, s: ast.Every(span=s),
 }
 
 
@@ -443,6 +320,10 @@ def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnost
 # ---- the parser -------------------------------------------------------------------------
 
 
+_MOST_TABLES = 4  # in the cache, those of older grammars and parser versions included
+_LARGEST_TABLES = 64 << 20
+
+
 class _WholeWords:
     """Makes the lexer take whole words everywhere, so that `indim` is never `in dim`.
 
@@ -474,7 +355,8 @@ def _parser() -> Lark:
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
     key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
-    stored = load_tables(key)
+    folder = cache_folder("parser")
+    stored = load_entry(folder / key, _LARGEST_TABLES) if folder is not None else None
     hooks = {"postlex": _WholeWords(), "lexer_callbacks": {"NAME": _refuse_reserved}}
     if stored is not None:
         try:
@@ -483,10 +365,10 @@ def _parser() -> Lark:
             return _without_chains(lark.Lark._load_from_dict(data, memo, **hooks))  # type: ignore[no-untyped-call]
         except Exception:  # whatever is wrong with a cache, the grammar is at hand
             pass
-    return _build_parser(grammar, key, hooks)
+    return _build_parser(grammar, folder / key if folder is not None else None, hooks)
 
 
-def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
+def _build_parser(grammar: str, entry: Path | None, hooks: dict[str, Any]) -> Lark:
     """Build the tables from the grammar, and cache them."""
     import lark
     from lark.grammar import Rule
@@ -495,7 +377,11 @@ def _build_parser(grammar: str, key: str, hooks: dict[str, Any]) -> Lark:
     parser = lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, **hooks)
     data, memo = parser.memo_serialize([TerminalDef, Rule])
     data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
-    store_tables(key, pickle.dumps((data, memo)))
+    if entry is not None:
+        store_entry(entry, pickle.dumps((data, memo)))
+        with suppress(OSError):
+            for old in sorted(entry.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_TABLES]:
+                old.unlink()
     return _without_chains(parser)
 
 

@@ -340,13 +340,8 @@ class Scope:
             )
         if key in family.instances:
             at = ((family.instances[key].span, "first declared here"),)
-            report.fail(
-                "duplicate-name",
-                f"`{bound.display}` is declared twice",
-                bound.span,
-                "index it by the loop variable, or choose another name",
-                at,
-            )
+            help = "index it by the loop variable, or choose another name"
+            report.fail("duplicate-name", f"`{bound.display}` is declared twice", bound.span, help, at)
         family.instances[key] = bound
 
     def break_name(self, name: str, what: What, span: Span, arity: int) -> None:
@@ -371,13 +366,8 @@ class Scope:
             return
         outer = self.parent.find(name)
         if outer and outer[0].what not in hides:
-            report.fail(
-                "shadowed-name",
-                f"`{name}` would hide {outer[0].what.value} of the same name",
-                span,
-                "choose another name",
-                ((outer[0].span, "declared here"),),
-            )
+            message = f"`{name}` would hide {outer[0].what.value} of the same name"
+            report.fail("shadowed-name", message, span, "choose another name", ((outer[0].span, "declared here"),))
 
 
 def refuse_reserved(report: Report, name: str, span: Span) -> None:
@@ -413,13 +403,9 @@ def find_family(report: Report, scope: Scope, others: set[str], name: str, span:
     if family.broken:
         raise Skip
     if outside and family.what in _HIDDEN:
-        report.fail(
-            "not-visible",
-            f"{family.what.value} of the program is not visible in a kernel: `{name}`",
-            span,
-            "make it a formal and pass it in the call",
-            ((family.span, "declared here"),),
-        )
+        message = f"{family.what.value} of the program is not visible in a kernel: `{name}`"
+        help = "make it a formal and pass it in the call"
+        report.fail("not-visible", message, span, help, ((family.span, "declared here"),))
     return family
 
 
@@ -448,11 +434,8 @@ Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 TRANSPORTS = ("mpi_host", "mpi_cuda", "nccl", "peer")
 STAGINGS = ("fused", "ops")
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {
-    "transport": TRANSPORTS,
-    "staging": STAGINGS,
-    "streams": (2,),
-    "capture": (False, True),
-}
+    "transport": TRANSPORTS, "staging": STAGINGS, "streams": (2,), "capture": (False, True),
+}  # fmt: skip
 MAX_STREAMS = 64
 HARDWARE = frozenset(
     (
@@ -631,12 +614,8 @@ def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementTy
             ctx.used.add(name)
             return value.type
     if name not in TYPES:
-        ctx.report.fail(
-            "unknown-type",
-            f"`{name}` is not a type",
-            span,
-            did_you_mean(name, TYPES, f"choose from {', '.join(TYPES)}, or a `param NAME : type`"),
-        )
+        help = did_you_mean(name, TYPES, f"choose from {', '.join(TYPES)}, or a `param NAME : type`")
+        ctx.report.fail("unknown-type", f"`{name}` is not a type", span, help)
     return TYPES[name]
 
 

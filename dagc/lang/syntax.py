@@ -137,9 +137,6 @@ PLACES = {
 }
 
 
-# ---- messages about syntax ----
-
-
 # ---- what the parser could have taken ----
 
 _EXPRESSION = frozenset(("NAME", "INT", "STRING", "true", "(", "!"))
@@ -254,10 +251,10 @@ def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set
     tokens = [t for t in tokens if t.kind is not TokenKind.COMMENT]
     index = bisect_right([t.start for t in tokens], position) - 1
     if index >= 0 and tokens[index].end > position:
-        found, before = tokens[index], tokens[:index]
+        token, before = tokens[index], tokens[:index]
     else:
-        found, before = Token(TokenKind.END, "", len(source.text), len(source.text)), tokens
-    stop = Stop(source, (*before, found), found, before[-1] if before else None, accepts)
+        token, before = Token(TokenKind.END, "", len(source.text), len(source.text)), tokens
+    stop = Stop(source, (*before, token), token, before[-1] if before else None, accepts)
     for rule in _RULES:
         diagnostic = rule(stop)
         if diagnostic is not None:
@@ -269,16 +266,16 @@ def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set
 
 
 def _unterminated(stop: Stop) -> Diagnostic | None:
-    found = stop.found
+    token = stop.found
     opened = {TokenKind.OPEN_TEXT: '"""', TokenKind.OPEN_STRING: '"', TokenKind.OPEN_COMMENT: "/*"}
-    if found.kind not in opened:
+    if token.kind not in opened:
         return None
-    quote = opened[found.kind]
-    span = Span(found.start, found.start + len(quote), stop.source.path)
-    if found.kind is TokenKind.OPEN_STRING:
-        span = stop.span(found)
+    quote = opened[token.kind]
+    span = Span(token.start, token.start + len(quote), stop.source.path)
+    if token.kind is TokenKind.OPEN_STRING:
+        span = stop.span(token)
         message, help = 'string without its closing `"`', 'write `"` before the end of the line'
-    elif found.kind is TokenKind.OPEN_TEXT:
+    elif token.kind is TokenKind.OPEN_TEXT:
         message, help = 'code text without its closing `"""`', 'write `"""` after the code'
     else:
         message, help = "comment without its closing `*/`", "write `*/` after the comment"
@@ -301,18 +298,18 @@ def _swallowed(stop: Stop) -> Diagnostic | None:
 
 
 def _bad_character(stop: Stop) -> Diagnostic | None:
-    found = stop.found
-    if found.kind is not TokenKind.BAD:
+    token = stop.found
+    if token.kind is not TokenKind.BAD:
         return None
-    c = found.text
+    c = token.text
     if c in "\u201c\u201d\u201e\u00ab\u00bb":
-        return Diagnostic("unexpected-character", f"typographic quote {c}", stop.span(found), 'write `"`')
+        return Diagnostic("unexpected-character", f"typographic quote {c}", stop.span(token), 'write `"`')
     if c.isalpha():
         message = f"letter {c} (U+{ord(c):04X}) outside a comment, a string or code"
-        return Diagnostic("unexpected-character", message, stop.span(found), "use a to z, 0 to 9 and _ in names")
+        return Diagnostic("unexpected-character", message, stop.span(token), "use a to z, 0 to 9 and _ in names")
     shown = f"`{c}`" if c.isprintable() and c.isascii() else f"U+{ord(c):04X}"
     help = _SMALL_SLIPS.get(c, "remove it")
-    return Diagnostic("unexpected-character", f"unexpected character {shown}", stop.span(found), help)
+    return Diagnostic("unexpected-character", f"unexpected character {shown}", stop.span(token), help)
 
 
 def _bad_number(stop: Stop) -> Diagnostic | None:
@@ -326,15 +323,15 @@ def _bad_number(stop: Stop) -> Diagnostic | None:
 
 def _wrong_closer(stop: Stop) -> Diagnostic | None:
     """A `)`, `]` or `}` that does not fit what is open."""
-    found = stop.found
-    if found.text not in _CLOSERS.values() or found.kind is not TokenKind.PUNCT:
+    token = stop.found
+    if token.text not in _CLOSERS.values() or token.kind is not TokenKind.PUNCT:
         return None
     opened = _open_brackets(stop.tokens[:-1])
     if not opened:
-        message = f"`{found.text}` closes nothing"
-        return Diagnostic("unbalanced", message, stop.span(found), "remove it")
+        message = f"`{token.text}` closes nothing"
+        return Diagnostic("unbalanced", message, stop.span(token), "remove it")
     wanted = _CLOSERS[opened[-1].text]
-    if wanted == found.text or wanted not in stop.accepts:
+    if wanted == token.text or wanted not in stop.accepts:
         return None
     return _unclosed(stop, opened[-1])
 
@@ -344,15 +341,15 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
     opened = _open_brackets(stop.tokens[:-1])
     if not opened or not stop.new_line:
         return None
-    innermost, found = opened[-1], stop.found
+    innermost, token = opened[-1], stop.found
     if innermost.text != "{":
         # What stands no deeper than the line of the bracket does not belong into it.
-        outer = found.kind is TokenKind.WORD and stop.indent(found) <= stop.indent(innermost)
-        starts_item = found.kind is TokenKind.END or found.text in FORMS or outer
+        outer = token.kind is TokenKind.WORD and stop.indent(token) <= stop.indent(innermost)
+        starts_item = token.kind is TokenKind.END or token.text in FORMS or outer
         return _unclosed(stop, innermost) if starts_item and _CLOSERS[innermost.text] in stop.accepts else None
     if not stop.between_items:
         return None
-    if found.kind is TokenKind.END or (found.text in FORMS and stop.indent(found) <= stop.indent(innermost)):
+    if token.kind is TokenKind.END or (token.text in FORMS and stop.indent(token) <= stop.indent(innermost)):
         return _unclosed(stop, _unclosed_brace(stop, opened))
     return None
 
@@ -438,15 +435,15 @@ def _missing_colon(stop: Stop) -> Diagnostic | None:
 
 def _unexpected(stop: Stop) -> Diagnostic:
     """No special case: what could have come, what came, and the form of the item."""
-    found = stop.found
-    if found.kind is TokenKind.END:
+    token = stop.found
+    if token.kind is TokenKind.END:
         shown = "the end of the file"
-    elif found.kind in (TokenKind.TEXT, TokenKind.STRING):
-        shown = "code" if found.kind is TokenKind.TEXT else "a string"
+    elif token.kind in (TokenKind.TEXT, TokenKind.STRING):
+        shown = "code" if token.kind is TokenKind.TEXT else "a string"
     else:
-        shown = f"`{found.text}`" if len(found.text) <= 40 else f"`{found.text[:36]}...`"
+        shown = f"`{token.text}`" if len(token.text) <= 40 else f"`{token.text[:36]}...`"
     message = f"expected {describe(stop.accepts)}, found {shown}"
-    return Diagnostic("syntax", message, stop.span(found), _form(stop))
+    return Diagnostic("syntax", message, stop.span(token), _form(stop))
 
 
 _RULES: tuple[Callable[[Stop], Diagnostic | None], ...] = (

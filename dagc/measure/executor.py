@@ -7,7 +7,7 @@ and answers:
     open     key library data device_pointers           -> {}
     close    key                                        -> {}
     audit    key tables                                 -> wrong, or {}
-    measure  key rows check recheck seconds guess       -> wrong, or seconds and iterations
+    measure  key rows check recheck seconds guess [metrics] -> wrong, or seconds, iterations, metrics by name
     trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
 
 Of libraries whose launch parameters are open, which `base` and `settings` give, as (decision, value):
@@ -29,6 +29,7 @@ import hashlib
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dagc.base.errors import DagcError, RunFailed
+from dagc.base.errors import DagcError, RunFailed, counted
+from dagc.measure.metrics import least_seconds, metric
 from dagc.measure.runner import Runner, Table
 from dagc.measure.watchdog import Watchdog, place
 
@@ -146,10 +148,49 @@ class Executor:
                 return {"wrong": wrong}
         with self._watchdog.watch(limit, where):
             seconds, iterations = opened.runner.measure(table, command["seconds"], command["guess"])
+            metrics = self._observe(opened.runner, table, iterations, seconds, command.get("metrics", ()))
             wrong = opened.runner.check(table, poison=1, runs=0) if command["recheck"] else ""
         if wrong:
             return {"wrong": wrong}
-        return {"seconds": seconds, "iterations": iterations}
+        return {"seconds": seconds, "iterations": iterations, "metrics": metrics}
+
+    def _observe(
+        self, runner: Runner, table: Table, iterations: int, seconds: float, names: Sequence[str]
+    ) -> dict[str, float]:
+        """What metrics say of an iteration, by name; on every rank the same. They see a repetition of their own: what
+        reads a counter would take time in one that is timed."""
+        if not names:
+            return {}
+        observers: dict[str, Any] = {}
+        error = ""
+        try:
+            observers = {name: metric(name).Observer() for name in names}
+        except DagcError as raised:
+            error = raised.message
+        self._agree(error)
+        amounts: dict[str, Counter[str]] = {name: Counter() for name in names}
+        batch = runner.longest() or iterations
+        if batch < iterations and batch * seconds < least_seconds(names):
+            raise RunFailed(
+                f"{' and '.join(names)} take {least_seconds(names)} s of repetition, and the data of this program start"
+                f" anew after {counted(batch, 'iteration')}"
+            )
+        for done in range(0, iterations, batch):
+            runner.reset()
+            self._comm.Barrier()
+            for observer in observers.values():
+                observer.start()
+            runner.execute(table, min(batch, iterations - done))
+            self._comm.Barrier()
+            for name, observer in observers.items():
+                amounts[name].update(observer.stop())
+        out = {}
+        for name in names:
+            parts: dict[str, float] = {}
+            for of_rank in self._comm.allgather(dict(amounts[name])):
+                parts |= {what: max(amount, parts.get(what, 0.0)) for what, amount in of_rank.items()}
+            out[name] = metric(name).combine(parts.values()) / iterations
+        return out
 
     def _trace(self, command: Command) -> Answer:
         opened = self._opened(command)

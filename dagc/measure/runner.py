@@ -53,7 +53,7 @@ class Runner:
             self._library = ctypes.CDLL(str(library.absolute()))
         except OSError as error:
             raise RunFailed(f"{library} does not load: {error}") from None
-        for name in ("prepare", "position", "fetch", "ops"):
+        for name in ("prepare", "position", "fetch", "ops", "longest"):
             getattr(self._library, f"dagc_runner_{name}").restype = ctypes.c_int64
         self._library.dagc_runner_measure.restype = ctypes.c_double
         self._library.dagc_runner_op_name.restype = ctypes.c_char_p
@@ -72,7 +72,7 @@ class Runner:
         self._library.dagc_runner_close()
 
     def prepare(self, rows: Sequence[Row]) -> Table:
-        """The table of a traversal (`dagc.emit.rows`), checked against the library's ops; stretches are captured.
+        """The table of a traversal (`dagc.emit.rows`), checked against the library's ops; its regions are captured.
 
         Raises DagcError for a table that cannot be executed.
         """
@@ -99,6 +99,10 @@ class Runner:
     def execute(self, table: Table, iterations: int = 1) -> None:
         """Run a prepared table."""
         self._library.dagc_runner_execute(ctypes.c_int64(table.handle), ctypes.c_int64(iterations))
+
+    def longest(self) -> int:
+        """The most iterations between two resets; 0: no limit."""
+        return int(self._library.dagc_runner_longest())
 
     def check(self, table: Table, poison: int = 0, runs: int = 1) -> str:
         """Reset with poison 0 or 1, `runs` runs, comparison: "" where good, else what is wrong, on every rank.

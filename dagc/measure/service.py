@@ -71,8 +71,9 @@ class Service:
     def __init__(self, link: Link, *, watchdog: float = 20.0) -> None:
         """`watchdog`: seconds that opening a library may take at least."""
         self._link, self._watchdog = link, watchdog
-        self._open: set[str] = set()
+        self._open: dict[str, Library] = {}
         self.deaths = Deaths()
+        self.died = 0  # deaths of the ranks so far: what they knew is gone with each
 
     def __enter__(self) -> Self:
         return self
@@ -87,19 +88,21 @@ class Service:
 
         Raises RunFailed where the ranks cannot even be started, MissingTool where mpi4py is missing.
         """
-        if library.key not in self._open:
-            answer = self._opened(library)
-            if "error" in answer:
-                return answer
+        answer = self.open(library)
+        if "error" in answer:
+            return answer
         return self.send({**command, "key": library.key})
 
     def close(self, library: Library, limit: float = OPEN_SECONDS) -> None:
         """Free the library's arrays, where it is open."""
         if library.key in self._open:
-            self._open.discard(library.key)
+            del self._open[library.key]
             self.send({"do": "close", "key": library.key, "limit": limit})
 
-    def _opened(self, library: Library) -> dict[str, Any]:
+    def open(self, library: Library) -> dict[str, Any]:
+        """Open a library where it is not: an answer with an `error`, or without. Raises as `ask`."""
+        if library.key in self._open:
+            return {}
         command = {
             "do": "open", "key": library.key, "library": str(library.path.absolute()),
             "data": str(library.data.absolute()), "device_pointers": library.device_pointers,
@@ -113,7 +116,9 @@ class Service:
                 raise
             answer = self.send(command)  # with others open there may have been too little memory
         if "error" not in answer:
-            self._open.add(library.key)
+            # A library has one set of arrays: these have taken the place of others.
+            self._open = {key: other for key, other in self._open.items() if other.path != library.path}
+            self._open[library.key] = library
         return answer
 
     def send(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -122,6 +127,7 @@ class Service:
             return self._link.ask(command)
         except RanksDied:
             self._open.clear()
+            self.died += 1
             raise
 
 

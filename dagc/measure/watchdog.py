@@ -85,7 +85,7 @@ def place(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int],
         Opcode.WAIT: lambda: f"`wait(e{a})@s{b}`{_waits_for(rows, position, op_name)}",
         Opcode.SYNC: lambda: f"`sync(e{a})`{_waits_for(rows, position, op_name)}",
     }
-    name = names.get(kind, lambda: "a captured stretch")()
+    name = names.get(kind, lambda: "a capture region")()
     return f"{name} (entry {position + 1} of {len(rows)})"
 
 

@@ -28,12 +28,12 @@ def build_graph(program: Program) -> Graph:
 
 def _collapsed(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """One finding for each line and code: a loop repeats its mistake in every turn, and is one line to change."""
-    found: dict[tuple[object, ...], list[Diagnostic]] = {}
+    alike: dict[tuple[object, ...], list[Diagnostic]] = {}
     for finding in findings:
-        found.setdefault((finding.code, finding.severity, *finding.places), []).append(finding)
+        alike.setdefault((finding.code, finding.severity, *finding.places), []).append(finding)
     return tuple(
         same[0] if len(same) == 1 else replace(same[0], message=f"{same[0].message} ({len(same)} instances)")
-        for same in found.values()
+        for same in alike.values()
     )
 
 

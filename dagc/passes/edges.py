@@ -360,12 +360,8 @@ def connect(
 
 def _too_many(lowered: Lowered, error: TooManyConflicts) -> Diagnostic:
     first = next(t for t in lowered.touches if t.region.array == error.array)
-    return Diagnostic(
-        "too-many-ops",
-        f"array `{error.array}` {error.why}",
-        lowered.ops[first.begin].span,
-        "use several arrays, or fewer and larger ops, and write edges in text order",
-    )
+    help = "use several arrays, or fewer and larger ops, and write edges in text order"
+    return Diagnostic("too-many-ops", f"array `{error.array}` {error.why}", lowered.ops[first.begin].span, help)
 
 
 def leaving(ends: Ends, end: EdgeEnd) -> list[OpId]:
@@ -381,8 +377,8 @@ def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
 
 
 def _pick(tables: tuple[dict[str, OpId], ...], message: str | None) -> list[OpId]:
-    found = [op for table in tables for label, op in table.items() if message is None or label == message]
-    return list(dict.fromkeys(found))
+    ops = [op for table in tables for label, op in table.items() if message is None or label == message]
+    return list(dict.fromkeys(ops))
 
 
 def _has_cycle(program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic]) -> bool:
@@ -400,9 +396,5 @@ def _cycle(program: Program, lowered: Lowered, cycle: list[OpId]) -> Diagnostic:
         if edge.u.op in written and edge.v.op in written:
             span = edge.span
             break
-    return Diagnostic(
-        "cycle",
-        "these ops wait for each other: " + " -> ".join(f"`{n}`" for n in [*names, names[0]]),
-        span,
-        "remove or turn one of the edges",
-    )
+    message = "these ops wait for each other: " + " -> ".join(f"`{n}`" for n in [*names, names[0]])
+    return Diagnostic("cycle", message, span, "remove or turn one of the edges")

@@ -239,11 +239,8 @@ class _Lowering:
         """Are all its arrays on the device? A mixture is refused: it would be neither MPI's nor the GPU's."""
         places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
         if len(places) > 1:
-            self._refuse(
-                op,
-                "has arrays on the host and on the device",
-                "give it arrays of one place, or choose -D transport=mpi_host",
-            )
+            help = "give it arrays of one place, or choose -D transport=mpi_host"
+            self._refuse(op, "has arrays on the host and on the device", help)
         return places == {True}
 
     def _group(self, op: ExchangeOp | CollectiveOp) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import sympy as sp
 
 from dagc.base.errors import UsageError, counted
-from dagc.cuda.accesses import symbol
+from dagc.cuda.expressions import real, symbol
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import free
 from dagc.perf.evaluate import Evaluator
@@ -91,13 +91,13 @@ class Fitted:
         scaled = []
         for n, middle, half in zip(self.names, self.middle, self.half, strict=True):
             steps.append(_let(f"{name}_{n}", (symbol(n) - sp.Float(middle)) * sp.Float(1 / half), "scaled to -1 ... 1"))
-            scaled.append(_real(f"{name}_{n}"))
+            scaled.append(real(f"{name}_{n}"))
         products: dict[tuple[int, ...], sp.Expr] = {(0,) * len(scaled): sp.Integer(1)}
         for powers in sorted({*self.above, *self.below}, key=lambda p: (sum(p), p)):
             _monomial(name, powers, scaled, products, steps)
         steps.append(_let(f"{name}_above", _sum(self.above, self.above_coefficients, products), "numerator"))
         steps.append(_let(f"{name}_below", _sum(self.below, self.below_coefficients, products), "denominator"))
-        result = _real(f"{name}_above") / _real(f"{name}_below")
+        result = real(f"{name}_above") / real(f"{name}_below")
         steps.append(Assign(name, result, Number.REAL, unit, "fitted"))
         source = f"fitted; error at {self.held_out.points} held-out points: median {self.held_out.median:.2g}, largest "
         return RationalProgram(name, parameters, tuple(steps), name, unit, f"{source}{self.held_out.largest:.2g}")
@@ -149,7 +149,7 @@ def fit_rational(points: Any, values: Any, names: Sequence[str], max_degree: int
     """P / Q through `values` (n,) at `points` (n, d) of integers; total degrees of 0 to `max_degree` are tried.
 
     Points are dealt by `seed`: three quarters give the coefficients, an eighth the degrees, an eighth the error. Raises
-    UsageError where there are too few distinct points, a parameter never varies, or a value is no finite number.
+    UsageError where there are too few distinct points, a parameter never varies, or a value is not a finite number.
     """
     x, y = _points(points, len(names)), np.asarray(values, np.float64)
     _check(x, y, names, max_degree)
@@ -179,11 +179,7 @@ def fit_rational(points: Any, values: Any, names: Sequence[str], max_degree: int
 
 
 def sample_points(
-    ranges: Mapping[str, tuple[int, int]],
-    n: int,
-    seed: int,
-    *,
-    keep: Callable[[np.ndarray], np.ndarray] | None = None,
+    ranges: Mapping[str, tuple[int, int]], n: int, seed: int, *, keep: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> np.ndarray:
     """`n` distinct points of integers, (n, d) in the order of `ranges` (least and largest value of each parameter).
 
@@ -207,9 +203,8 @@ def sample_points(
         points |= dict.fromkeys(map(tuple, rows[legal].tolist()))
         if len(points) >= n:
             return np.array(list(points)[:n], np.int64)
-    raise UsageError(
-        f"{len(points)} distinct legal points were found, {n} are wanted", "widen the ranges or ask for fewer"
-    )
+    help = "widen the ranges or ask for fewer"
+    raise UsageError(f"{len(points)} distinct legal points were found, {n} are needed", help)
 
 
 # ---- the fit --------------------------------------------------------------------------------
@@ -221,7 +216,7 @@ def _check(x: np.ndarray, y: np.ndarray, names: Sequence[str], degree: int) -> N
     if y.shape != (len(x),):
         raise UsageError(f"{len(x)} points but values of shape {y.shape}", "give one value a point")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise UsageError("a point or a value is no finite number", "leave points out that failed")
+        raise UsageError("a point or a value is not a finite number", "leave points out that failed")
     have, needed = len(np.unique(x, axis=0)), points_needed(len(names), degree)
     if have < needed:
         raise UsageError(
@@ -251,8 +246,8 @@ def _deal(x: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _exponents(dimensions: int, degree: int) -> Exponents:
     """All monomials up to the total degree, the constant first."""
-    found = [p for p in itertools.product(range(degree + 1), repeat=dimensions) if sum(p) <= degree]
-    return tuple(sorted(found, key=lambda p: (sum(p), p)))
+    exponents = [p for p in itertools.product(range(degree + 1), repeat=dimensions) if sum(p) <= degree]
+    return tuple(sorted(exponents, key=lambda p: (sum(p), p)))
 
 
 def _matrix(z: np.ndarray, exponents: Exponents) -> np.ndarray:
@@ -294,17 +289,13 @@ def _errors(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents, a:
 
 
 def _points(points: Any, dimensions: int) -> np.ndarray:
-    found = np.asarray(points, np.float64)
-    if found.ndim != 2 or found.shape[1] != dimensions or not len(found):
-        raise UsageError(f"points of shape {found.shape}", f"give one row a point, {dimensions} numbers each")
-    return found
+    rows = np.asarray(points, np.float64)
+    if rows.ndim != 2 or rows.shape[1] != dimensions or not len(rows):
+        raise UsageError(f"points of shape {rows.shape}", f"give one row a point, {dimensions} numbers each")
+    return rows
 
 
 # ---- the program ----------------------------------------------------------------------------
-
-
-def _real(name: str) -> sp.Symbol:
-    return sp.Symbol(name, real=True)
 
 
 def _let(name: str, value: sp.Expr, meaning: str) -> Assign:
@@ -327,7 +318,7 @@ def _monomial(
     if sum(powers) == 1:
         products[powers] = value
         return
-    products[powers] = _real(f"{name}_m{'_'.join(map(str, powers))}")
+    products[powers] = real(f"{name}_m{'_'.join(map(str, powers))}")
     steps.append(_let(str(products[powers]), value, "product of powers"))
 
 
@@ -385,10 +376,8 @@ def fit_counts(
     Raises UsageError where there are too few launches, or none varies.
     """
     if len(launches) < FEWEST:
-        raise UsageError(
-            f"op `{op.name}`: {counted(len(launches), 'counted launch', 'counted launches')}: too few for a fit",
-            f"count {FEWEST} or more: more sizes, or more legal blocks",
-        )
+        message = f"op `{op.name}`: {counted(len(launches), 'counted launch', 'counted launches')}: too few for a fit"
+        raise UsageError(message, f"count {FEWEST} or more: more sizes, or more legal blocks")
     geometry = Geometry(program, op)
     geometry.place()
     shape = RationalProgram(
@@ -415,68 +404,78 @@ def _scalars_of(op: KernelOp) -> set[str]:
     return {n for arg in op.args if not isinstance(arg, Region) for n in free(arg)} - {"rank", "ranks"}
 
 
-def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> Fitted:
-    """Parameters are left out one by one while that costs nothing; then a higher degree is tried on the rest."""
-    rows = np.random.default_rng(seed).permutation(len(values))
-    tested = max(2, len(values) // 6)
-    test, seen = rows[:tested], rows[tested:]
-    folds = [seen[i::FOLDS] for i in range(FOLDS)]
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """What fits are made of: the columns and values of the launches that may be `seen`, dealt into folds."""
 
-    def fit(names: Sequence[str], degree: int, at: np.ndarray) -> Fitted | None:
-        points = np.stack([columns[n][at] for n in names], axis=1)
+    columns: Mapping[str, np.ndarray]
+    values: np.ndarray
+    seen: np.ndarray
+    seed: int
+
+    def fit(self, names: Sequence[str], degree: int, at: np.ndarray) -> Fitted | None:
+        points = np.stack([self.columns[n][at] for n in names], axis=1)
         try:
-            return fit_rational(points, values[at], names, degree, seed=seed)
+            return fit_rational(points, self.values[at], names, degree, seed=self.seed)
         except UsageError:
             return None
 
-    def error(fitted: Fitted, names: Sequence[str], at: np.ndarray) -> np.ndarray:
-        got = fitted(np.stack([columns[n][at] for n in names], axis=1))
-        return np.asarray(np.abs(got - values[at]) / np.maximum(np.abs(values[at]), 1e-9))
+    def error(self, fitted: Fitted, names: Sequence[str], at: np.ndarray) -> np.ndarray:
+        got = fitted(np.stack([self.columns[n][at] for n in names], axis=1))
+        return np.asarray(np.abs(got - self.values[at]) / np.maximum(np.abs(self.values[at]), 1e-9))
 
-    def score(names: Sequence[str], degree: int) -> float:
+    def score(self, names: Sequence[str], degree: int) -> float:
         """Mean over the folds of the error at the fold that a fit did not see; outliers count to 1."""
         off = []
-        for fold in folds:
-            found = fit(names, degree, np.setdiff1d(seen, fold))
-            if found is None:
+        for fold in (self.seen[i::FOLDS] for i in range(FOLDS)):
+            fitted = self.fit(names, degree, np.setdiff1d(self.seen, fold))
+            if fitted is None:
                 return np.inf
-            off.append(np.minimum(error(found, names, fold), 1.0))
+            off.append(np.minimum(self.error(fitted, names, fold), 1.0))
         return float(np.sqrt(np.mean(np.concatenate(off) ** 2)))
 
-    def eliminated(degree: int) -> tuple[float, tuple[str, ...], int]:
-        names = tuple(columns)
-        now = score(names, degree)
+    def eliminated(self, degree: int) -> tuple[float, tuple[str, ...], int]:
+        """Score, parameters and degree: of all parameters, those are left out that cost nothing."""
+        names = tuple(self.columns)
+        now = self.score(names, degree)
         while len(names) > 1:
-            trials = [(score(rest, degree), rest) for rest in (tuple(n for n in names if n != out) for out in names)]
-            least, rest = min(trials, key=lambda t: t[0])
+            shorter = (tuple(n for n in names if n != out) for out in names)
+            least, rest = min(((self.score(s, degree), s) for s in shorter), key=lambda t: t[0])
             if least > now * WORSE + EXACT and np.isfinite(now):
                 break
             now, names = (min(least, now), rest) if np.isfinite(now) else (least, rest)
         return now, names, degree
 
-    def grown(degree: int) -> tuple[float, tuple[str, ...], int]:
+    def grown(self, degree: int) -> tuple[float, tuple[str, ...], int]:
+        """The same from no parameter on: those are added that help."""
         names: tuple[str, ...] = ()
         now = np.inf
-        while len(names) < min(MOST, len(columns)):
-            trials = [(score((*names, more), degree), (*names, more)) for more in columns if more not in names]
-            least, longer = min(trials, key=lambda t: t[0])
+        while len(names) < min(MOST, len(self.columns)):
+            longer = ((*names, more) for more in self.columns if more not in names)
+            least, best = min(((self.score(s, degree), s) for s in longer), key=lambda t: t[0])
             if names and least * WORSE > now:
                 break
-            now, names = least, longer
+            now, names = least, best
         return now, names, degree
 
-    now, names, degree = eliminated(1)
+
+def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> Fitted:
+    """Parameters are left out one by one while that costs nothing; then a higher degree is tried on the rest."""
+    rows = np.random.default_rng(seed).permutation(len(values))
+    tested = max(2, len(values) // 6)
+    candidates = _Candidates(columns, values, rows[tested:], seed)
+    now, names, degree = candidates.eliminated(1)
     if now > EXACT:
-        second = score(names, 2)
+        second = candidates.score(names, 2)
         if second * WORSE < now:
             now, degree = second, 2
     if now > POOR:
-        now, names, degree = min((now, names, degree), grown(2))
-    found = fit(names, degree, seen)
-    if found is None:
+        now, names, degree = min((now, names, degree), candidates.grown(2))
+    fitted = candidates.fit(names, degree, candidates.seen)
+    if fitted is None:
         raise UsageError("no rational function fits the counts", "count at more sizes and blocks")
-    off = error(found, names, test)
-    return replace(found, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
+    off = candidates.error(fitted, names, rows[:tested])
+    return replace(fitted, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
 
 
 def counted_program(
@@ -488,7 +487,7 @@ def counted_program(
     g.place()
     for name, fitted in fits.items():
         g.b.body += fitted.program(f"fit_{name}", program=BLOCK).body
-    fit = {n: sp.Symbol(f"fit_{n}", real=True) for n in fits}
+    fit = {n: real(f"fit_{n}") for n in fits}
     requests = g.b.let("warp_requests", sp.Max(sp.Float(0), fit["requests"]), "instructions", "to memory, of a warp")
     least = sp.Max(sp.Float(1), fit["sectors"] / SECTORS_PER_LINE)
     count(g, "coal_mem_insts", sp.Float(0))

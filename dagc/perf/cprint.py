@@ -76,7 +76,7 @@ def split(programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[fl
 
 
 class _TooLarge(Exception):
-    """An integer may be too large for a double, a constant is not finite, or a size is no integer."""
+    """An integer may be too large for a double, a constant is not finite, or a size is not an integer."""
 
 
 class _Split:
@@ -329,14 +329,14 @@ class _Split:
         parameters = {p.name for program in self.programs for p in program.parameters}
         used = set(parameters)
         out = {}
-        for made in [*self.sizes & parameters, *self.tables, *(i.name for i in self.before + self.loop)]:
-            if made not in needed:
+        for value in [*self.sizes & parameters, *self.tables, *(i.name for i in self.before + self.loop)]:
+            if value not in needed:
                 continue
-            name = made if made in parameters else self.labels.get(made, f"v{made}")
-            while name in used and made not in parameters:
+            name = value if value in parameters else self.labels.get(value, f"v{value}")
+            while name in used and value not in parameters:
                 name += "_"
             used.add(name)
-            out[made] = name
+            out[value] = name
         return out
 
 

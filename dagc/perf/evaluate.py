@@ -19,157 +19,97 @@ from dagc.perf.program import Number, RationalProgram
 # ---- three-address code as Python ----
 
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+    name: f"{{0}} {sign} {{1}}"
+    for name, sign in (
+        ("add", "+"), ("sub", "-"), ("mul", "*"), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="),
+        ("ne", "!="),
+    )
+}  # fmt: skip
+_QUOTIENTS = {"floordiv": "{0} // {1}", "ceildiv": "-(-{0} // {1})", "div": "{0} / {1}"}  # by what is not zero
+_OF_NUMBERS = _INFIX | {
+    "min": "({0} if {0} < {1} else {1})", "max": "({0} if {0} > {1} else {1})", "and": "{0} and {1}",
+    "or": "{0} or {1}", "not": "not {0}", "select": "({1} if {0} else {2})", "real": "float({0})",
+}  # fmt: skip
+_OF_ARRAYS = _INFIX | {
+    "min": "minimum({0}, {1})", "max": "maximum({0}, {1})", "and": "{0} & {1}", "or": "{0} | {1}", "not": "~{0}",
+    "select": "where({0}, {1}, {2})", "real": "{0}.astype(float64)",
 }  # fmt: skip
 
 
-def compiled(
-    code: Sequence[Instruction], known: Mapping[str, Any], parameters: Mapping[str, bool], divisions: Mapping[str, Any]
-) -> Callable[..., Any]:
-    """A function of the `given` names, in their order, that gives the last instruction's value.
+class _Function:
+    """Writes a Python function of three-address code.
 
-    `known`: values of further names, Python's numbers or arrays. `given`: whether the name is an array.
-    `divisions`: how "floordiv", "ceildiv" and "div" are done where the divisor may be zero.
+    `known`: values of names, Python's numbers or arrays. `parameters`: the other names, and whether each is an array.
     """
-    writer = _Writer(known, parameters, divisions)
-    for instruction in code:
-        writer.instruction(instruction)
-    return writer.function(code[-1].name)
 
-
-class _Writer:
-    def __init__(self, known: Mapping[str, Any], parameters: Mapping[str, bool], divisions: Mapping[str, Any]) -> None:
-        self.names: dict[str, Operand] = {name: f"g{k}" for k, name in enumerate(parameters)}
-        self.parameters = [str(a) for a in self.names.values()]
-        self.arrays = {f"g{k}" for k, array in enumerate(parameters.values()) if array}
-        self.globals: dict[str, Any] = {"np_array": np.array, "where": np.where, "f64": np.float64, "i64": np.int64}
-        self.globals |= {"minimum": np.minimum, "maximum": np.maximum} | {f"any_{n}": f for n, f in divisions.items()}
+    def __init__(self, known: Mapping[str, Any], parameters: Mapping[str, bool]) -> None:
         self.known = known
+        self.names: dict[str, Operand] = {name: f"g{k}" for k, name in enumerate(parameters)}
+        self.parameters = [str(name) for name in self.names.values()]
+        self.arrays = {f"g{k}" for k, array in enumerate(parameters.values()) if array}
+        self.globals: dict[str, Any] = {**_OPERATIONS, **{f.__name__: f for f in (np.where, np.minimum, np.maximum)}}
+        self.globals["float64"] = np.float64
         self.ranges: dict[str, Range] = {}
-        self.wrapped: dict[tuple[str, Operand], str] = {}
         self.lines: list[str] = []
 
-    def function(self, result: str) -> Callable[..., Any]:
-        value = self._text(self._put(result))
-        text = f"def run({', '.join(self.parameters)}):\n" + "".join(f"    {x}\n" for x in self.lines)
-        exec(text + f"    return {value}\n", self.globals)  # the text is made of names and numbers above alone
-        made: Callable[..., Any] = self.globals["run"]
-        return made
+    def of(self, code: Sequence[Instruction]) -> Callable[..., Any]:
+        """The function; it gives the value of the last instruction."""
+        for instruction in code:
+            self._add(instruction)
+        head, body = (
+            f"def run({', '.join(self.parameters)}):",
+            (*self.lines, f"return {_text(self.names[code[-1].name])}"),
+        )
+        exec("\n    ".join((head, *body)), self.globals)  # the text is made of names and numbers above alone
+        run: Callable[..., Any] = self.globals["run"]
+        return run
 
-    def instruction(self, i: Instruction) -> None:
-        args = [self._put(a) for a in i.args]
-        if i.operation == "copy":
-            self.names[i.name] = args[0]
+    def _add(self, i: Instruction) -> None:
+        args = [self._operand(a) for a in i.args]
+        if i.operation == "copy" or (i.operation == "mul" and 1 in args):
+            self.names[i.name] = args[-1] if args[0] == 1 else args[0]
             return
-        if i.operation == "mul" and any(not isinstance(a, (str, bool)) and a == 1 for a in args):
-            self.names[i.name] = args[1] if not isinstance(args[0], str) and args[0] == 1 else args[0]
-            return
-        ranges = [self._range(a) for a in args]
+        ranges = [self.ranges.get(a, ANY) if isinstance(a, str) else of_constant(a) for a in args]
         name = f"v{len(self.lines)}"
-        if any(a in self.arrays for a in args):
-            text = self._of_arrays(i, args, ranges)
-            self.arrays.add(name)
+        array = any(a in self.arrays for a in args)
+        if i.operation in _QUOTIENTS:
+            form = f"{i.operation}({{0}}, {{1}})" if ranges[1].has_zero else _QUOTIENTS[i.operation]
         else:
-            text = self._of_numbers(i, [self._text(a) for a in args], ranges)
-        self.lines.append(f"{name} = {text}")
+            form = (_OF_ARRAYS if array else _OF_NUMBERS)[i.operation]
+        texts = [self._beside_arrays(a, i.number) if array else _text(a) for a in args]
+        self.lines.append(f"{name} = {form.format(*texts)}")
         self.names[i.name], self.ranges[name] = name, of_instruction(i.operation, ranges)
+        if array:
+            self.arrays.add(name)
 
-    def _of_arrays(self, i: Instruction, args: list[Operand], ranges: list[Range]) -> str:
-        number = i.number
-        if number is None and i.operation in _INFIX:
-            number = Number.REAL if any(isinstance(a, float) for a in args) else None
-        if i.operation == "select":
-            return f"where({self._text(args[0])}, {self._array(args[1], number)}, {self._array(args[2], number)})"
-        texts = [self._array(a, number) for a in args]
-        match i.operation:
-            case "min" | "max":
-                return f"{i.operation}imum({texts[0]}, {texts[1]})"
-            case "floordiv" | "ceildiv" | "div" if ranges[1].has_zero:
-                return f"any_{i.operation}({texts[0]}, {texts[1]})"
-            case "floordiv":
-                return f"{texts[0]} // {texts[1]}"
-            case "ceildiv":
-                return f"-(-{texts[0]} // {texts[1]})"
-            case "div":
-                return f"{texts[0]} / {texts[1]}"
-            case "and" | "or":
-                return f"{texts[0]} {'&' if i.operation == 'and' else '|'} {texts[1]}"
-            case "not":
-                return f"~{texts[0]}"
-            case "real":
-                return f"{texts[0]}.astype(f64)"
-            case _:
-                return f"{texts[0]} {_INFIX[i.operation]} {texts[1]}"
-
-    @staticmethod
-    def _of_numbers(i: Instruction, args: list[str], ranges: list[Range]) -> str:
-        match i.operation:
-            case "min" | "max":
-                return f"({args[0]} if {args[0]} {'<' if i.operation == 'min' else '>'} {args[1]} else {args[1]})"
-            case "floordiv" | "ceildiv" | "div" if ranges[1].has_zero:
-                return f"any_{i.operation}({args[0]}, {args[1]})"
-            case "floordiv":
-                return f"{args[0]} // {args[1]}"
-            case "ceildiv":
-                return f"-(-{args[0]} // {args[1]})"
-            case "div":
-                return f"{args[0]} / {args[1]}"
-            case "and" | "or" | "not":
-                return f" {i.operation} ".join(args) if len(args) == 2 else f"not {args[0]}"
-            case "select":
-                return f"({args[1]} if {args[0]} else {args[2]})"
-            case "real":
-                return f"float({args[0]})"
-            case _:
-                return f"{args[0]} {_INFIX[i.operation]} {args[1]}"
-
-    # ---- operands -----------------------------------------------------------------------------
-
-    def _put(self, operand: Operand) -> Operand:
+    def _operand(self, operand: Operand) -> Operand:
         """A name of the function, or a constant."""
         if not isinstance(operand, str):
             return operand
         if operand not in self.names:
             value = self.known[operand]
-            if isinstance(value, np.ndarray):
-                name = f"k{len(self.names)}"
-                self.globals[name], self.names[operand], self.ranges[name] = value, name, _range_of(value)
-                self.arrays.add(name)
-            else:
-                self.names[operand] = value
+            self.names[operand] = self._constant(value) if isinstance(value, np.ndarray) else value
         return self.names[operand]
 
-    def _range(self, operand: Operand) -> Range:
-        return self.ranges.get(operand, ANY) if isinstance(operand, str) else of_constant(operand)
+    def _beside_arrays(self, operand: Operand, number: Number | None) -> str:
+        """A constant as an array without dimensions, which NumPy takes faster than Python's number."""
+        if isinstance(operand, (str, bool)) or number is None:
+            return _text(operand)
+        return self._constant(np.array(operand))
 
-    @staticmethod
-    def _text(operand: Operand) -> str:
-        if isinstance(operand, str):
-            return operand
-        if isinstance(operand, float) and not math.isfinite(operand):
-            return f"float('{operand}')"
-        return f"({operand!r})"
-
-    def _array(self, operand: Operand, number: Number | None) -> str:
-        """A plain number beside arrays: as an array without dimensions, which NumPy takes faster than a number."""
-        if operand in self.arrays or number is None or isinstance(operand, bool):
-            return self._text(operand)
-        key = (type(operand).__name__, operand)
-        if key not in self.wrapped:
-            if isinstance(operand, str):
-                self.wrapped[key] = f"a{len(self.lines)}"
-                kind = "f64" if number is Number.REAL else "i64"
-                self.lines.append(f"{self.wrapped[key]} = np_array({operand}, {kind})")
-            else:
-                self.wrapped[key] = f"c{len(self.globals)}"
-                self.globals[self.wrapped[key]] = np.array(operand)
-        return self.wrapped[key]
+    def _constant(self, array: np.ndarray) -> str:
+        name = f"c{len(self.globals)}"
+        self.globals[name] = array
+        self.arrays.add(name)
+        if array.size and np.all(np.isfinite(array)):
+            self.ranges[name] = Range(array.min().item(), array.max().item())
+        return name
 
 
-def _range_of(values: Any) -> Range:
-    if values.size == 0 or not np.all(np.isfinite(values)):
-        return ANY
-    return Range(values.min().item(), values.max().item())
+def _text(operand: Operand) -> str:
+    if isinstance(operand, float) and not math.isfinite(operand):
+        return f"float('{operand}')"
+    return operand if isinstance(operand, str) else f"({operand!r})"
 
 
 # ---- evaluation ----
@@ -190,7 +130,7 @@ def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[st
     run = Evaluator(program, values)
     run({})
     out = {a.name: run.values[a.name] for a in assignments(program.body) if a.name in run.values}
-    return {**out, **{name: run.values[made] for name, made in run.names().items() if made in run.values}}
+    return {**out, **{name: run.values[value] for name, value in run.names().items() if value in run.values}}
 
 
 class Evaluator:
@@ -228,8 +168,7 @@ class Evaluator:
         arrays = tuple(map(_array, arguments))
         if arrays not in self._functions:
             names = {p.name: array for p, array in zip(self.asked, arrays, strict=True)}
-            divisions = {name: _OPERATIONS[name] for name in ("floordiv", "ceildiv", "div")}
-            self._functions[arrays] = compiled(live(self.left), self.values, names, divisions)
+            self._functions[arrays] = _Function(self.values, names).of(live(self.left))
         return self._functions[arrays](*arguments)
 
     def names(self) -> dict[str, str]:

@@ -7,12 +7,13 @@ In the program's scalars, the block (`blockDim_x`, ...), the registers of a thre
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
 
-from dagc.cuda.accesses import Access, Accesses, Loop, Work, accesses_of, symbol
+from dagc.cuda.accesses import Accesses, Work, accesses_of
+from dagc.cuda.expressions import Access, Loop, real, symbol
 from dagc.cuda.ptx import Instructions
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.enums import ElementType, Mode
@@ -64,37 +65,21 @@ _C_TYPES = {t: f"{'u' * t.value.startswith('u')}int{t.size * 8}_t" for t in Elem
 _C_TYPES |= {ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool"}
 
 
-_BINARY = {Fn.ADD: sp.Add, Fn.MUL: sp.Mul, Fn.MIN: sp.Min, Fn.MAX: sp.Max}
+_FUNCTIONS: dict[Fn, Callable[..., sp.Expr]] = {
+    Fn.ADD: sp.Add, Fn.MUL: sp.Mul, Fn.MIN: sp.Min, Fn.MAX: sp.Max, Fn.FLOOR: sp.floor, Fn.CEIL: sp.ceiling,
+    Fn.SUB: lambda a, b: a - b, Fn.DIV: lambda a, b: a / b, Fn.NEG: lambda a: -a,
+    Fn.MOD: lambda a, b: a - b * sp.floor(a / b),
+}  # fmt: skip
 
 
 def to_sympy(expr: Sym) -> sp.Expr | None:
-    """A symbolic scalar as a SymPy expression; None where it is no arithmetic of numbers."""
+    """A symbolic scalar as a SymPy expression; None where it is not arithmetic."""
     if isinstance(expr, Const):
         return sp.sympify(expr.value) if not isinstance(expr.value, (str, bool)) else None
     if isinstance(expr, Var):
         return symbol(expr.name)
-    assert isinstance(expr, Apply)
     args = [to_sympy(a) for a in expr.args]
-    if any(a is None for a in args):
-        return None
-    numbers = [a for a in args if a is not None]
-    if expr.fn in _BINARY:
-        return _BINARY[expr.fn](*numbers)
-    match expr.fn:
-        case Fn.SUB:
-            return numbers[0] - numbers[1]
-        case Fn.DIV:
-            return numbers[0] / numbers[1]
-        case Fn.NEG:
-            return -numbers[0]
-        case Fn.FLOOR:
-            return sp.floor(numbers[0])
-        case Fn.CEIL:
-            return sp.ceiling(numbers[0])
-        case Fn.MOD:
-            return numbers[0] - numbers[1] * sp.floor(numbers[0] / numbers[1])
-        case _:
-            return None
+    return None if None in args or expr.fn not in _FUNCTIONS else _FUNCTIONS[expr.fn](*args)
 
 
 _RELATIONS = {Fn.EQ: sp.Eq, Fn.NE: sp.Ne, Fn.LT: sp.Lt, Fn.LE: sp.Le, Fn.GT: sp.Gt, Fn.GE: sp.Ge}
@@ -105,7 +90,7 @@ def conditions_of(expr: Sym) -> tuple[sp.Basic, ...]:
     if not isinstance(expr, Apply):
         return ()
     if expr.fn is Fn.AND:
-        return tuple(found for arg in expr.args for found in conditions_of(arg))
+        return tuple(relation for arg in expr.args for relation in conditions_of(arg))
     if expr.fn not in _RELATIONS:
         return ()
     left, right = (to_sympy(a) for a in expr.args)
@@ -143,12 +128,9 @@ class Builder:
         if value.is_Atom:
             return value
         if value not in self._names:
-            variable = symbol(name) if integer else sp.Symbol(name, real=True)
             known = {a.name for a in assignments(tuple(self.body))}
-            number = 1
-            while variable.name in known:
-                number += 1
-                variable = symbol(f"{name}_{number}") if integer else sp.Symbol(f"{name}_{number}", real=True)
+            names = (name, *(f"{name}_{number}" for number in range(2, len(known) + 3)))
+            variable = (symbol if integer else real)(next(n for n in names if n not in known))
             kind = Number.INTEGER if integer else Number.REAL
             self.body.append(Assign(variable.name, value, kind, unit, meaning))
             self._names[value] = variable
@@ -169,9 +151,9 @@ def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
     out: dict[sp.Symbol, sp.Expr] = {}
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region):
-            found = to_sympy(arg)
-            if found is not None:
-                out[symbol(formal.name)] = found
+            value = to_sympy(arg)
+            if value is not None:
+                out[symbol(formal.name)] = value
     return out
 
 
@@ -224,58 +206,42 @@ class Geometry:
         warps = b.let("warps", ceil_div(threads, WARP), "warps", "of a block", integer=True)
         blocks = b.let("blocks", self.grid[0] * self.grid[1] * self.grid[2], "blocks", "of the grid", integer=True)
         self.lx = b.let("lanes_x", sp.Min(bx, WARP), "threads", "of a warp along x", integer=True)
-        self.ly = (
-            b.let(
-                "lanes_y", sp.Min(by, int_div(sp.Integer(WARP), self.lx)), "threads", "of a warp along y", integer=True
-            )
-            if by != 1
-            else sp.Integer(1)
-        )
+        self.ly = sp.Integer(1)
+        if by != 1:
+            rows = sp.Min(by, int_div(WARP, self.lx))
+            self.ly = b.let("lanes_y", rows, "threads", "of a warp along y", integer=True)
         active = blocks if one else self._active_warps(ex, ey, ez, threads)
         active = b.let("active_warps", active, "warps", "that have work", integer=True)
         sms = symbol("multiprocessors")
         resident = self._resident(threads, warps)
         busiest = b.let("busiest", ceil_div(blocks, sms), "blocks", "on the busiest SM", integer=True)
         together = b.let("together", sp.Min(resident, busiest) * warps, "warps", "resident on it", integer=True)
-        on_sm = b.let(
-            "warps_sm", sp.Float(1) * busiest * active / blocks, "warps", "with work, on the busiest SM, in all"
-        )
+        share = sp.Float(1) * busiest * active / blocks
+        on_sm = b.let("warps_sm", share, "warps", "with work, on the busiest SM, in all")
         self.threads, self.warps, self.blocks, self.active = threads, warps, blocks, active
         self.resident, self.busiest, self.together, self.on_sm = resident, busiest, together, on_sm
 
     def _active_warps(self, ex: sp.Expr, ey: sp.Expr, ez: sp.Expr, threads: sp.Expr) -> sp.Expr:
         bx, by, b = self.bx, self.by, self.b
         whole = b.let("whole_x", int_div(ex, bx), integer=True)
-        wide = (whole * int_div(bx, sp.Integer(WARP)) + ceil_div(ex - whole * bx, sp.Integer(WARP))) * ey * ez
+        wide = (whole * int_div(bx, WARP) + ceil_div(ex - whole * bx, WARP)) * ey * ez
         if by == 1:
             narrow = ceil_div(ex, bx) * ey * ez
         else:
             rows = b.let("whole_y", int_div(ey, by), integer=True)
-            narrow = (
-                ceil_div(ex, bx)
-                * (
-                    rows * sp.Max(1, int_div(threads, sp.Integer(WARP)))
-                    + ceil_div((ey - rows * by) * bx, sp.Integer(WARP))
-                )
-                * ez
-            )
+            of_rows = rows * sp.Max(1, int_div(threads, WARP)) + ceil_div((ey - rows * by) * bx, WARP)
+            narrow = ceil_div(ex, bx) * of_rows * ez
         return sp.Piecewise((wide, bx >= WARP), (narrow, True))
 
     def _resident(self, threads: sp.Expr, warps: sp.Expr) -> sp.Expr:
         """Blocks on an SM at a time, by threads, blocks, registers and shared memory."""
-        registers = symbol("registers")
-        allocated = self.b.let(
-            "warp_registers",
-            256 * ceil_div(registers * WARP, sp.Integer(256)),
-            "registers",
-            "a warp is given",
-            integer=True,
-        )
+        rounded = 256 * ceil_div(symbol("registers") * WARP, 256)
+        allocated = self.b.let("warp_registers", rounded, "registers", "a warp is given", integer=True)
         by_threads = int_div(symbol("max_threads_per_multiprocessor"), WARP * warps)
         by_registers = int_div(symbol("registers_per_multiprocessor"), allocated * warps)
         limits = [symbol("max_blocks_per_multiprocessor"), by_threads, by_registers]
         if self.shared:
-            shared = SHARED_UNIT * ceil_div(self.shared + symbol("shared_reserved_per_block"), sp.Integer(SHARED_UNIT))
+            shared = SHARED_UNIT * ceil_div(self.shared + symbol("shared_reserved_per_block"), SHARED_UNIT)
             block = self.b.let("block_shared", shared, "bytes", "of shared memory a block is given", integer=True)
             limits.append(int_div(symbol("shared_per_multiprocessor"), block))
         most = sp.Min(*limits)
@@ -301,7 +267,7 @@ class Geometry:
 
 def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Basic]:
     """The `require`s that depend on sizes. Those on tunables and the GPU alone were checked with the settings; a
-    tunable that is no block dimension has no value here."""
+    tunable that is not a block dimension has no value here."""
     kernel, impl = geometry.kernel, geometry.impl
     assert impl.launch is not None
     blocks = {s.name: f"blockDim_{a}" for s, a in zip(impl.launch.block, "xy", strict=False) if isinstance(s, Var)}
@@ -420,12 +386,8 @@ class Traffic:
         zero = {symbol(f"threadIdx_{a}"): 0 for a in "xyz"}
         middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
         average = sp.simplify(trips.subs(zero).subs(middle)) if trips.free_symbols & set(middle) else trips.subs(zero)
-        return self.b.let(
-            "trips",
-            sp.Float(1) * average if not average.is_Integer else sp.Float(average),
-            "",
-            "iterations of a loop, in the middle of the grid",
-        )
+        trips = sp.Float(average) if average.is_Integer else sp.Float(1) * average
+        return self.b.let("trips", trips, "", "iterations of a loop, in the middle of the grid")
 
     def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
         """The greatest common divisor of a stride and a power of two: by comparison, so that it stays rational."""
@@ -448,21 +410,16 @@ class Traffic:
         """Passes through the banks of the L1 cache for one request of a warp."""
         words = max(1, p.access.size // 4)
         if not p.access.known:
-            return sp.Integer(WARP)
+            return WARP
         nx = self.lx if p.x != 0 else sp.Integer(1)
         ny = self.ly if p.y != 0 else sp.Integer(1)
-        gx = self._gcd(p.x * words, BANKS) if p.x != 0 else sp.Integer(BANKS)
-        gy = self._gcd(p.y * words, BANKS) if p.y != 0 else sp.Integer(BANKS)
-        banks_x = sp.Min(nx, int_div(sp.Integer(BANKS), gx)) if p.x != 0 else sp.Integer(1)
-        banks_y = sp.Min(ny, int_div(sp.Integer(BANKS), gy)) if p.y != 0 else sp.Integer(1)
-        banks = sp.Min(int_div(sp.Integer(BANKS), sp.Min(gx, gy)), banks_x * banks_y)
-        return self.b.let(
-            "passes",
-            ceil_div(nx * ny * words, sp.Max(1, banks)),
-            "cycles",
-            "bank conflicts of a request",
-            integer=True,
-        )
+        gx = self._gcd(p.x * words, BANKS) if p.x != 0 else BANKS
+        gy = self._gcd(p.y * words, BANKS) if p.y != 0 else BANKS
+        banks_x = sp.Min(nx, int_div(BANKS, gx)) if p.x != 0 else sp.Integer(1)
+        banks_y = sp.Min(ny, int_div(BANKS, gy)) if p.y != 0 else sp.Integer(1)
+        banks = sp.Min(int_div(BANKS, sp.Min(gx, gy)), banks_x * banks_y)
+        passes = ceil_div(nx * ny * words, sp.Max(1, banks))
+        return self.b.let("passes", passes, "cycles", "bank conflicts of a request", integer=True)
 
     def _row_bytes(self, p: Placed) -> sp.Expr:
         """Bytes from the first to the last lane along x; one element where they lie far apart."""
@@ -478,10 +435,10 @@ class Traffic:
     def _alignment(self, p: Placed, size: int) -> sp.Expr:
         """To how many bytes the rows of a request are aligned, at most `size`."""
         element = p.access.size
-        found = element * self._gcd(p.y, size // element) if p.y != 0 else sp.Integer(size)
+        step = element * self._gcd(p.y, size // element) if p.y != 0 else sp.Integer(size)
         if p.offset.is_Integer and (int(p.offset) * element) % size:
-            found = sp.Min(found, math.gcd(int(abs(p.offset)) * element, size))
-        return found
+            step = sp.Min(step, math.gcd(int(abs(p.offset)) * element, size))
+        return step
 
     def touched(self, p: Placed, size: int) -> sp.Expr:
         """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
@@ -495,12 +452,8 @@ class Traffic:
         ny = self.ly if p.y != 0 else sp.Integer(1)
         if p.y != 0 and not self._wide(p.y) and abs(int(p.y)) * element < size:
             return sp.Max(sp.Float(1), sp.Float(1) * ((ny - 1) * abs(int(p.y)) * element + row) / size)
-        return self.b.let(
-            "touched",
-            sp.Max(sp.Float(1), sp.Float(1) * (row + size - self._alignment(p, size)) / size) * ny,
-            "",
-            f"pieces of {size} bytes of a request",
-        )
+        pieces = sp.Max(sp.Float(1), sp.Float(1) * (row + size - self._alignment(p, size)) / size) * ny
+        return self.b.let("touched", pieces, "", f"pieces of {size} bytes of a request")
 
     def load_cycles(self, p: Placed) -> sp.Expr:
         if self.accesses.one_thread:

@@ -72,7 +72,7 @@ def load_hardware(name: str) -> Hardware:
     tables = _tables(path)
     if path is not DESCRIPTORS:
         if len(tables) != 1:
-            raise UsageError(f"{path}: {len(tables)} tables, one is wanted", "keep one GPU in the file")
+            raise UsageError(f"{path}: {len(tables)} tables instead of one", "keep one GPU in the file")
         key, table = next(iter(tables.items()))
         return _hardware(path, key, table)
     wanted = name.lower()
@@ -84,12 +84,12 @@ def load_hardware(name: str) -> Hardware:
 
 def _tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        found = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
+        tables = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and what is not UTF-8
         raise UsageError(f"{path}: {error}", "look at dagc/perf/gpus.toml for an example") from None
-    return {k: v for k, v in found.items() if isinstance(v, dict)}
+    return {k: v for k, v in tables.items() if isinstance(v, dict)}
 
 
 def hardware_of(table: dict[str, Any], where: str) -> Hardware:
@@ -98,7 +98,7 @@ def hardware_of(table: dict[str, Any], where: str) -> Hardware:
     if "measured" in table:
         measured = table["measured"]
         if not isinstance(measured, dict):
-            raise UsageError(f"{where} measured is no table", "write [NAME.measured] with a line for each value")
+            raise UsageError(f"{where} measured is not a table", "write [NAME.measured] with a line for each value")
         values["measured"] = Measured(**_values(Measured, measured, f"{where}.measured"))
     return Hardware(**values)
 
@@ -126,9 +126,9 @@ def _check_range(name: str, value: Any, where: str) -> None:
         raise UsageError(f"{where} {name} = {value!r} is out of range", "correct the value")
 
 
-def _values(made: type, table: dict[str, Any], where: str) -> dict[str, Any]:
+def _values(type_: type, table: dict[str, Any], where: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for field in fields(made):
+    for field in fields(type_):
         if field.name == "measured":
             continue
         value = table.get(field.name)

@@ -138,7 +138,7 @@ class Lowering:
             return value
         if have is Number.INTEGER:
             return self._emit("real", (value,), Number.REAL) if isinstance(value, str) else float(value)
-        raise NotRational(f"{self.program.name}: a real number where an integer is wanted")
+        raise NotRational(f"{self.program.name}: a real number where an integer is expected")
 
     def _same(self, values: list[Operand]) -> tuple[tuple[Operand, ...], Number]:
         """All as integers, or all as reals where one is."""
@@ -202,7 +202,7 @@ class Lowering:
             return self._emit("not", (self._value(expr.args[0]),), None)
         if expr in (sp.zoo, sp.nan):
             raise NotRational(f"{self.program.name}: a division by the constant zero")
-        raise NotRational(f"{self.program.name}: `{type(expr).__name__}` is no operation of a rational program: {expr}")
+        raise NotRational(f"{self.program.name}: `{type(expr).__name__}` is not a rational operation: {expr}")
 
     def _sum(self, expr: sp.Add) -> Operand:
         result: Operand | None = None
@@ -233,7 +233,7 @@ class Lowering:
     def _power(self, expr: sp.Pow) -> Operand:
         base, exponent = expr.args
         if not exponent.is_Integer:
-            raise NotRational(f"{self.program.name}: a power that is no integer: {expr}")
+            raise NotRational(f"{self.program.name}: a power that is not an integer: {expr}")
         value = self._fold("mul", [self._value(base)] * abs(int(exponent)))
         if int(exponent) > 0:
             return value

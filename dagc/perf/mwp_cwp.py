@@ -4,7 +4,7 @@ After Hong and Kim, "An analytical model for a GPU architecture with memory-leve
 awareness", ISCA 2009, which KLARAPTOR takes as its model E. Two numbers of warps decide: MWP, how many can wait for
 memory at once, and CWP, how many could compute while one waits. docs/explanation/mwp-cwp.md has the equations.
 
-Mended against the use that was made of it:
+Differences from the published equations:
 - the transactions S of an uncoalesced instruction are counted per memory instruction, not per warp;
 - limits are those of the GPU at hand (a descriptor), and the blocks of a multiprocessor those that CUDA gives;
 - where no instruction goes to memory the time is the arithmetic's, and MWP below 1 overlaps nothing (it is no gain).
@@ -18,7 +18,8 @@ from collections.abc import Mapping
 
 import sympy as sp
 
-from dagc.cuda.accesses import Accesses, symbol
+from dagc.cuda.accesses import Accesses
+from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses
@@ -62,29 +63,20 @@ H200: dict[str, float] = {
 }  # fmt: skip
 
 
-def _s(name: str) -> sp.Symbol:
-    return sp.Symbol(name, real=True)
-
-
 def _let(name: str, value: sp.Expr, unit: str, meaning: str) -> Assign:
     return Assign(name, value, _REAL, unit, meaning)
 
 
 def _model() -> tuple[Statement, ...]:
     """From the names of COUNTS, CONFIGURATION and MACHINE to `time`."""
-    coal, uncoal, per, moved = (_s(p.name) for p in COUNTS[:4])
-    comp, synch, blocks = _s("comp_insts"), _s("synch_insts"), symbol("grid_blocks")
-    latency, del_coal, del_uncoal, bandwidth, issue, clock = (_s(p.name) for p in MACHINE[:6])
+    coal, uncoal, per, moved = (real(p.name) for p in COUNTS[:4])
+    comp, synch, blocks = real("comp_insts"), real("synch_insts"), symbol("grid_blocks")
+    latency, del_coal, del_uncoal, bandwidth, issue, clock = (real(p.name) for p in MACHINE[:6])
     sms, threads, resident = symbol("multiprocessors"), symbol("threads_per_block"), symbol("resident_blocks")
-    n, active_sms, active = _s("n_warps"), symbol("active_sms"), symbol("active_blocks")
-    mem, mem_l, mwp, cwp, rep = _s("mem_insts"), _s("mem_l"), _s("mwp"), _s("cwp"), _s("rep")
-    comp_cycles, mem_cycles, share, departure = (
-        _s("comp_cycles"),
-        _s("mem_cycles"),
-        _s("weight_uncoal"),
-        _s("departure"),
-    )
-    between = comp_cycles / mem * _s("overlapped")
+    n, active_sms, active = real("n_warps"), symbol("active_sms"), symbol("active_blocks")
+    mem, mem_l, mwp, cwp, rep = real("mem_insts"), real("mem_l"), real("mwp"), real("cwp"), real("rep")
+    comp_cycles, mem_cycles, share, departure = map(real, ("comp_cycles", "mem_cycles", "weight_uncoal", "departure"))
+    between = comp_cycles / mem * real("overlapped")
     steps: tuple[Statement, ...] = (
         Assign("active_sms", sp.Min(blocks, sms), _INT, "", "multiprocessors that have a block"),
         Assign(
@@ -95,14 +87,14 @@ def _model() -> tuple[Statement, ...]:
         _let("mem_insts", coal + uncoal, "instructions", "that go to memory"),
         _let("weight_uncoal", uncoal / mem, "", "share of them that is uncoalesced"),
         _let("mem_l_uncoal", latency + (per - 1) * del_uncoal, "cycles", "latency of an uncoalesced one"),
-        _let("mem_l", _s("mem_l_uncoal") * share + latency * (1 - share), "cycles", "latency, on average"),
+        _let("mem_l", real("mem_l_uncoal") * share + latency * (1 - share), "cycles", "latency, on average"),
         _let("departure", del_uncoal * per * share + del_coal * (1 - share), "cycles", "from one warp to the next"),
         _let("bw_per_warp", clock * moved / mem_l, "bytes/s", "that a warp asks for"),
-        _let("mwp_peak_bw", bandwidth / (_s("bw_per_warp") * active_sms), "warps", "that the bandwidth allows"),
-        _let("mwp", sp.Min(mem_l / departure, _s("mwp_peak_bw"), n), "warps", "waiting for memory at once (MWP)"),
+        _let("mwp_peak_bw", bandwidth / (real("bw_per_warp") * active_sms), "warps", "that the bandwidth allows"),
+        _let("mwp", sp.Min(mem_l / departure, real("mwp_peak_bw"), n), "warps", "waiting for memory at once (MWP)"),
         _let("overlapped", sp.Max(sp.Float(0), mwp - 1), "warps", "that wait beside the first"),
         _let("comp_cycles", issue * (comp + mem), "cycles", "in which a warp computes"),
-        _let("mem_cycles", _s("mem_l_uncoal") * uncoal + latency * coal, "cycles", "in which a warp waits"),
+        _let("mem_cycles", real("mem_l_uncoal") * uncoal + latency * coal, "cycles", "in which a warp waits"),
         _let("cwp", sp.Min((mem_cycles + comp_cycles) / comp_cycles, n), "warps", "to fill one's waiting (CWP)"),
     )
 
@@ -114,12 +106,12 @@ def _model() -> tuple[Statement, ...]:
         (sp.And(mwp >= n, cwp >= n), wave(mem_cycles + comp_cycles + between)),
         (sp.Or(cwp >= mwp, comp_cycles > mem_cycles), wave(mem_cycles * n / mwp + between)),
     )
-    barriers = departure * _s("overlapped") * synch * active
+    barriers = departure * real("overlapped") * synch * active
     return (
         *steps,
         Branch(cases, wave(mem_l + comp_cycles * n)),
         _let("barrier_cycles", barriers, "cycles", "of one wave, for barriers"),
-        _let("time", (_s("wave_cycles") + _s("barrier_cycles")) * rep, "cycles", "of the launch"),
+        _let("time", (real("wave_cycles") + real("barrier_cycles")) * rep, "cycles", "of the launch"),
     )
 
 
@@ -152,13 +144,13 @@ def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) 
 
 
 def _machine(hardware: Hardware) -> dict[str, float]:
-    found = hardware.measured
-    if found is None:
+    measured = hardware.measured
+    if measured is None:
         return dict(H200)
     return {
-        "mem_latency": found.memory_latency, "departure_del_coal": found.departure_coalesced,
-        "departure_del_uncoal": found.departure_uncoalesced,
-        "mem_bandwidth": found.memory_bytes_per_cycle * hardware.clock, "issue_cycles": H200["issue_cycles"],
+        "mem_latency": measured.memory_latency, "departure_del_coal": measured.departure_coalesced,
+        "departure_del_uncoal": measured.departure_uncoalesced,
+        "mem_bandwidth": measured.memory_bytes_per_cycle * hardware.clock, "issue_cycles": H200["issue_cycles"],
     }  # fmt: skip
 
 
@@ -186,8 +178,8 @@ def _counts(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -
     count(g, "uncoal_mem_insts", uncoal)
     transactions = g.b.let("transactions", apart, "", "of a warp's uncoalesced instructions")
     bytes_ = g.b.let("warp_bytes", moved, "bytes", "that a warp moves")
-    count(g, "uncoal_per_mw", transactions / _s("uncoal_mem_insts"))
-    count(g, "load_bytes_per_warp", bytes_ / (_s("coal_mem_insts") + _s("uncoal_mem_insts")))
+    count(g, "uncoal_per_mw", transactions / real("uncoal_mem_insts"))
+    count(g, "load_bytes_per_warp", bytes_ / (real("coal_mem_insts") + real("uncoal_mem_insts")))
     arithmetic = t.instructions(resources.instructions) - sum((p.times for p in t.placed), zero)
     count(g, "comp_insts", arithmetic if resources.instructions is None else sp.Max(zero, arithmetic))
     count(g, "synch_insts", sp.Float(accesses.barriers))

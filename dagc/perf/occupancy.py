@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sympy as sp
 
-from dagc.cuda.accesses import symbol
+from dagc.cuda.expressions import symbol
 from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram
 
 PLAIN = "KLARAPTOR, figure of the occupancy's rational program"

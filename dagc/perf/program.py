@@ -64,7 +64,7 @@ Statement: TypeAlias = Assign | Branch
 
 
 class NotRational(DagcError):
-    """A program that is no rational program; the message says where."""
+    """A program that is not a rational program; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ class RationalProgram:
 
     def parameter(self, name: str) -> Parameter:
         """Raises KeyError."""
-        for found in self.parameters:
-            if found.name == name:
-                return found
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
         raise KeyError(name)
 
     def of_kind(self, kind: ParameterKind) -> tuple[Parameter, ...]:

@@ -218,17 +218,17 @@ def _text_size(lines: tuple[str, ...]) -> tuple[float, float]:
     return max(len(line) for line in lines) * _CHAR, len(lines) * _LINE
 
 
-def _stretch(lines: tuple[str, ...]) -> tuple[float, float]:
+def _diamond(lines: tuple[str, ...]) -> tuple[float, float]:
     """How much wider and higher than its text a diamond is whose sides the text touches."""
     return (1.5, 3.0) if len(lines) == 1 else (2.0, 2.0)
 
 
 def _width(lines: tuple[str, ...], diamond: bool) -> float:
-    return _text_size(lines)[0] * (_stretch(lines)[0] if diamond else 1) + 2 * _PAD
+    return _text_size(lines)[0] * (_diamond(lines)[0] if diamond else 1) + 2 * _PAD
 
 
 def _height(lines: tuple[str, ...], diamond: bool) -> float:
-    return _text_size(lines)[1] * (_stretch(lines)[1] if diamond else 1) + 2 * _PAD
+    return _text_size(lines)[1] * (_diamond(lines)[1] if diamond else 1) + 2 * _PAD
 
 
 def _extent(chart: _Chart) -> tuple[float, float, float]:

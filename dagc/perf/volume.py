@@ -23,11 +23,12 @@ docs/how-to/launch-settings.md gives the error on programs that the fit had not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import sympy as sp
 
-from dagc.cuda.accesses import Accesses, symbol
+from dagc.cuda.accesses import Accesses
+from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses
@@ -90,8 +91,8 @@ def volume_program(
 ) -> RationalProgram:
     """The time of a launch of `op` in cycles of an SM, as a rational program in the program's scalars (data), the
     limits of the GPU and the calibration (hardware), and the block and the registers of a thread (program parameters).
-    `taken`: shared memory and instructions of the compiled kernel; where these are not known, they are counted in its
-    text.
+    `resources`: shared memory and instructions of the compiled kernel; where these are not known, they are counted in
+    its text.
 
     Raises NotUnderstood where the kernel's text cannot be read.
     """
@@ -102,104 +103,73 @@ def volume_program(
 
 
 def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> RationalProgram:
-    b, one = g.b, accesses.one_thread
-    warps, blocks, active = g.warps, g.blocks, g.active
-    resident, busiest, together, on_sm = g.resident, g.busiest, g.together, g.on_sm
-    c = {name: sp.Symbol(name, real=True) for name in CALIBRATION}
-    placed = t.placed
-    requests = b.let("requests", sum((p.times for p in placed), sp.Float(0)), "", "loads and stores of a warp")
+    b = g.b
+    c = {name: real(name) for name in CALIBRATION}
+    requests = b.let("requests", _total(p.times for p in t.placed), "", "loads and stores of a warp")
     issued = sp.sympify(t.instructions(resources.instructions))
     b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
-    loads = b.let(
-        "load_cycles",
-        sum((p.times * t.load_cycles(p) for p in placed if not p.access.store), sp.Float(0)),
-        "cycles",
-        "of the L1 cache for a warp's loads",
-    )
-    stores = [(p, *t.store_cycles(p)) for p in placed if p.access.store]
-    store_cycles = b.let(
-        "store_cycles",
-        sum((p.times * n for p, n, _ in stores), sp.Float(0)),
-        "cycles",
-        "of the L1 cache for a warp's stores",
-    )
-    partial = b.let(
-        "partial_sectors", sum((p.times * n for p, _, n in stores), sp.Float(0)), "", "that a warp writes in part"
-    )
-    sectors = b.let(
-        "sectors",
-        sum((p.times * (sp.Float(1) if one else t.touched(p, SECTOR)) for p in placed), sp.Float(0)),
-        "",
-        "that a warp asks for",
-    )
-    lines = b.let(
-        "lines",
-        sum((t.touched(p, LINE) for p in placed if p.loops and not p.access.store), sp.Float(0)),
-        "",
-        "in use by a warp in an iteration",
-    )
-    nx, ny = (sp.Integer(1), sp.Integer(1)) if one else (sp.Min(g.bx, g.extent[0]), sp.Min(g.by, g.extent[1]))
-    clusters = t.clusters(placed)
-    unique = b.let(
-        "block_sectors",
-        sum((t.unique(m, nx, ny, sp.Integer(1), False) for m in clusters), sp.Float(0)),
-        "",
-        "unique ones of a block",
-    )
-    unique = _read_again(g, t, clusters, unique, nx, ny)
-    whole = (sp.Integer(1), sp.Integer(1), sp.Integer(1)) if one else tuple(g.extent)
-    memory = b.let(
-        "memory_bytes",
-        sum((t.unique(m, whole[0], whole[1], whole[2], True) for m in clusters), sp.Float(0)),
-        "bytes",
-        "unique ones of the grid",
-    )
-    misses = b.let(
-        "miss_share",
-        sp.Min(sp.Float(1), unique * blocks / sp.Max(sp.Float(1), sectors * active)),
-        "",
-        "of the sectors that are asked for",
-    )
-    waves = b.let("waves", sp.Max(sp.Float(1), sp.Float(1) * busiest / resident), "", "of blocks on an SM")
-    thrash = b.let(
-        "thrash",
-        sp.Max(sp.Float(0), together * lines * LINE / symbol("l1_bytes") - 1),
-        "",
-        "working set beyond the L1 cache, in its sizes",
-    )
-    schedulers = sp.Min(4, sp.Max(sp.Float(1), sp.Min(on_sm, together)))
+    loads, stores, partial, sectors, lines = _of_a_warp(t, accesses.one_thread)
+    unique, memory = _volumes(g, t, accesses.one_thread)
+    share = sp.Min(sp.Float(1), unique * g.blocks / sp.Max(sp.Float(1), sectors * g.active))
+    misses = b.let("miss_share", share, "", "of the sectors that are asked for")
+    waves = b.let("waves", sp.Max(sp.Float(1), sp.Float(1) * g.busiest / g.resident), "", "of blocks on an SM")
+    beyond = sp.Max(sp.Float(0), g.together * lines * LINE / symbol("l1_bytes") - 1)
+    thrash = b.let("thrash", beyond, "", "working set beyond the L1 cache, in its sizes")
+    schedulers = sp.Min(4, sp.Max(sp.Float(1), sp.Min(g.on_sm, g.together)))
     terms = {
-        "issue": (on_sm * sp.Symbol("instructions", real=True) * c["c_issue"] / schedulers, "instructions"),
-        "loads": (on_sm * loads * c["c_load"], "the L1 cache, loads"),
-        "stores": (on_sm * (store_cycles * c["c_store"] + partial * c["c_partial"]), "the L1 cache, stores"),
-        "misses": (unique * busiest * c["c_sector"] * (1 + c["c_thrash"] * thrash), "from the L2 cache to an SM"),
-        "l2": (unique * blocks * c["c_l2"], "the L2 cache"),
+        "issue": (g.on_sm * real("instructions") * c["c_issue"] / schedulers, "instructions"),
+        "loads": (g.on_sm * loads * c["c_load"], "the L1 cache, loads"),
+        "stores": (g.on_sm * (stores * c["c_store"] + partial * c["c_partial"]), "the L1 cache, stores"),
+        "misses": (unique * g.busiest * c["c_sector"] * (1 + c["c_thrash"] * thrash), "from the L2 cache to an SM"),
+        "l2": (unique * g.blocks * c["c_l2"], "the L2 cache"),
         "hbm": (memory * c["c_hbm"], "memory"),
         "latency": (waves * requests * (c["lat_hit"] + c["lat_miss"] * misses), "latency"),
     }
     for name, (value, meaning) in terms.items():
         b.body.append(Assign(f"t_{name}", sp.sympify(value), Number.REAL, "cycles", meaning))
-    starts = b.let("t_starts", blocks * c["c_start"], "cycles", "to start the blocks")
-    turnover = b.let(
-        "t_turnover",
-        sp.Float(1) * busiest / resident * (warps * c["turn_warp"] + c["turn_block"]),
-        "cycles",
-        "places empty between blocks",
-    )
-    doublings = symbol("log2_threads")
-    shape = b.let(
-        "shape_factor",
-        1 + c["shape"] * (doublings - c["shape_best"]) ** 2,
-        "",
-        "preference for blocks of middle size",
-    )
-    total = sum((sp.Symbol(f"t_{n}", real=True) for n in terms), sp.Float(0))
-    constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
+    starts = b.let("t_starts", g.blocks * c["c_start"], "cycles", "to start the blocks")
+    empty = sp.Float(1) * g.busiest / g.resident * (g.warps * c["turn_warp"] + c["turn_block"])
+    turnover = b.let("t_turnover", empty, "cycles", "places empty between blocks")
+    preference = 1 + c["shape"] * (symbol("log2_threads") - c["shape_best"]) ** 2
+    shape = b.let("shape_factor", preference, "", "preference for blocks of middle size")
+    total = _total(real(f"t_{n}") for n in terms)
     b.let("time", shape * (sp.Max(total, starts) + c["launch"] + turnover), "cycles", "of the launch")
+    constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
     return RationalProgram(
         f"{g.kernel.name}_volume", g.parameters(constants), tuple(b.body), "time", "cycles",
         "volumes from address expressions (after Ernst et al., arXiv 2204.14242), calibrated on an H200",
     )  # fmt: skip
+
+
+def _total(values: Iterable[sp.Expr]) -> sp.Expr:
+    return sum(values, sp.Float(0))
+
+
+def _of_a_warp(t: Traffic, one_thread: bool) -> tuple[sp.Expr, sp.Expr, sp.Expr, sp.Expr, sp.Expr]:
+    """L1 cycles of a warp's loads and of its stores, sectors that it writes in part and asks for, lines in use."""
+    let, placed = t.b.let, t.placed
+    cycles = _total(p.times * t.load_cycles(p) for p in placed if not p.access.store)
+    loads = let("load_cycles", cycles, "cycles", "of the L1 cache for a warp's loads")
+    stored = [(p.times, *t.store_cycles(p)) for p in placed if p.access.store]
+    cycles = _total(times * n for times, n, _ in stored)
+    stores = let("store_cycles", cycles, "cycles", "of the L1 cache for a warp's stores")
+    partial = let("partial_sectors", _total(times * n for times, _, n in stored), "", "that a warp writes in part")
+    touched = _total(p.times * (sp.Float(1) if one_thread else t.touched(p, SECTOR)) for p in placed)
+    sectors = let("sectors", touched, "", "that a warp asks for")
+    used = _total(t.touched(p, LINE) for p in placed if p.loops and not p.access.store)
+    return loads, stores, partial, sectors, let("lines", used, "", "in use by a warp in an iteration")
+
+
+def _volumes(g: Geometry, t: Traffic, one_thread: bool) -> tuple[sp.Expr, sp.Expr]:
+    """Sectors that a block brings in, and unique bytes of the grid."""
+    one = sp.Integer(1)
+    nx, ny = (one, one) if one_thread else (sp.Min(g.bx, g.extent[0]), sp.Min(g.by, g.extent[1]))
+    clusters = t.clusters(t.placed)
+    sectors = _total(t.unique(m, nx, ny, one, False) for m in clusters)
+    unique = _read_again(g, t, clusters, g.b.let("block_sectors", sectors, "", "unique ones of a block"), nx, ny)
+    x, y, z = (one, one, one) if one_thread else g.extent
+    moved = _total(t.unique(m, x, y, z, True) for m in clusters)
+    return unique, g.b.let("memory_bytes", moved, "bytes", "unique ones of the grid")
 
 
 def _read_again(
@@ -215,14 +185,12 @@ def _read_again(
     if not again:
         return unique
     one = sp.Integer(1)
-    touched = sum((t.unique(m, nx, ny, one, False, LINE) for m in clusters if t.visits(m)), sp.Float(0))
-    held = g.b.let(
-        "held_bytes", sp.Min(g.resident, g.busiest) * LINE * touched, "bytes", "that the resident blocks load"
-    )
-    spilled = g.b.let(
-        "spilled", sp.Min(1, sp.Max(sp.Float(0), held / symbol("l1_bytes") - SPILL)), "", "share that is read again"
-    )
-    more = sum(((t.visits(m) - 1) * t.unique(m, nx, ny, one, False) for m in again), sp.Float(0))
+    touched = _total(t.unique(m, nx, ny, one, False, LINE) for m in clusters if t.visits(m))
+    loaded = sp.Min(g.resident, g.busiest) * LINE * touched
+    held = g.b.let("held_bytes", loaded, "bytes", "that the resident blocks load")
+    share = sp.Min(1, sp.Max(sp.Float(0), held / symbol("l1_bytes") - SPILL))
+    spilled = g.b.let("spilled", share, "", "share that is read again")
+    more = _total((t.visits(m) - 1) * t.unique(m, nx, ny, one, False) for m in again)
     return g.b.let("all_sectors", unique + spilled * more, "", "that a block brings in, those of later loops too")
 
 

@@ -15,14 +15,15 @@ from dagc.ir.plan import plan_from_json
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import build_artifact, compile_traversal
-from dagc.recipes.program import Defines, load_graph, read_source, write_arrays
+from dagc.recipes.compiled import Running
+from dagc.recipes.program import Defines, load_graph, read_source
 from dagc.report.display import SILENT, Display
 from dagc.space import Space, TooManyStates
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.plan import Chooser, OpenTunable
-    from dagc.ir.program import Graph, Program
+    from dagc.ir.program import Graph
     from dagc.ir.traversal import Traversal
     from dagc.recipes.compiled import Compiled
     from dagc.store.tuned import Tuned
@@ -62,14 +63,9 @@ def compile(
     choosers are compiled in, or choose among plans (docs/how-to/plans.md). The set-up runs the user's Python code;
     nothing else here does, and it runs before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
     """
-    ranks = ranks_or_default(ranks)
-    rank = rank_among(ranks) if run else None
+    how = Running(ranks_or_default(ranks), seed, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
+    rank = rank_among(how.ranks) if run else None
     chosen = choose_target(target, arch)
-
-    def arrays(program: Program, directory: Path) -> None:
-        folder = Path(program.path).parent
-        write_arrays(program, folder, directory / f"data-{ranks}", ranks, seed, display)
-
     tuned = _tuned(launch)
     if tuned is not None:
         from dagc.recipes.plans import compile_plans, has_plans  # only with --launch
@@ -77,11 +73,9 @@ def compile(
         if has_plans(tuned):
             plans = compile_plans(
                 path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
-                build=build or run, force=force, arrays=arrays if run else None, display=display,
+                build=build or run, force=force, arrays=how.arrays if run else None, display=display,
             )  # fmt: skip
-            if not run:
-                return plans.compiled
-            return plans.run(ranks, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
+            return plans.run(how) if run else plans.compiled
 
     def compile_here() -> Compiled:
         graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
@@ -91,32 +85,32 @@ def compile(
         opened, chooser = _launch_choices(graph, tuned, chosen)
         compiled = compile_traversal(
             graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force, open=opened,
-            chooser=chooser, arrays=arrays if run else None, display=display,
+            chooser=chooser, arrays=how.arrays if run else None, display=display,
         )  # fmt: skip
         return replace(compiled, number=number)
 
     if rank is not None:
-        return _run_as_rank(compile_here, seconds, repeats, mpi_takes_device_pointers, watchdog)
+        return _run_as_rank(compile_here, how)
     done = compile_here()
-    if not run or done.binary is None:
-        return done
-    from dagc.measure.bench import fails_in_a_kernel, run_bench  # loads numpy
+    return _checked(done, how) if run and done.binary is not None else done
 
-    data = done.directory / f"data-{ranks}"
+
+def _checked(done: Compiled, how: Running) -> Compiled:
+    """Check and time it. Where its results are wrong, or a GPU refused what a kernel did, the op is looked for."""
+    from dagc.measure.bench import fails_in_a_kernel  # loads numpy
+
     if promises(done.plan.graph):
-        _audit(done, data, ranks, mpi_takes_device_pointers, watchdog, display)
+        _audit(done, how)
     try:
-        with display.phase("checking the results, timing"):
-            result = run_bench(done.binary, data, ranks, seconds, repeats, mpi_takes_device_pointers, watchdog)
+        return replace(done, result=how.time(done))
     except (WrongResult, RunFailed) as error:
         wrong = isinstance(error, WrongResult)
         if wrong or fails_in_a_kernel(error):
-            _audit(done, data, ranks, mpi_takes_device_pointers, watchdog, display)  # may know which op it is
+            _audit(done, how)  # may know which op it is
         if not wrong:
             raise
         audited = "" if done.plan.open else "run one by one, all ops change only what their headers declare; "
         raise WrongResult(error.message, audited + LOOK) from None
-    return replace(done, result=result)
 
 
 def _tuned(launch: str) -> Tuned | None:
@@ -139,7 +133,7 @@ def _launch_choices(
     return launch_of(graph, tuned, chosen.gpu_arch)
 
 
-def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, watchdog: float, display: Display) -> None:
+def _audit(done: Compiled, how: Running) -> None:
     """Raises WrongResult that names the op, where an op changes what its header does not declare as written.
 
     In the order of the plan and in the one furthest from the text, so that parts that overlap show in either.
@@ -149,15 +143,13 @@ def _audit(done: Compiled, data: Path, ranks: int, device_pointers: bool, watchd
 
     if done.plan.open:
         return  # its launch parameters are chosen when the program runs
-    with display.phase("compiling the runner, checking what each op changes"):
+    with how.display.phase("compiling the runner, checking what each op changes"):
         runner = build_artifact(done.directory, done.plan, "audit")
         tables = [table_line(t) for t in (done.plan.traversal, Space(done.plan.graph).last())]
-        run_audit(runner, data, ranks, tables, device_pointers, watchdog)
+        run_audit(runner, how.data(done), how.ranks, tables, how.mpi_takes_device_pointers, how.watchdog)
 
 
-def _run_as_rank(
-    compile_here: Callable[[], Compiled], seconds: float, repeats: int, device_pointers: bool, watchdog: float
-) -> Compiled:
+def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled:
     """This command was started as one rank of many: rank 0 compiles, all run."""
     from dagc.emit import rows  # loads jinja2
     from dagc.measure.team import Team  # loads numpy
@@ -166,11 +158,12 @@ def _run_as_rank(
 
     def prepare() -> tuple[Compiled, Path, Path]:
         done = compile_here()
-        data = done.directory / f"data-{team.size}"
-        return done, data.absolute(), build_artifact(done.directory, done.plan, "runner")
+        return done, how.data(done).absolute(), build_artifact(done.directory, done.plan, "runner")
 
     done, data, library = team.first(prepare)
-    result = team.measure(library, data, rows(done.plan.traversal), seconds, repeats, device_pointers, watchdog)
+    result = team.measure(
+        library, data, rows(done.plan.traversal), how.seconds, how.repeats, how.mpi_takes_device_pointers, how.watchdog
+    )
     return replace(done, result=result if team.rank == 0 else None)
 
 

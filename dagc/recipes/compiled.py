@@ -1,4 +1,4 @@
-"""What `dagc compile` gives back."""
+"""What `dagc compile` gives back, and how it is run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.ir.plan import Plan, Target, program_hash
+from dagc.recipes.program import write_arrays
+from dagc.report.display import Display
 from dagc.store.results import shown
 
 if TYPE_CHECKING:
+    from dagc.ir.program import Program
     from dagc.measure.bench import BenchResult
 
 
@@ -76,3 +79,37 @@ class Compiled:
         chosen = [f"taken      {launcher.chosen}"] if launcher.chosen else []
         plans = f"plans      {', '.join(launcher.plans)}; chosen by {launcher.chooses_by}"
         return [program, plans, *chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a compiled program is run: `seconds` of one measurement, `repeats` of them; an iteration that takes longer
+    than `watchdog` seconds hangs. `seed` is that of the arrays."""
+
+    ranks: int
+    seed: int
+    seconds: float
+    repeats: int
+    mpi_takes_device_pointers: bool
+    watchdog: float
+    display: Display
+
+    def data(self, compiled: Compiled) -> Path:
+        """The folder of its arrays."""
+        return compiled.directory / f"data-{self.ranks}"
+
+    def arrays(self, program: Program, directory: Path) -> None:
+        """Write what the set-up and the references of each rank give. Runs the user's Python code."""
+        folder = Path(program.path).parent
+        write_arrays(program, folder, directory / f"data-{self.ranks}", self.ranks, self.seed, self.display)
+
+    def time(self, compiled: Compiled) -> BenchResult:
+        """Check the results and time them. Raises as `dagc.measure.bench.run_bench`."""
+        from dagc.measure.bench import run_bench  # loads numpy
+
+        assert compiled.binary is not None
+        with self.display.phase("checking the results, timing"):
+            return run_bench(
+                compiled.binary, self.data(compiled), self.ranks, self.seconds, self.repeats,
+                self.mpi_takes_device_pointers, self.watchdog,
+            )  # fmt: skip

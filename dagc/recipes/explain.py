@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import collections
 import math
+import os
 import shlex
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.files import is_output
 from dagc.base.resources import __version__
 from dagc.base.statistics import interval
+from dagc.build.mpi import joined
 from dagc.build.target import choose_target
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
@@ -25,6 +26,7 @@ from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.learn.explain import FORMATS, Answer, Answers, Options, answer, ask, explanation, render
 from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
+from dagc.measure.metrics import objective_for
 from dagc.measure.service import Library
 from dagc.recipes.results import Loaded, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from dagc.learn.explain import Asked, Explanation
     from dagc.learn.rules import LearnedRules
     from dagc.measure.link import Link
-    from dagc.store.records import Records
     from dagc.store.results import Implementation, Results
 
 MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
@@ -45,7 +46,7 @@ MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of thei
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What the command line gives. `seconds` and `watchdog` are in seconds."""
+    """What the command line gives. `seconds` and `watchdog` are in seconds; `objective` None is that of the file."""
 
     replay: str | None = None
     variants: int = 3
@@ -57,6 +58,7 @@ class ExplainOptions:
     other_machine: bool = False
     mpi_takes_device_pointers: bool = False
     quiet: bool = False
+    objective: str | None = None
 
 
 def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:
@@ -70,15 +72,14 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
     if options.pairs > MOST_PAIRS:
         raise UsageError(f"{options.pairs} pairs are more than {MOST_PAIRS}", "30 are usually enough; try 100")
-    loaded = Loaded(path)
+    loaded = Loaded(path, options.objective)
     if not loaded.results.measured():
         raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or go on with --resume")
     if options.replay is not None:
         explanation, interrupted = _replayed(loaded, options, options.replay)
         return render(explanation, form), 130 if interrupted else 0
 
-    ranks = _exploration(loaded).ranks
-    link = link_ranks(ranks)
+    link = link_ranks(_ranks(loaded))
     if link is None:
         return "", 0
     with link:
@@ -145,7 +146,7 @@ class _Subject:
 def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Explanation, bool]:
     from dagc.store.records import load  # loads msgspec, sqlite3
 
-    recorded = load(replay)
+    recorded = load(replay, loaded.results.objective.text)
     if recorded.program.hash != loaded.results.program.hash:
         raise UsageError(
             f"{replay} holds results of another program ({recorded.program.hash}, not {loaded.results.program.hash})",
@@ -168,9 +169,9 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
     if selection_bias:
         share = f"{100 * selection_bias:.1f} %"
         note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
-    return explanation(
-        subject.learned, subject.domain, asked, answers, subject.seconds, [note]
-    ), answers.interrupted  # fmt: skip
+    objective = loaded.results.objective
+    found = explanation(subject.learned, subject.domain, asked, answers, subject.seconds, [note], objective)
+    return found, answers.interrupted
 
 
 def _overlap(one: Results, other: Results) -> bool:
@@ -187,33 +188,35 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     display = Display(quiet=options.quiet)
     earlier = _exploration(loaded)
     subject = _Subject(loaded)
-    asked = subject.ask(options)
+    asked, objective = subject.ask(options), loaded.results.objective
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
         nothing = Answers(tuple(Answer(question, ()) for question in asked.questions), loaded.results.noise, False)
-        return explanation(subject.learned, subject.domain, asked, nothing, subject.seconds), False
+        return explanation(subject.learned, subject.domain, asked, nothing, subject.seconds, (), objective), False
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
+    objective_for(objective.text, chosen.target.value)
     edits = len(set(asked.candidates)) - 1
     # Only what is timed is compiled.
     spaces = sorted({candidate.space for candidate in asked.candidates})
     domain = Orders([subject.domain.spaces[index] for index in spaces])
     asked = asked.moved(subject.domain, domain)
-    with ExitStack() as stack:
-        records: list[Records] = []
-        machine = _machine(loaded, options, domain, link, chosen, records, display)
-        run = _run(loaded, options, machine, chosen)
-        records.append(
-            stack.enter_context(
-                Records.open(loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine)
-            )
-        )
+    machine = _machine(loaded, options, domain, link, chosen, display)
+    run = _run(loaded, options, machine, chosen)
+    with Records.open(
+        loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine
+    ) as records:
+        machine.on_reference = records.reference
+        for name in objective.metrics:
+            records.metric(name, loaded.results.units[name])
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(asked.best)
-        records[0].noise(noise)
+        records.noise(noise)
         noise = loaded.results.noise if math.isnan(noise) else noise
         timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
-            answers = answer(domain, asked, machine, OrderStore(domain, records[0]), timing, progress=phase.at)
-    return explanation(subject.learned, domain, asked, answers, subject.seconds), answers.interrupted
+            answers = answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
+    notes = [records.note] if records.note else []
+    found = explanation(subject.learned, domain, asked, answers, subject.seconds, notes, objective)
+    return found, answers.interrupted
 
 
 def _machine(
@@ -222,7 +225,6 @@ def _machine(
     domain: Orders,
     link: Link,
     chosen: TargetChoice,
-    records: list[Records],
     display: Display,
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
@@ -244,8 +246,22 @@ def _machine(
     ]  # fmt: skip
     return LiveMachine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-        on_reference=lambda seconds: records[0].reference(seconds) if records else None,
+        objective=loaded.results.objective,
     )  # fmt: skip
+
+
+RANKS_PER_CORE = 16  # that are started because a file says so
+
+
+def _ranks(loaded: Loaded) -> int:
+    """On how many ranks it was measured. Raises UsageError where those are not for this machine to start."""
+    ranks, cores = _exploration(loaded).ranks, os.cpu_count() or 1
+    if joined() is None and ranks > RANKS_PER_CORE * cores:
+        raise UsageError(
+            f"{loaded.path}: measured on {ranks} ranks, more than {RANKS_PER_CORE} for each of the {cores} cores here",
+            f"start it where they fit: mpiexec -n {ranks} dagc explain ..., or use --replay",
+        )
+    return ranks
 
 
 def _exploration(loaded: Loaded) -> Run:

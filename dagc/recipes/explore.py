@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
@@ -22,6 +22,7 @@ from dagc.lab.orders import OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import default, find, names
 from dagc.measure.link import link_ranks
+from dagc.measure.metrics import objective_for, units
 from dagc.recipes.launch import LaunchSource, choosers_for, launched
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.program import ProgramText, read
@@ -45,12 +46,15 @@ from dagc.store.results import lowest, noise_advice, ranking, ties
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
+    from dagc.build.target import TargetChoice
     from dagc.ir.program import Program
     from dagc.lab.configurations import Configured
     from dagc.lab.engine import Machine as Measurer
     from dagc.lab.engine import Store, Summary
+    from dagc.lab.live import Loadable
     from dagc.lab.orders import Orders
     from dagc.measure.link import Link
+    from dagc.recipes.runs import Excluded
     from dagc.store.records import Records
     from dagc.store.results import Configuration, Results, Run
 
@@ -64,7 +68,10 @@ TOLD_APART = 0.005  # a lowest time so little below the median is not worth a li
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best."""
+    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best.
+
+    What is called seconds are values of the `objective`.
+    """
 
     summary: Summary[Candidate]
     configuration: Configuration | None
@@ -74,6 +81,7 @@ class Explored:
     noise: float
     more_than: int = 0  # implementations, where the space is too large to be counted
     fixed: tuple[Fixed, ...] = ()
+    objective: Objective = TIME
 
     @property
     def exit_code(self) -> int:
@@ -105,10 +113,13 @@ class Explored:
             return "\n".join([*out, f"best       none: {why}", ""])
         noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
         ties = f"; {s.ties} more cannot be distinguished from it" if s.ties else ""
+        time = self.objective.is_time
+        interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective)
+        worst = "slowest measured takes {:.2f} times as long" if time else "worst measured has {:.2f} times as much"
         out += [
-            f"best       {_us(s.seconds)} ({spread(s.low, s.high, s.measurements_of_best)})",
+            f"best       {self.objective.named(s.seconds)} ({interval_of})",
             *self._how_sure(),
-            f"           the slowest measured takes {s.worst / s.seconds:.2f} times as long{noise}{ties}",
+            f"           the {worst.format(s.worst / s.seconds)}{noise}{ties}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
             *fixed_lines(self.fixed),
@@ -124,10 +135,12 @@ class Explored:
         s = self.summary
         out = [] if s.confirmed else unconfirmed(s.measurements_of_best, s.repeats)
         if s.confirmed and s.lowest < s.seconds * (1 - TOLD_APART):
-            out.append(f"           lowest single measurement {_us(s.lowest)}; {_us(s.seconds)} after confirmation")
+            lowest, seconds = self.objective.named(s.lowest), self.objective.named(s.seconds)
+            out.append(f"           lowest single measurement {lowest}; {seconds} after confirmation")
         if abs(s.displayed / s.lowest - 1) > TOLD_APART:
+            shown = self.objective.named(s.displayed)
             out.append(
-                f"           displayed while searching as {_us(s.displayed)}: times are now scaled to the median speed"
+                f"           displayed while searching as {shown}: times are now scaled to the median speed"
                 " of the machine, not to that at the start"
             )
         return out
@@ -149,19 +162,15 @@ def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
     return [f"{word:10} {line}" for word, line in zip(head, fixed_text(fixed), strict=False)]
 
 
-def spread(low: float, high: float, measurements: int) -> str:
-    """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` in seconds.
+def spread(low: float, high: float, measurements: int, objective: Objective = TIME) -> str:
+    """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` are values of the objective.
 
     Of fewer than six measurements even their whole range has less confidence than 95%, and one has no range.
     """
     number = counted(measurements, "measurement")
     if measurements == 1:
         return number
-    return f"{'95%' if measurements >= 6 else 'range'}: {_us(low)} to {_us(high)}, {number}"
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:.2f} us"
+    return f"{'95%' if measurements >= 6 else 'range'}: {objective.show(low)} to {objective.show(high)}, {number}"
 
 
 # ---- the recipe: configurations -> domain -> strategy and machine -> records ----
@@ -200,21 +209,35 @@ def explore(
         return _explore_here(read(path, defines), out, options, link)
 
 
-def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
-    from dagc.store.records import Records, check_resumable, load  # loads msgspec, sqlite3
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What is searched, with all that must be known before the ranks are started. `excluded`: does not build."""
 
-    display = Display(quiet=options.quiet)
+    options: ExploreOptions
+    objective: Objective
+    chosen: TargetChoice
+    program: Program
+    output: Path
+    domain: Orders
+    loadables: Sequence[Loadable]
+    excluded: Sequence[Excluded]
+    fixed: tuple[Fixed, ...]
+    notes: list[str]
+
+
+def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link, display: Display) -> _Ready:
+    from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
+
     chosen = choose_target(options.target, options.arch)
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
-    if output.exists() and not options.resume:  # before anything is compiled
-        raise UsageError(f"{output} exists", "go on with it by --resume, or choose another name with -o")
     earlier = None
-    if output.exists():
-        check_resumable(output, program_record(program), options.ranks)
-        earlier = load(output)
+    if not is_fresh(output, options.resume):  # before anything is compiled
+        earlier = check_resumable(output, program_record(program), options.ranks)
     elif options.resume:
         notes.append(f"{output} did not exist; it was created")
+    objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value)
+    options = replace(options, objective=objective.text)
     require_machine(chosen)
     folder = output.parent / f"{output.stem}-build"
     configurations = that_can_run(configurations, chosen, options, notes)
@@ -226,47 +249,64 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
     settled = launched(text, source, configurations, choosers, data, options, display)
     fixed = _fixed(program, configurations, settled.settings, text.defines)
     configurations, domain = list(settled.configurations), domain_of(settled.configurations, options)
-    notes += settled.notes
     domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
-    with ExitStack() as stack:
-        records: list[Records] = []
-        machine = LiveMachine(
-            domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-            on_reference=lambda seconds: records[0].reference(seconds) if records else None,
-        )  # fmt: skip
-        facts = machine.facts(chosen.target.value, chosen.arch)
-        run = run_record(facts, options, text.path, setup_digest(text.path, program, options), fixed)
-        records.append(
-            stack.enter_context(
-                Records.open(
-                    output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
-                )
-            )
-        )
-        domain, wrong = working(machine, domain, display)
-        for left in (*excluded, *wrong):
+    notes += settled.notes
+    return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes)
+
+
+def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
+    from dagc.store.records import Records  # loads msgspec, sqlite3
+
+    display = Display(quiet=options.quiet)
+    ready = _ready(text, out, options, link, display)
+    options, program, output, notes = ready.options, ready.program, ready.output, ready.notes
+    machine = LiveMachine(
+        ready.domain, ready.loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+        objective=ready.objective,
+    )  # fmt: skip
+    facts = machine.facts(ready.chosen.target.value, ready.chosen.arch)
+    run = run_record(facts, options, text.path, setup_digest(text.path, program, options), ready.fixed)
+    with Records.open(
+        output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
+    ) as records:
+        machine.on_reference = records.reference
+        notes += filter(None, [records.note])
+        _declare(records, ready.objective, units())
+        domain, wrong = working(machine, ready.domain, display)
+        for left in (*ready.excluded, *wrong):
             notes.append(f"without {left.configured.configuration.text}: {left.failure}")
-            records[0].fail(records[0].begin(left.configured.configuration, left.traversal), left.failure)
+            records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(_first(domain), limit=limit)
-        records[0].noise(noise)
+        records.noise(noise)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         if options.data is None:
-            notes += _other_arrays(output, records[0].results().runs, run)
-        if records[0].under_way is not None:
-            died = records[0].under_way
+            notes += _other_arrays(output, records.results().runs, run)
+        if records.under_way is not None:
+            died = records.under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
-        before = records[0].results() if options.resume else None
-        done = _search(domain, machine, OrderStore(domain, records[0]), options, noise, before, display)
+        before = records.results(ready.objective.text) if options.resume else None
+        store = OrderStore(domain, records)
+        done = _search(domain, machine, store, options, noise, before, display, ready.objective)
         machine.time_reference()
-        results = records[0].results()
+        results = records.results()
         done, noise = _settled(done, domain, results), results.noise
         notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]
         if options.trace and not done.interrupted:
             with display.phase("tracing the best and the slowest"):
-                _trace(machine, domain, records[0], done)
-    return _explored(done, domain, output, notes, noise, results.runs)
+                _trace(machine, domain, records, done)
+    return _explored(done, domain, output, notes, results)
+
+
+def _searched_for(earlier: Results | None) -> str:
+    """The objective of a file that is gone on with."""
+    return TIME.text if earlier is None else earlier.objective.text
+
+
+def _declare(records: Records, objective: Objective, units: Mapping[str, str]) -> None:
+    for name in objective.metrics:
+        records.metric(name, units[name])
 
 
 def _fixed(
@@ -299,7 +339,9 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
 
     display = Display(quiet=options.quiet)
     assert options.replay is not None
-    recorded = load(options.replay)
+    recorded = load(options.replay, options.objective)
+    objective = recorded.objective
+    options = replace(options, objective=objective.text)
     program, configurations, notes = configured(text, options, gpus=True)
     if program_hash(program) != recorded.program.hash:
         raise UsageError(
@@ -322,17 +364,19 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     notes.append(f"times are those of {options.replay}; nothing was measured")
     if out is None:
         return _explored(
-            _search(domain, machine, UNKEPT, options, recorded.noise, None, display), domain, None, notes,
-            recorded.noise, recorded.runs,
+            _search(domain, machine, UNKEPT, options, recorded.noise, None, display, objective), domain, None, notes,
+            recorded,
         )  # fmt: skip
     run = run_record(recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs))
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         records.noise(recorded.noise)
-        earlier = records.results() if options.resume else None
-        done = _search(domain, machine, OrderStore(domain, records), options, recorded.noise, earlier, display)
-    return _explored(done, domain, Path(out), notes, recorded.noise, recorded.runs)
+        _declare(records, objective, recorded.units)
+        earlier = records.results(objective.text) if options.resume else None
+        store = OrderStore(domain, records)
+        done = _search(domain, machine, store, options, recorded.noise, earlier, display, objective)
+    return _explored(done, domain, Path(out), notes, recorded)
 
 
 def _search(
@@ -343,6 +387,7 @@ def _search(
     noise: float,
     earlier: Results | None,
     display: Display,
+    objective: Objective,
 ) -> Summary[Candidate]:
     budget = options.budget
     assert options.strategy is not None, "chosen with the domain"
@@ -353,7 +398,7 @@ def _search(
     def describe(candidate: Candidate) -> str:
         return f"{domain.spaces[candidate.space].configuration.text}\n{_text(domain, candidate)}"
 
-    with display.search(noise, describe) as progress:
+    with display.search(noise, describe, objective) as progress:
         return run_search(
             domain,
             find(options.strategy)(domain, options.seed),
@@ -412,16 +457,17 @@ def _explored(
     domain: Orders,
     output: Path | None,
     notes: Sequence[str],
-    noise: float,
-    runs: Sequence[Run],
+    results: Results,
 ) -> Explored:
     configuration, text = None, ""
     fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
         configured = domain.spaces[done.best.space]
         configuration, text = configured.configuration, traversal_text(done.best.traversal, configured.graph)
-        fixed = fixed_of(runs, configuration)
-    return Explored(done, configuration, text, output, tuple(notes), noise, domain.more_than(), fixed)
+        fixed = fixed_of(results.runs, configuration)
+    return Explored(
+        done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective
+    )
 
 
 # ---- traces ---------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from dagc.lab.configurations import Configured, configuration_of
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune import tune_task
-from dagc.recipes.tune_found import GUESS
 from dagc.recipes.tune_prepare import task_as_given
+from dagc.recipes.tune_results import GUESS
 from dagc.recipes.tuned import choosers_of
 from dagc.setup import read_scalars
 from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before

@@ -15,7 +15,8 @@ class ExploreOptions:
 
     `strategy` None is the default of `dagc.lab.strategy`, `transport` "all" or names with commas, `capture` "off",
     "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None
-    (auto with GPUs, fixed without);
+    (auto with GPUs, fixed without); `objective` an expression of metrics (`dagc.base.objective`), None: that of the
+    results file that is resumed or replayed, else the time;
     `time`, `seconds` and `watchdog` are in seconds.
     """
 
@@ -45,6 +46,7 @@ class ExploreOptions:
     mpi_takes_device_pointers: bool = False
     quiet: bool = False
     launch: str | None = None
+    objective: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,22 @@ _SUMMARIES = {
     "volume": "model of the data volumes; its best few are measured where there is a GPU",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
 }
-METHODS = (*_SUMMARIES, *names_in("choice/learners"))
+
+
+def searching() -> tuple[str, ...]:
+    """The strategies of the laboratory, which tune too: each proposes what is measured next at each size."""
+    return tuple(name for name in names_in("lab/strategies") if name not in _SUMMARIES)
+
+
+METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
 
 
 def methods() -> tuple[tuple[str, str], ...]:
     """(name, one line) of every method of `dagc tune`."""
     from dagc.choice.methods import LEARNED, learner  # loads msgspec
+    from dagc.lab.strategy import find  # only with --method help
 
     what = "every legal setting is measured; elsewhere"
     learned = ((name, f"{what} {learner(name).SUMMARY}, trained on the measured sizes") for name in LEARNED)
-    return (*_SUMMARIES.items(), *learned)
+    searched = ((name, f"a few settings are measured at each size: {find(name).summary}") for name in searching())
+    return (*_SUMMARIES.items(), *searched, *learned)

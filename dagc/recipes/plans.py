@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.build.builder import build
-from dagc.build.builder import jobs as compilers
+from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import joined, refuse
 from dagc.choice.extent import C_BEYOND, far_parameters
 from dagc.choice.types import PROGRAM
 from dagc.lab.plans import measured_data, plan_label, whole_scalars
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
-from dagc.recipes.compiled import Compiled, Launcher
+from dagc.recipes.compiled import Compiled, Launcher, Running
 from dagc.recipes.program import read
 from dagc.recipes.tuned import check_tuned, launch_of
 from dagc.report.display import SILENT, Display
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from dagc.choice.selector import Selector
     from dagc.ir.plan import Plan
     from dagc.ir.program import Graph, Program
-    from dagc.store.tuned import Tuned
-    from dagc.store.tuned_schema import ProgramChooser
+    from dagc.store.tuned import ProgramChooser, Tuned
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +42,15 @@ class Chosen:
     selector: Selector
     labels: tuple[str, ...]
 
-    def run(
-        self, ranks: int, seconds: float, repeats: int, device_pointers: bool, watchdog: float, display: Display
-    ) -> Compiled:
+    def run(self, how: Running) -> Compiled:
         """Check and time it, with the arrays that were written before it was compiled."""
-        from dagc.measure.bench import run_bench  # loads numpy
-
         done = self.compiled
-        assert done.binary is not None
         assert done.launcher is not None
-        data = done.directory / f"data-{ranks}"
-        scalars = read_scalars(done.plan.program, data)
+        scalars = read_scalars(done.plan.program, how.data(done))
         sizes = {name: int(scalars[name]) for name in self.selector.data}
         at = ", ".join(f"{name} = {value}" for name, value in sizes.items())
         choice = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
-        with display.phase("checking the results, timing"):
-            result = run_bench(done.binary, data, ranks, seconds, repeats, device_pointers, watchdog)
-        return replace(done, result=result, launcher=replace(done.launcher, chosen=choice))
+        return replace(done, result=how.time(done), launcher=replace(done.launcher, chosen=choice))
 
 
 def has_plans(tuned: Tuned) -> bool:

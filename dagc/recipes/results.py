@@ -85,12 +85,15 @@ def _others(domain: Orders, known: Sequence[Candidate]) -> list[Candidate]:
 class Loaded:
     """A results file with the graphs of its configurations, built again from the texts that it keeps."""
 
-    def __init__(self, path: str | Path) -> None:
-        """Raises UsageError for a file that cannot be read."""
+    def __init__(self, path: str | Path, objective: str | None = None) -> None:
+        """`objective`: what measurements are compared by (None: what the file was searched for).
+
+        Raises UsageError for a file that cannot be read, or does not have the metrics of the objective.
+        """
         from dagc.store.records import load  # loads msgspec, sqlite3
 
         self.path = str(path)
-        self.results: Results = load(path)
+        self.results: Results = load(path, objective)
         self._graphs: dict[Configuration, Graph] = {}
 
     @cached_property
@@ -160,6 +163,7 @@ def rules(
     all_classes: bool = False,
     full_tree: bool = False,
     estimate: bool = False,
+    objective: str | None = None,
 ) -> str:
     """Design rules of a results file as `text`, `md` or `json`.
 
@@ -168,7 +172,8 @@ def rules(
     learn from estimated times of the whole space (`dagc.recipes.results`), not from what was measured alone. Raises
     UsageError.
     """
-    loaded = Loaded(path)
+    loaded = Loaded(path, objective)
+    shown = loaded.results.objective
     estimation = estimated(loaded.samples(), loaded.results.noise) if estimate else None
     learned = learn(
         loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None
@@ -177,8 +182,9 @@ def rules(
     best = loaded.sample(chosen[0]) if chosen else None
     advice = noise_advice_of(loaded.results)
     if against is None:
-        return render(Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice), form)
-    full = Loaded(against)
+        alone = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown)
+        return render(alone, form)
+    full = Loaded(against, shown.text)
     if full.results.program.hash != loaded.results.program.hash:
         raise UsageError(
             f"{path} and {against} hold results of two programs ({loaded.results.program.hash},"
@@ -199,7 +205,7 @@ def rules(
     canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
     whole = Samples.of(canonical.samples)
     share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
-    return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice), form)
+    return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
 
 
 # ---- best -----------------------------------------------------------------------------------
@@ -214,13 +220,15 @@ def best(
     only_print: bool = False,
     target: str | None = None,
     force: bool = False,
+    objective: str | None = None,
 ) -> str:
     """Compile the fastest implementation of a results file into `out` (default: `dagc-out/PROGRAM-best`).
 
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
     that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
-    loaded = Loaded(path)
+    loaded = Loaded(path, objective)
+    compared = loaded.results.objective
     ranked = ranking(loaded.results)
     if rank >= len(ranked):
         raise UsageError(
@@ -233,7 +241,8 @@ def best(
     alike = ties([i.times(reference) for i in (chosen, *others)], loaded.results.noise)
     name = "best" if rank == 0 else f"number {rank}"
     head = [
-        f"{name:10} {chosen.seconds(reference) * 1e6:.2f} us ({spread(low, high, len(chosen.measurements))})"
+        f"{name:10} {compared.named(chosen.seconds(reference))}"
+        f" ({spread(low, high, len(chosen.measurements), compared)})"
         + (f"; {alike} more cannot be distinguished from it" if alike else ""),
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
@@ -260,9 +269,9 @@ def _compile(
 # ---- report, export, merge ------------------------------------------------------------------
 
 
-def report(path: str | Path, out: str | Path) -> None:
+def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:
     """Write a results file as one HTML page. Raises UsageError, OSError."""
-    loaded = Loaded(path)
+    loaded = Loaded(path, objective)
     learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
     fixed = fixed_text(
         f for best in ranking(loaded.results)[:1] for f in fixed_of(loaded.results.runs, best.configuration)
@@ -271,7 +280,7 @@ def report(path: str | Path, out: str | Path) -> None:
     write_text_atomic(out, page)
 
 
-def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
+def export(path: str | Path, form: str, out: str | Path | None = None, objective: str | None = None) -> None:
     """Write the measurements as `csv` (without `out` to standard output) or `parquet`.
 
     Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there; DagcError where `out` cannot be
@@ -279,16 +288,16 @@ def export(path: str | Path, form: str, out: str | Path | None = None) -> None:
     """
     from dagc.store.records import export_csv, export_parquet, load  # loads msgspec, sqlite3
 
-    results = load(path)
+    compared, results = load(path, objective).objective, load(path, "time")
     if form == "parquet":
         if out is None:
             raise UsageError("Parquet is not text, and would go to standard output", "give -o FILE.parquet")
-        export_parquet(results, out)
+        export_parquet(results, out, compared)
     elif out is None:
-        export_csv(results, sys.stdout)
+        export_csv(results, sys.stdout, compared)
     else:
         text = io.StringIO()
-        export_csv(results, text)
+        export_csv(results, text, compared)
         write_text_atomic(out, text.getvalue())
 
 

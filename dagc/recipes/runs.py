@@ -17,7 +17,7 @@ from dagc.base.files import is_output
 from dagc.base.resources import __version__
 from dagc.base.source import find_file, read_file
 from dagc.build import target
-from dagc.build.builder import jobs as compilers
+from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.toolchain import require_mpi
 from dagc.ir.enums import ElementType

@@ -14,8 +14,8 @@ from dagc.base.files import scratch_directory
 from dagc.choice.legal import op_of
 from dagc.choice.types import settings_text
 from dagc.ir.plan import Target, stays_fixed
-from dagc.measure.cells import Timing
-from dagc.recipes.options import METHODS, Progress, TuneOptions
+from dagc.lab.launches import Timing
+from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
 from dagc.recipes.program import read
 from dagc.recipes.tune_choosers import (
     Asked,
@@ -26,7 +26,6 @@ from dagc.recipes.tune_choosers import (
     final_choosers,
     first_choosers,
 )
-from dagc.recipes.tune_found import GUESS, Line, Measurements, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.recipes.tune_gpu import (
     NOT_COUNTED,
     NOTHING_RAN,
@@ -49,12 +48,13 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_programs import tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
+from dagc.recipes.tune_results import GUESS, Line, Measurements, Tuning, best_cell, choosable, doubtful, unchecked
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.recipes.tune_gpu import Counted
-    from dagc.store.tuned import TuneRecords
+    from dagc.store.records import Records
 
 
 def tune(
@@ -69,7 +69,7 @@ def tune(
     number of cells done, the number of all (0: not known yet), and what was done last. Raises UsageError for an unknown
     method, and as `tuning_task`.
     """
-    from dagc.store.tuned import is_fresh  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.records import is_fresh  # loads msgspec, sqlite3
 
     text = read(path, options.defines)
     if wants_programs(text, options):
@@ -144,11 +144,12 @@ def _fixed(task: TuningTask) -> list[str]:
 def _wanted(
     ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions, top: int
 ) -> list[Wanted]:
-    """The cells that are worth a measurement: the default and the model's best, or all."""
+    """The cells that are worth a measurement: the default and the model's best, what a strategy proposes, or all."""
     from dagc.choice.choose import worth_measuring  # loads numpy, sympy
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     out = []
+    strategies = set(searching())
     left = options.budget if options.budget is not None else 10**9
     for point in ready.task.points:
         at = ready.at[point]
@@ -161,11 +162,31 @@ def _wanted(
                 ranked = [chooser.settings[i] for i in chooser.ranked(whole_scalars(at))]
                 few = ranked[: worth_measuring(top, len(fits))]
                 fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits))
+            elif asked[unit.op].method in strategies:
+                budget = min(len(fits), options.top + 1, max(0, left))  # as many as of a ranking, and the default
+                left -= budget
+                if budget:
+                    prior = _prior(choosers, unit, point, whole_scalars(at), fits) if choosers else ()
+                    out.append(
+                        Wanted(unit.op, point, fits, asked[unit.op].method, budget, (unit.default,)[:budget], prior)
+                    )
+                continue
             fits = fits[: max(0, left)]
             left -= len(fits)
             if fits:
                 out.append(Wanted(unit.op, point, tuple(fits)))
     return out
+
+
+def _prior(
+    choosers: Mapping[str, AtSizes], unit: Unit, point: Point, sizes: Mapping[str, int], fits: Sequence[Settings]
+) -> tuple[float, ...]:
+    """What the model says that each setting takes; nothing where there is no model."""
+    chooser = choosers[unit.op].at(point)
+    if chooser.model is None:
+        return ()
+    times = dict(zip(chooser.settings, chooser.times(sizes), strict=True))
+    return tuple(times[s] for s in fits)
 
 
 def _measured(
@@ -183,6 +204,7 @@ def _measured(
     measurements = Measurements({}, {}, list(ready.failures))
     with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None:
+            ready.notes += filter(None, [records.note])
             if options.resume:
                 measurements.cells, measurements.checks = resumed(records, task, flush)
                 measurements.failures += _failures_before(measurements, task)
@@ -224,25 +246,29 @@ def _run(
     measured: Measurements,
     timing: Timing,
     seconds: float | None,
-    records: TuneRecords | None,
+    records: Records | None,
     progress: Progress | None,
 ) -> None:
     """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
     task = ready.task
-    todo = [
-        Wanted(w.op, w.point, tuple(s for s in w.settings if (w.op, w.point, s) not in measured.cells)) for w in wanted
-    ]
+    todo = [w for w in wanted if any((w.op, w.point, s) not in measured.cells for s in w.settings)]
     check: dict[str, list[Settings]] = {}
     for w in todo:
-        check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *w.settings)))
+        new = [s for s in w.settings if (w.op, w.point, s) not in measured.cells]
+        check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
     later = unchecked(task, check, measured.checks) if wanted and records is not None else {}
-    total, done, began = sum(len(w.settings) for w in todo), 0, time.monotonic()
-    if not (total or later):
+    before = list(measured.cells.values())
+    known = {(c.op, c.point, c.settings) for c in before}
+    total = sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in todo)
+    done, began = 0, time.monotonic()
+    if not (total > 0 or later):
         return
-    for result in measure(ready, todo, timing, check=check, later=later, seconds=seconds):
+
+    def keep(result: Cell | CheckedSettings | Lost) -> None:
+        nonlocal done
         if isinstance(result, Lost):
             measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
-            continue
+            return
         what = f"{result.op} {settings_text(result.settings)}"
         measured.busy += result.took
         if result.failure:
@@ -257,9 +283,11 @@ def _run(
             done += 1
             measured.cells[result.op, result.point, result.settings] = result
             if records is not None:
-                records.add(result, timing.flush)
+                records.add_cell(result, timing.flush)
         if progress is not None:
             progress(done, total, what)
+
+    measure(ready, todo, timing, keep, known=before, check=check, later=later, seconds=seconds)
     measured.seconds = time.monotonic() - began
 
 

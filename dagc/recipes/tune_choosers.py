@@ -16,8 +16,8 @@ from dagc.ir import sym
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import kernel_of
 from dagc.ir.program import Region
-from dagc.recipes.tune_found import Measurements, best_cell
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only, whole_scalars
+from dagc.recipes.tune_results import Measurements, best_cell
 
 if TYPE_CHECKING:
     from dagc.choice.choose import UnitChooser

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
-from dagc.measure.cells import PlannedCell, PlannedPoint, PlannedUnit, Ranks
-from dagc.measure.cells import measure as run_planned
-from dagc.measure.profile import count
+from dagc.lab.engine import Options, PriorResult, explore
+from dagc.lab.launches import Launches, SizedProgram, Timing, verify
+from dagc.lab.settings import LaunchSettings
+from dagc.lab.strategy import find
+from dagc.measure.link import WorkerLink
+from dagc.measure.profile import profiled
+from dagc.measure.service import Library, Service
 from dagc.recipes import tune_prepare
 from dagc.recipes.tune_prepare import Prepared, TuningTask
 from dagc.space import Space
@@ -24,23 +28,32 @@ from dagc.space import Space
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
     from dagc.ir.sym import Number
-    from dagc.measure.cells import Timing
+    from dagc.store.results import Outcome
 
 
 # ---- checks and timings ----
 
 
 RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
-Key: TypeAlias = "tuple[str, Point | None, Settings]"  # what a cell is: op, size (None: the check), settings
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Cells to measure: settings of a unit at a point."""
+    """What to measure of a unit at a point: `budget` of these settings, the `first` ones and those that the strategy
+    proposes; all of them without. `prior`: what a model says each takes, in any unit."""
 
     op: str
     point: Point
     settings: tuple[Settings, ...]
+    strategy: str = "exhaustive"
+    budget: int | None = None
+    first: tuple[Settings, ...] = ()
+    prior: tuple[float, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """How many are measured at most."""
+        return len(self.settings) if self.budget is None else min(self.budget, len(self.settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,56 +75,205 @@ class Lost:
     failure: str
 
 
+Keep: TypeAlias = "Callable[[Cell | CheckedSettings | Lost], None]"
+
+
 def measure(
     ready: Prepared,
     wanted: Sequence[Wanted],
     timing: Timing,
+    keep: Keep,
     *,
+    known: Iterable[Cell] = (),
     check: Mapping[str, Sequence[Settings]] | None = None,
     later: Mapping[str, Sequence[Settings]] | None = None,
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Cell | CheckedSettings | Lost]:
-    """Check, then time; each result as it comes. Within an op and a size the order is random, by the task's seed.
+) -> None:
+    """Check, then time; each result is handed to `keep` as it comes. Sizes come in random order, by the task's seed.
 
-    `check` names settings by op that are compared with the reference first; those that fail are not timed. `later`
-    names others that are compared when all is timed. `seconds` ends it between two cells. Raises RunFailed where the
-    program does not run at the size of the checks, or at none.
+    `known` are cells of an earlier run. `check` names settings by op that are compared with the reference first; those
+    that fail are not timed. `later` names others that are compared when all is timed. `seconds` ends it between two
+    cells. Raises RunFailed where the program does not run at the size of the checks, or at none.
     """
-    base = {u.op: u.default for u in ready.task.units}
-    end = None if seconds is None else clock() + seconds
-    for result in _measured(ready, wanted, timing, base, check or {}, later or {}):
-        yield result
-        if end is not None and clock() > end:
-            return
+    with Service(WorkerLink(ready.task.ranks)) as service:
+        run = _Run(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
+        wrong = run.check(check or {})
+        run.time(wanted, wrong)
+        run.verify(later or {})
 
 
-def _measured(
-    ready: Prepared,
-    wanted: Sequence[Wanted],
-    timing: Timing,
-    base: dict[str, Settings],
-    check: Mapping[str, Sequence[Settings]],
-    later: Mapping[str, Sequence[Settings]],
-) -> Iterator[Cell | CheckedSettings | Lost]:
-    """One process does all as long as every setting is right: it takes a second to start. With the first that is wrong
-    it is ended, the rest is checked, and another one times what was right."""
-    tried: list[CheckedSettings] = []
-    with closing(_time(ready, wanted, set(), timing, base, later, check)) as all_:
-        for result in all_:
-            if isinstance(result, CheckedSettings) and result.settings in check.get(result.op, ()):
-                tried.append(result)
-                if result.failure:
-                    break
-            yield result
-        else:
-            return
-    wrong: set[tuple[str, Settings]] = set()
-    for checked in _check(ready, check, timing, base, tried):
-        if checked.failure:
-            wrong.add((checked.op, checked.settings))
-        yield checked
-    yield from _time(ready, wanted, wrong, timing, base, later)
+class _Run:
+    def __init__(
+        self,
+        ready: Prepared,
+        service: Service,
+        timing: Timing,
+        keep: Keep,
+        known: Iterable[Cell],
+        end: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.ready, self.task, self.service, self.timing = ready, ready.task, service, timing
+        self.keep, self.known, self.end, self.clock = keep, tuple(known), end, clock
+        self.units = {u.op: u for u in self.task.units}
+        self.base = {u.op: u.default for u in self.task.units}
+        self.timed = 0  # cells
+        self.programs: dict[Point, SizedProgram] = {}
+
+    def over(self) -> bool:
+        return self.end is not None and self.clock() > self.end
+
+    def values(self) -> list[tuple[str, int]]:
+        """Every open launch parameter."""
+        return [pair for op, unit in self.units.items() for pair in decisions(unit, self.base[op])]
+
+    # ---- whole programs, against the references -------------------------------------------
+
+    def check(self, check: Mapping[str, Sequence[Settings]]) -> set[tuple[str, Settings]]:
+        """Compare the settings of one op at a time, with the others at `base`; those that are wrong.
+
+        Where `base` itself is wrong, a setting that is right replaces it, and ops of which no setting was right beside
+        it are checked again.
+        """
+        right: dict[str, Settings] = {}
+        failed: list[CheckedSettings] = []
+        for result in self.results(check):
+            if result.failure:
+                failed.append(result)
+            else:
+                right.setdefault(result.op, result.settings)
+                self.keep(result)
+        moved = {r.op: right[r.op] for r in failed if r.settings == self.base[r.op] and r.op in right}
+        self.base.update(moved)
+        again = {r.op: check[r.op] for r in failed if r.op not in right} if moved else {}
+        failed = [r for r in failed if r.op not in again]
+        for result in (*failed, *self.results(again)):
+            self.keep(result)
+            if result.failure and result not in failed:
+                failed.append(result)
+        return {(r.op, r.settings) for r in failed}
+
+    def verify(self, later: Mapping[str, Sequence[Settings]]) -> None:
+        for result in self.results(later):
+            self.keep(result)
+
+    def results(self, check: Mapping[str, Sequence[Settings]]) -> Iterator[CheckedSettings]:
+        point = self.task.check_at
+        for op, settings in check.items():
+            for one in settings:
+                if one not in self.ready.at[point].fits[op]:
+                    continue
+                if self.over():
+                    return
+                began = time.perf_counter()
+                try:
+                    failure = verify(self.service, self.program(point), self.values(), decisions(self.units[op], one))
+                except RunFailed as error:
+                    raise _not_here(point, error.message) from None
+                yield CheckedSettings(op, one, failure, time.perf_counter() - began)
+
+    # ---- single launches -------------------------------------------------------------------
+
+    def time(self, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> None:
+        order = random.Random(f"{self.task.seed} order")
+        by_point: dict[Point, list[Wanted]] = {}
+        for item in wanted:
+            by_point.setdefault(item.point, []).append(item)
+        points = list(by_point)
+        order.shuffle(points)
+        for number, point in enumerate(points):
+            graph = self.task.graph_at(point)
+            # In the order of the program, which goes on from op to op.
+            items = sorted(by_point[point], key=lambda item: unit_in(graph, self.units[item.op]).index)
+            failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+            if failure and number == len(points) - 1 and not self.timed:
+                raise _not_here(point, f"the program does not run: {failure}")
+            if failure:
+                self.keep(Lost(point, f"the program does not run: {failure}"))
+            self.service.close(self.program(point).library)
+            if self.over():
+                return
+
+    def program(self, point: Point) -> SizedProgram:
+        if point not in self.programs:
+            self.programs[point] = sized_program(self.ready, point)
+        return self.programs[point]
+
+    def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
+        """Time settings of one unit at one size. "" or why the program does not run at this size."""
+        unit, at = self.units[item.op], self.ready.at[item.point]
+        right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
+        if not right or self.over():
+            return ""
+        machine = Launches(
+            self.service, self.program(item.point), unit_in(self.task.graph_at(item.point), unit).index,
+            self.values(), lambda settings: decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
+        )  # fmt: skip
+        failure = machine.place()
+        if failure:
+            return failure
+        domain = LaunchSettings([item.settings[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
+        strategy = _Starting(find(item.strategy)(domain, self.task.seed), [s for s in item.first if s in domain])
+        known = [
+            PriorResult(c.settings, c.times, c.failure)
+            for c in self.known
+            if (c.op, c.point) == (item.op, item.point) and c.settings in domain
+        ]
+        budget = None if item.budget is None else item.budget - len(known)
+        left = None if self.end is None else self.end - self.clock()
+        done = explore(
+            domain, strategy, machine, _Cells(self, item), Options(budget, left, confirm=0, seed=self.task.seed),
+            known=known,
+        )  # fmt: skip
+        if done.interrupted:
+            raise KeyboardInterrupt
+        return ""
+
+
+def _not_here(point: Point, why: str) -> RunFailed:
+    return RunFailed(
+        f"at {point.text or 'this size'}: {why}", "leave this size out; with --resume what was measured stays"
+    )
+
+
+class _Starting:
+    """A strategy that proposes certain candidates first."""
+
+    summary: ClassVar[str] = "the first ones, then those of another strategy"
+
+    def __init__(self, strategy: Any, first: Sequence[Settings]) -> None:
+        self._strategy, self._first = strategy, list(first)
+
+    def propose(self) -> Settings | None:
+        return self._first.pop(0) if self._first else self._strategy.propose()
+
+    def observe(self, candidate: Settings, outcome: Outcome) -> None:
+        if candidate in self._first:
+            self._first.remove(candidate)
+        self._strategy.observe(candidate, outcome)
+
+
+class _Cells:
+    """Keeps what is measured of a unit at a point as cells."""
+
+    def __init__(self, run: _Run, item: Wanted) -> None:
+        self._run, self._item, self._began = run, item, 0.0
+
+    def begin(self, candidate: Settings) -> Settings:
+        self._began = time.perf_counter()
+        return candidate
+
+    def add(self, key: Settings, outcome: Outcome, purpose: str = "search") -> None:
+        self._keep(key, outcome.times, "")
+
+    def fail(self, key: Settings, failure: str) -> None:
+        self._keep(key, (), failure)
+
+    def _keep(self, settings: Settings, times: tuple[float, ...], failure: str) -> None:
+        took = time.perf_counter() - self._began
+        self._run.timed += 1
+        self._run.keep(Cell(self._item.op, self._item.point, settings, times, failure, took))
 
 
 def decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
@@ -119,170 +281,15 @@ def decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
     return tuple((f"{unit.op}.{name}", value) for name, value in settings)
 
 
-def planned_point(ready: Prepared, point: Point, iterations: int) -> PlannedPoint:
-    """The program at a size, without cells yet. `iterations` runs of it precede the launches that are timed."""
+def sized_program(ready: Prepared, point: Point) -> SizedProgram:
+    """The program at a size."""
     from dagc.emit import rows  # loads jinja2
 
     at, graph = ready.at[point], ready.task.graph_at(point)
     first = Space(graph).first()
     issued = [a for kind, a, _ in rows(first) if kind == Opcode.ISSUE and graph.ops[a].name != "end"]
-    return PlannedPoint(ready.library_at(point), at.data, tuple(rows(first)), tuple(issued), at.repeats, iterations)
-
-
-def all_defaults(task: TuningTask) -> list[tuple[str, int]]:
-    """Every open launch parameter with its default."""
-    return _all(task, {u.op: u.default for u in task.units})
-
-
-def _all(task: TuningTask, base: Mapping[str, Settings]) -> list[tuple[str, int]]:
-    return [pair for u in task.units for pair in decisions(u, base[u.op])]
-
-
-def _check(
-    ready: Prepared,
-    check: Mapping[str, Sequence[Settings]],
-    timing: Timing,
-    base: dict[str, Settings],
-    tried: Sequence[CheckedSettings],
-) -> Iterator[CheckedSettings]:
-    """Check the settings of one op at a time, with the others at `base`. Those already `tried` are not run again; their
-    failures are yielded here. If `base` itself is wrong, a setting that is right replaces it, and ops of which no
-    setting was right beside it are checked again."""
-    right: dict[str, Settings] = {}
-    for result in tried:
-        if not result.failure:
-            right.setdefault(result.op, result.settings)
-    failed = [result for result in tried if result.failure]
-    known = {(result.op, result.settings) for result in tried}
-    left = {op: [s for s in settings if (op, s) not in known] for op, settings in check.items()}
-    for result in _checked(ready, left, timing, base):
-        if result.failure:
-            failed.append(result)
-        else:
-            right.setdefault(result.op, result.settings)
-            yield result
-    moved = {r.op: right[r.op] for r in failed if r.settings == base[r.op] and r.op in right}
-    base.update(moved)
-    again = {r.op: check[r.op] for r in failed if r.op not in right} if moved else {}
-    yield from (r for r in failed if r.op not in again)
-    if again:
-        yield from _checked(ready, again, timing, base)
-
-
-def _checked(
-    ready: Prepared, check: Mapping[str, Sequence[Settings]], timing: Timing, base: Mapping[str, Settings]
-) -> Iterator[CheckedSettings]:
-    keys: list[Key] = []
-    point = _check_point(ready, check, keys)
-    if point is None:
-        return
-    for done in run_planned([point], _all(ready.task, base), timing, RESULTS_AGREE, ranks=_ranks(ready)):
-        op, _, settings = keys[done.number]
-        yield CheckedSettings(op, settings, done.failure, done.took)
-
-
-def _ranks(ready: Prepared) -> Ranks:
-    return Ranks(ready.task.ranks, ready.task.device_pointers)
-
-
-def _check_point(ready: Prepared, check: Mapping[str, Sequence[Settings]], keys: list[Key]) -> PlannedPoint | None:
-    """What to run at the size where results are checked, None for nothing. A cell's number is its place in `keys`."""
-    task = ready.task
-    units: list[PlannedUnit] = []
-    for unit in task.units:
-        cells = []
-        for settings in check.get(unit.op, ()):
-            if settings not in ready.at[task.check_at].fits[unit.op]:
-                continue
-            cells.append(PlannedCell(len(keys), decisions(unit, settings)))
-            keys.append((unit.op, None, settings))
-        if cells:
-            units.append(PlannedUnit(unit_in(task.graph_at(task.check_at), unit).index, tuple(cells)))
-    if not units:
-        return None
-    return replace(planned_point(ready, task.check_at, 0), repeats=1, check=tuple(units))  # as `verify` wants it
-
-
-def _time(
-    ready: Prepared,
-    wanted: Sequence[Wanted],
-    wrong: Set[tuple[str, Settings]],
-    timing: Timing,
-    base: Mapping[str, Settings],
-    later: Mapping[str, Sequence[Settings]],
-    before: Mapping[str, Sequence[Settings]] | None = None,
-) -> Generator[Cell | CheckedSettings | Lost]:
-    """Cells that are not `wrong`, sizes and settings in random order; settings that are checked `before` and `later`,
-    in the same process."""
-    keys: list[Key] = []
-    first = _check_point(ready, before or {}, keys)
-    sizes = _sizes(ready, wanted, wrong, keys)
-    last = _check_point(ready, later, keys)
-    points = [p for p in (first, *sizes, last) if p is not None]
-    yield from _results(ready, points, keys, timing, base)
-
-
-def _sizes(
-    ready: Prepared, wanted: Sequence[Wanted], wrong: Set[tuple[str, Settings]], keys: list[Key]
-) -> list[PlannedPoint]:
-    """What to time at each size; `keys` as in `_check_point`."""
-    task = ready.task
-    units = {u.op: u for u in task.units}
-    order = random.Random(f"{task.seed} order")
-    by_point: dict[Point, list[Wanted]] = {}
-    for item in wanted:
-        by_point.setdefault(item.point, []).append(item)
-    sizes = list(by_point)
-    order.shuffle(sizes)
-    points = []
-    for point in sizes:
-        at = ready.at[point]
-        planned: list[PlannedUnit] = []
-        for item in by_point[point]:
-            fitting = [s for s in item.settings if s in at.fits[item.op] and (item.op, s) not in wrong]
-            order.shuffle(fitting)
-            cells = []
-            for settings in fitting:
-                cells.append(PlannedCell(len(keys), decisions(units[item.op], settings)))
-                keys.append((item.op, point, settings))
-            if cells:
-                planned.append(PlannedUnit(unit_in(task.graph_at(point), units[item.op]).index, tuple(cells)))
-        if planned:
-            # In the middle of a program that repeats: there its kernels do what they do on average.
-            points.append(replace(planned_point(ready, point, (at.repeats - 1) // 2), time=tuple(planned)))
-    return points
-
-
-def _results(
-    ready: Prepared, points: list[PlannedPoint], keys: Sequence[Key], timing: Timing, base: Mapping[str, Settings]
-) -> Generator[Cell | CheckedSettings | Lost]:
-    """What comes of the points, in their order. Goes on behind a size at which the program does not run."""
-    known: set[int] = set()
-    every, ranks = _all(ready.task, base), _ranks(ready)
-    while points:
-        try:
-            for done in run_planned(points, every, timing, RESULTS_AGREE, ranks=ranks):
-                known.add(done.number)
-                op, size, settings = keys[done.number]
-                if size is None:
-                    yield CheckedSettings(op, settings, done.failure, done.took)
-                else:
-                    yield Cell(op, size, settings, done.times, done.failure, done.took)
-            return
-        except RunFailed as error:
-            # Sizes come one after the other, so it is the first of which a cell is missing.
-            place = next(i for i, p in enumerate(points) if any(n not in known for n in _numbers(p)))
-            lost, points = points[place], points[place + 1 :]
-            where = next(point for point, size in ready.at.items() if size.data == lost.data)
-            others = any(keys[n][1] is not None for n in known) or any(p.time for p in points)
-            if lost.check or not others:
-                help = "leave this size out; with --resume what was measured stays"
-                raise RunFailed(f"at {where.text or 'this size'}: {error.message}", help) from None
-            yield Lost(where, error.message)
-
-
-def _numbers(planned: PlannedPoint) -> Iterator[int]:
-    return (cell.number for unit in (*planned.check, *planned.time) for cell in unit.cells)
+    library = Library(ready.library_at(point), at.data, ready.task.device_pointers)
+    return SizedProgram(library, tuple(rows(first)), tuple(issued), at.repeats)
 
 
 # ---- hardware counters ----
@@ -345,22 +352,28 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
 
 
 def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
+    """All at the end: the profiler writes when what it watches has ended."""
     task = ready.task
     units = {u.op: u for u in task.units}
+    base = [pair for u in task.units for pair in decisions(u, u.default)]
     keys: list[Wanted] = []
-    points = []
-    for point, at in ready.at.items():
-        planned = []
-        for item in (w for w in wanted if w.point == point):
-            cells = []
-            for settings in item.settings:
-                if settings in at.fits[item.op]:
-                    cells.append(PlannedCell(len(keys), decisions(units[item.op], settings)))
-                    keys.append(replace(item, settings=(settings,)))
-            if cells:
-                planned.append(PlannedUnit(units[item.op].index, tuple(cells)))
-        middle = (at.repeats - 1) // 2
-        points.append(replace(planned_point(ready, point, middle), time=tuple(planned)))
-    for done in count(points, all_defaults(task)):
-        key = keys[done.number]
-        yield Sample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), done.counts, done.failure)
+    failures: list[str] = []
+    with profiled() as profiler:
+        with Service(WorkerLink(1, profiler.command)) as service:
+            for point in ready.at:
+                program = sized_program(ready, point)
+                for item in (w for w in wanted if w.point == point):
+                    unit = units[item.op]
+                    launches = Launches(
+                        service, program, unit_in(task.graph_at(point), unit).index, base,
+                        partial(decisions, unit), timing=Timing(), rtol=0.0,
+                    )  # fmt: skip
+                    for settings in item.settings:
+                        if settings in ready.at[point].fits[item.op]:
+                            keys.append(replace(item, settings=(settings,)))
+                            failures.append(launches.count(settings))
+                service.close(program.library)
+        counts = iter(profiler.counts(failures.count("")))
+    for key, failure in zip(keys, failures, strict=True):
+        counted = {} if failure else next(counts)
+        yield Sample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), counted, failure)

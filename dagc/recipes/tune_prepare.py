@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
-from dagc.build.builder import jobs as as_many_as_cores
+from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
@@ -367,7 +367,7 @@ def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
 def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, side by side. Runs the program's Python code."""
     every = list(dict.fromkeys((task.check_at, *task.points)))
-    with ThreadPoolExecutor(max_workers=jobs or as_many_as_cores()) as pool:
+    with ThreadPoolExecutor(max_workers=jobs or cores()) as pool:
         written = [pool.submit(_tried, task, p, folder) for p in every]
         at, notes = _usable_points(task, [w.result() for w in written], (task.check_at,))
         here = replace(task, points=tuple(p for p in task.points if any(p == a.point for a in at)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.build.builder import jobs
+from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
+from dagc.lab.launches import Programs, Row, Timing
 from dagc.lab.plans import METHODS, measured, plan_label, program_select
-from dagc.measure.cells import ProgramCell, Timing, measure_programs
+from dagc.measure.link import WorkerLink
+from dagc.measure.service import Library, Service
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import ProgramText
-from dagc.recipes.tune_found import Line, Tuning
 from dagc.recipes.tune_gpu import can_run
 from dagc.recipes.tune_prepare import TuningTask, points_of
 from dagc.recipes.tune_records import open_records
+from dagc.recipes.tune_results import Line, Tuning
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
 from dagc.store.fixed import check_fixed, fixed_choices
@@ -282,16 +284,19 @@ def tune_program(
     with (
         scratch_directory("dagc-tune-") as folder,
         open_records(like, output, options, 0) if output is not None else nullcontext() as records,
+        Service(WorkerLink(1)) as service,
     ):
         cells, data = _before(task, records, options)
         _enough(method, task, data)
-        for cell in _cells(task, cells, data, folder, options, records, progress, failures):
+        for cell in _cells(task, service, cells, data, folder, options, records, progress, failures):
             cells[cell.point, cell.settings] = cell
             if cell.failure:
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
         learned = learn(task, method, cells, data)
-        if records is not None and learned.selector is not None:
-            records.set_chooser(PROGRAM, chooser_record(task, learned))
+        if records is not None:
+            learned = replace(learned, notes=(*filter(None, [records.note]), *learned.notes))
+            if learned.selector is not None:
+                records.set_chooser(PROGRAM, chooser_record(task, learned))
     return tuning(task, learned, cells, data, failures, output)
 
 
@@ -326,7 +331,7 @@ def _before(
     if records is None:
         return cells, data
     if options.resume:
-        before = records.read()
+        before = records.tuned()
         fixed = before.facts.program
         if fixed is not None:
             check_fixed(records.path, fixed, now)
@@ -352,6 +357,7 @@ def _enough(method: str, task: ProgramTask, data: Mapping[Point, Any]) -> None:
 
 def _cells(
     task: ProgramTask,
+    service: Service,
     known: Mapping[tuple[Point, Settings], Cell],
     data: dict[Point, tuple[int, ...]],
     folder: Path,
@@ -360,29 +366,17 @@ def _cells(
     progress: Progress | None,
     failures: list[str],
 ) -> Iterator[Cell]:
-    """Every cell that is not known yet, kept as it comes: sizes in random order, settings in random order at each.
-    A size that the set-up does not take is added to `failures`.
+    """Every cell that is not known yet, kept as it comes. A size that the set-up does not take is added to `failures`.
 
     The data of one size lie on disk at a time.
     """
     import shutil
 
-    order = random.Random(f"{task.seed} order")
-    points = list(task.points)
-    order.shuffle(points)
-    todo: list[tuple[Point, list[Settings]]] = []
-    left = options.budget if options.budget is not None else 10**9
-    for point in points:
-        wanted = [s for s in task.settings if (point, s) not in known]
-        order.shuffle(wanted)
-        if wanted[:left]:
-            todo.append((point, wanted[:left]))
-        left -= len(wanted[:left])
+    todo = _wanted(task, known, options.budget)
     needed = [s for s in task.settings if any(s in wanted for _, wanted in todo)]
     built, refused = build_programs(task, needed, folder, progress)
     end = None if options.seconds is None else time.monotonic() + options.seconds
     total, done = sum(len(wanted) for _, wanted in todo), 0
-    timing = Timing(seconds=options.cell)
     for number, (point, wanted) in enumerate(todo):
         place = folder / f"data-{number}"
         try:
@@ -393,16 +387,12 @@ def _cells(
             continue
         if records is not None:
             records.set_fact("program data", [[list(p.params), list(v)] for p, v in data.items()])
-        good = [s for s in wanted if s in built]
+        libraries = {s: (Library(program.library, place), program.rows) for s, program in built.items()}
+        machine = Programs(service, libraries, Timing(seconds=options.cell))
         results = [Cell(PROGRAM, point, s, (), refused[s]) for s in wanted if s in refused]
-        cells = [replace(built[s], number=i) for i, s in enumerate(good)]
-        measured = (
-            Cell(PROGRAM, point, good[d.number], d.times, d.failure, d.took)
-            for d in measure_programs(cells, place, timing)
-        )
-        for cell in chain(results, measured):
+        for cell in chain(results, (_cell(point, s, machine) for s in wanted if s in built)):
             if records is not None:
-                records.add(cell, 0)
+                records.add_cell(cell, 0)
             yield cell
             done += 1
             if progress is not None:
@@ -410,6 +400,28 @@ def _cells(
             if end is not None and time.monotonic() > end:
                 return
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _wanted(task: ProgramTask, known: Collection[Any], budget: int | None) -> list[tuple[Point, list[Settings]]]:
+    """What is not known yet, at most `budget` cells: sizes in random order, settings in random order at each."""
+    order = random.Random(f"{task.seed} order")
+    points = list(task.points)
+    order.shuffle(points)
+    todo: list[tuple[Point, list[Settings]]] = []
+    left = budget if budget is not None else 10**9
+    for point in points:
+        wanted = [s for s in task.settings if (point, s) not in known]
+        order.shuffle(wanted)
+        if wanted[:left]:
+            todo.append((point, wanted[:left]))
+        left -= len(wanted[:left])
+    return todo
+
+
+def _cell(point: Point, settings: Settings, machine: Programs) -> Cell:
+    began = time.perf_counter()
+    outcome = machine.measure(settings)
+    return Cell(PROGRAM, point, settings, outcome.times, outcome.failure, time.perf_counter() - began)
 
 
 def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[int, ...]:
@@ -420,22 +432,30 @@ def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[int, ...]
     return tuple(int(scalars[name]) for name in task.select.data)
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltProgram:
+    """A runner library, and the traversal that it is to run."""
+
+    library: Path
+    rows: tuple[Row, ...]
+
+
 def build_programs(
     task: ProgramTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
-) -> tuple[dict[Settings, ProgramCell], dict[Settings, str]]:
+) -> tuple[dict[Settings, BuiltProgram], dict[Settings, str]]:
     """The runner library of each setting, compiled side by side; and in one line why some have none."""
     from dagc.emit import rows  # loads jinja2
 
-    def make(setting: Settings) -> ProgramCell:
+    def make(setting: Settings) -> BuiltProgram:
         graph = task.text.graph(dict(setting))
         first = Space(graph).first()
         directory = folder / plan_label(setting)
         done = compile_traversal(graph, first, task.chosen, directory, build=False, force=True)
-        return ProgramCell(0, build_artifact(directory, done.plan, "runner"), tuple(rows(first)))
+        return BuiltProgram(build_artifact(directory, done.plan, "runner"), tuple(rows(first)))
 
-    built: dict[Settings, ProgramCell] = {}
+    built: dict[Settings, BuiltProgram] = {}
     refused: dict[Settings, str] = {}
-    with ThreadPoolExecutor(max_workers=jobs()) as pool:
+    with ThreadPoolExecutor(max_workers=cores()) as pool:
         made_of = {pool.submit(make, s): s for s in settings}
         for job in as_completed(made_of):
             setting = made_of[job]

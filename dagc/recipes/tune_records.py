@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError, counted
 from dagc.base.resources import __version__
 from dagc.measure.machine import machine_facts
 from dagc.recipes.runs import program_record, revision
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings
     from dagc.recipes.options import TuneOptions
     from dagc.recipes.tune_prepare import TuningTask
-    from dagc.store.tuned import TuneRecords
+    from dagc.store.records import Records
 
 
 # ---- what tuned times depend on besides sizes and settings ----
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flush: int) -> Any:
     from datetime import UTC, datetime
 
-    from dagc.store.tuned import TuneRecords  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.records import Records  # loads msgspec, sqlite3
 
     run = Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -39,29 +38,24 @@ def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flu
         strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(task.text.path.parent),
         version=__version__, options={"flush": flush, "top": options.top, "sizes": [p.text for p in task.points]},
     )  # fmt: skip
-    return TuneRecords.open(
-        output, program_record(task.program), run, resume=options.resume, other_machine=options.other_machine
-    )
+    return Records.open(
+        output, program_record(task.program), run, resume=options.resume, other_machine=options.other_machine,
+        tuning=True,
+    )  # fmt: skip
 
 
 def resumed(
-    records: TuneRecords, task: TuningTask, flush: int
+    records: Records, task: TuningTask, flush: int
 ) -> tuple[dict[tuple[str, Point, Settings], Cell], dict[tuple[str, Settings], str]]:
     """Cells of earlier runs that were timed as these will be, and what was checked. Raises UsageError where the file is
     of other parameters."""
-    before = records.read()
+    before = records.tuned()
     check_resumed(records.path, before, task.program, task.points)
-    for run in before.runs:
-        if run.ranks != task.ranks:
-            raise UsageError(
-                f"{records.path}: tuned with {counted(run.ranks, 'rank')}, this is with {task.ranks}",
-                f"use -n {run.ranks}, or tune into another file with -o",
-            )
     timed = zip(before.cells, before.flushes, strict=True)
     return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
 
 
-def keep(records: TuneRecords, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool) -> None:
+def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool) -> None:
     task = inputs.ready.task
     records.set_fact("arch", task.chosen.arch)
     records.set_fact("gpu", gpu_name(task, inputs.hardware, measured))

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from dagc.choice.types import Unit
     from dagc.ir.plan import Chooser, OpenTunable
     from dagc.ir.program import Graph, Program
-    from dagc.store.tuned import Tuned
-    from dagc.store.tuned_schema import KernelChooser
+    from dagc.store.tuned import KernelChooser, Tuned
 
 
 def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None) -> tuple[Any, ...]:
@@ -163,7 +162,6 @@ def show(
     is given, with what was measured and learned. `method`: `volume` or `rational` (MWP-CWP).
     Raises UsageError, NotUnderstood.
     """
-    from dagc.choice.choose import chooser_of  # loads numpy, sympy
     from dagc.choice.models import MODELS, whole_model  # loads numpy, sympy
     from dagc.perf.cprint import HELPERS, to_c  # loads sympy
     from dagc.perf.occupancy import occupancy_program  # loads sympy
@@ -182,21 +180,25 @@ def show(
     graph = load_graph(path, defines)
     unit = units(graph, (kernel,))[0]
     if format == "c":
-        from dagc.choice.choose import compiled_chooser  # loads numpy, sympy
-
-        if tuned is not None:
-            from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
-
-            choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op == unit.op]
-            if not choosers:
-                raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
-            return compiled_chooser(choosers).source
-        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-        chooser = chooser_of(graph, unit, settings, load_hardware(gpu), method=method or "volume")
-        return compiled_chooser([chooser]).source
+        return _chooser_source(graph, unit, gpu, tuned, method or "volume")
     try:
         return printers[format](whole_model(graph, unit, method or "volume"))
     except RecursionError:
         raise UsageError(
             f"{unit.op}: the kernel's text is nested too deeply to be read", "tune it with --method exhaustive"
         ) from None
+
+
+def _chooser_source(graph: Graph, unit: Unit, gpu: str, tuned: str | Path | None, method: str) -> str:
+    """The C of a kernel's chooser: the tuned file's, or by the model alone."""
+    from dagc.choice.choose import chooser_of, compiled_chooser  # loads numpy, sympy
+
+    if tuned is None:
+        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+        return compiled_chooser([chooser_of(graph, unit, settings, load_hardware(gpu), method=method)]).source
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op == unit.op]
+    if not choosers:
+        raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
+    return compiled_chooser(choosers).source

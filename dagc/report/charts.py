@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import counted
 from dagc.report import si
 from dagc.report.measured import Curve, Group, Point, ranked
-from dagc.report.si import significant
+from dagc.report.si import TIMES, Quantity, significant
 from dagc.store.results import ImplementationId
 
 if TYPE_CHECKING:
@@ -218,7 +218,12 @@ def _clip(plot: Plot, name: str) -> None:
 
 
 def sorted_times(
-    points: Sequence[Point], best: Point | None, groups: Sequence[Group], classes: Classes | None, noise: float
+    points: Sequence[Point],
+    best: Point | None,
+    groups: Sequence[Group],
+    classes: Classes | None,
+    noise: float,
+    by: Quantity = TIMES,
 ) -> str:
     """Fig. 4 (a) and (c) of the seed: every implementation, fastest first, with the interval of its median.
 
@@ -227,11 +232,11 @@ def sorted_times(
     plot = Plot(WIDTH, 400, top=40)
     x = Scale(0, len(points) + 1, *plot.x_range)
     y = _time_scale([p.seconds for p in points], *plot.y_range, room=0.08)
-    factor, unit = si.unit(points[-1].seconds)
+    factor, axis = by.axis(points[-1].seconds)
     _clip(plot, "times-clip")
     if classes is not None:
-        plot.add(*_bands(classes, x, plot))
-    plot.y_axis(y, f"time of an iteration [{unit}]", factor)
+        plot.add(*_bands(classes, x, plot, by))
+    plot.y_axis(y, axis, factor)
     plot.x_axis(x, "implementations, fastest first")
     if not math.isnan(noise) and best is not None:
         plot.add(*_floor(best.seconds, noise, y, plot))
@@ -242,10 +247,10 @@ def sorted_times(
         marks = ((place[p.implementation.id], y(p.seconds)) for p in group.points)
         plot.add(dots(marks, f"k{group.colour}", clip_path="url(#times-clip)"))
     if classes is not None:
-        plot.add(*_borders(classes, x, plot))
+        plot.add(*_borders(classes, x, plot, by))
     if best is not None:
         at = {"cx": place[best.implementation.id], "cy": y.clamped(best.seconds)}
-        plot.add(tag("circle", **at, r=7.0, class_="chosen", data_tip=f"best: {si.seconds(best.seconds)}"))
+        plot.add(tag("circle", **at, r=7.0, class_="chosen", data_tip=f"best: {by.text(best.seconds)}"))
     plot.add(_cursor(plot))
     title = f"Times of {si.ordinary(len(points), 'implementation')}, sorted"
     heights = " ".join(n(y(p.seconds)) for p in points)  # for the script: where to put the cursor
@@ -275,7 +280,7 @@ def _floor(best: float, noise: float, y: Scale, plot: Plot) -> list[str]:
     ]
 
 
-def _bands(classes: Classes, x: Scale, plot: Plot) -> list[str]:
+def _bands(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
     """A band for each class, its number and size above it."""
     bottom, top = plot.y_range
     edges = [0.5, *(b.position + 1.5 for b in classes.boundaries), len(classes.times) + 0.5]
@@ -285,7 +290,7 @@ def _bands(classes: Classes, x: Scale, plot: Plot) -> list[str]:
         colour = f"--c:{class_colour(each.number, len(classes.classes))}"
         tip = (
             f"class {each.number + 1}: {si.ordinary(each.count, 'implementation')}\n"
-            f"{si.seconds(each.fastest)} to {si.seconds(each.slowest)}, width {si.percent(each.width)}"
+            f"{by.text(each.fastest)} to {by.text(each.slowest)}, width {si.percent(each.width)}"
         )
         out.append(tag("rect", x=left, y=top, width=right - left, height=bottom - top, class_="band", style=colour))
         bar = tag("rect", x=left + 0.5, y=top - 8, width=max(1.0, right - left - 1), height=6.0, rx=1.5,
@@ -298,7 +303,7 @@ def _bands(classes: Classes, x: Scale, plot: Plot) -> list[str]:
     return out
 
 
-def _borders(classes: Classes, x: Scale, plot: Plot) -> list[str]:
+def _borders(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
     """Boundaries drawn as lines; those that were dropped as short dotted ones."""
     bottom, top = plot.y_range
     out = []
@@ -306,14 +311,16 @@ def _borders(classes: Classes, x: Scale, plot: Plot) -> list[str]:
         at = x(boundary.position + 1.5)
         reach = f"M{n(at)} {n(top)}V{n(bottom)}" if drawn else f"M{n(at)} {n(bottom - 26)}V{n(bottom)}"
         why = "class boundary" if drawn else f"not drawn: {boundary.why_dropped}"
-        tip = f"{why}\nafter {boundary.position + 1} of {len(classes.times)}, at {si.seconds(boundary.seconds)}"
-        out.append(tag("path", d=reach, class_="border" if drawn else "border dropped", data_tip=_tip(tip, boundary)))
+        tip = f"{why}\nafter {boundary.position + 1} of {len(classes.times)}, at {by.text(boundary.seconds)}"
+        out.append(
+            tag("path", d=reach, class_="border" if drawn else "border dropped", data_tip=_tip(tip, boundary, by))
+        )
     return out
 
 
-def _tip(words: str, boundary: Boundary) -> str:
+def _tip(words: str, boundary: Boundary, by: Quantity) -> str:
     step = "" if math.isnan(boundary.step) else f"\nmedians of the classes differ by {si.percent(boundary.step)}"
-    return f"{words}{step}\nstep of {si.seconds(boundary.height)}, prominence {si.seconds(boundary.prominence)}"
+    return f"{words}{step}\nstep of {by.text(boundary.height)}, prominence {by.text(boundary.prominence)}"
 
 
 def _cursor(plot: Plot) -> str:
@@ -326,21 +333,21 @@ def _cursor(plot: Plot) -> str:
 # ---- the convolution ------------------------------------------------------------------------
 
 
-def convolution(classes: Classes) -> str:
+def convolution(classes: Classes, by: Quantity = TIMES) -> str:
     """Fig. 4 (b): where the sorted times rise. Peaks that became boundaries have a dot, dropped ones a ring."""
     plot = Plot(WIDTH, 220, top=16)
     values = classes.convolution
     x = Scale(0, len(classes.times) + 1, *plot.x_range)
     y = spanning(min(0.0, *values), max(values), *plot.y_range, room=0.06)
-    factor, unit = si.unit(max(abs(v) for v in values))
-    plot.y_axis(y, f"step [{unit}]", factor, 4)
+    factor, title = Quantity("step", by.unit).axis(max(abs(v) for v in values))
+    plot.y_axis(y, title, factor, 4)
     plot.x_axis(x, f"implementations, fastest first (radius of the step function: {classes.radius})")
     line = [(x(i + classes.radius + 0.5), y(v)) for i, v in enumerate(values)]
     area = [(line[0][0], y(0)), *line, (line[-1][0], y(0))]
     plot.add(tag("path", d="M" + "L".join(f"{n(a)} {n(b)}" for a, b in area) + "Z", class_="area"))
     plot.add(polyline(line, "curve"))
     for boundary, drawn in (*((b, True) for b in classes.boundaries), *((b, False) for b in classes.dropped)):
-        tip = _tip("class boundary" if drawn else f"not drawn: {boundary.why_dropped}", boundary)
+        tip = _tip("class boundary" if drawn else f"not drawn: {boundary.why_dropped}", boundary, by)
         plot.add(tag("circle", cx=x(boundary.position + 1.5), cy=y(boundary.height), r=4.5,
                      class_="peak" if drawn else "peak dropped", data_tip=tip))  # fmt: skip
     return plot.svg("The sorted times convolved with a step function", id="convolution")
@@ -353,22 +360,22 @@ _BINS = 90
 MOST_ROWS = 24
 
 
-def distribution(groups: Sequence[Group]) -> str:
+def distribution(groups: Sequence[Group], by: Quantity = TIMES) -> str:
     """A histogram of each configuration on one axis of time; a line at its median, a dot at its best."""
     groups = groups[:MOST_ROWS]
     longest = max(len(g.label) for g in groups)
     left = min(420.0, max(120.0, 24 + 6.6 * longest))
     plot = Plot(WIDTH, 30 + _ROW * len(groups) + 44, left=left, top=30, right=96)
     x = _time_scale([p.seconds for g in groups for p in (g.points[0], g.points[-1])], *plot.x_range, room=0.02)
-    factor, unit = si.unit(max(g.points[-1].seconds for g in groups))
+    factor, title = by.axis(max(g.points[-1].seconds for g in groups))
     plot.add(text(WIDTH - 90, 18, "best", "tick"))
     for row, group in enumerate(groups):
-        plot.add(*_histogram(group, x, plot.top + _ROW * (row + 1) - 8, plot))
-    plot.x_axis(x, f"time of an iteration [{unit}]", factor)
+        plot.add(*_histogram(group, x, plot.top + _ROW * (row + 1) - 8, plot, by))
+    plot.x_axis(x, title, factor)
     return plot.svg(f"Distribution of times in {si.ordinary(len(groups), 'configuration')}", id="distribution")
 
 
-def _histogram(group: Group, x: Scale, base: float, plot: Plot) -> list[str]:
+def _histogram(group: Group, x: Scale, base: float, plot: Plot, by: Quantity) -> list[str]:
     left, right = plot.x_range
     wide = (right - left) / _BINS
     counts = [0] * _BINS
@@ -382,8 +389,8 @@ def _histogram(group: Group, x: Scale, base: float, plot: Plot) -> list[str]:
     )
     best, middle = ranked(group.points)[0], group.points[len(group.points) // 2]
     tip = (
-        f"{group.label}\n{si.ordinary(len(group.points), 'implementation')}\nbest {si.seconds(best.seconds)}, "
-        f"median {si.seconds(middle.seconds)}, worst {si.seconds(group.points[-1].seconds)}"
+        f"{group.label}\n{si.ordinary(len(group.points), 'implementation')}\nbest {by.text(best.seconds)}, "
+        f"median {by.text(middle.seconds)}, worst {by.text(group.points[-1].seconds)}"
     )
     colour = f"k{group.colour}"
     name = group.label if len(group.label) <= 60 else group.label[:59] + "…"
@@ -393,7 +400,7 @@ def _histogram(group: Group, x: Scale, base: float, plot: Plot) -> list[str]:
         tag("path", d=f"M{n(x(middle.seconds))} {n(base + 4)}V{n(base - _ROW + 16)}", class_=f"median {colour}"),
         tag("circle", cx=x(best.seconds), cy=base, r=4.0, class_=f"best {colour}"),
         text(left - 10, base - 6, name, "row-label", text_anchor="end"),
-        text(right + 8, base - 6, si.seconds(best.seconds), "row-value"),
+        text(right + 8, base - 6, by.text(best.seconds), "row-value"),
     ]
 
 
@@ -402,7 +409,7 @@ def _histogram(group: Group, x: Scale, base: float, plot: Plot) -> list[str]:
 MOST_CURVES = 8
 
 
-def convergence(curves: Sequence[Curve], names: Sequence[str]) -> str:
+def convergence(curves: Sequence[Curve], names: Sequence[str], by: Quantity = TIMES) -> str:
     """Each measurement as a dot, the lowest single time so far, and what the choice was worth. `names`: of the runs."""
     curves = curves[:MOST_CURVES]
     plot = Plot(WIDTH, 360, top=20)
@@ -412,9 +419,9 @@ def convergence(curves: Sequence[Curve], names: Sequence[str]) -> str:
     shown = times[: max(1, math.ceil(0.98 * len(times)))]  # a few outliers would flatten all others
     worth = [seconds for c in curves for _, seconds in c.choice]
     y = _time_scale([*shown, *worth], *plot.y_range)
-    factor, unit = si.unit(max(shown))
+    factor, title = by.axis(max(shown))
     _clip(plot, "search-clip")
-    plot.y_axis(y, f"time of an iteration [{unit}]", factor)
+    plot.y_axis(y, title, factor)
     plot.x_axis(x, "measurements")
     clip = {"clip_path": "url(#search-clip)"}
     for place, curve in enumerate(curves):
@@ -423,9 +430,9 @@ def convergence(curves: Sequence[Curve], names: Sequence[str]) -> str:
         end = x(max(2, len(curve.measured)))
         lowest, choice = ([(x(i), y.clamped(t)) for i, t in line] for line in (curve.lowest, curve.choice))
         name = names[curve.run]
-        tip = f"{name}\nlowest single time {si.seconds(curve.lowest[-1][1])}"
+        tip = f"{name}\nlowest single time {by.text(curve.lowest[-1][1])}"
         plot.add(steps(lowest, end, f"lowest k{place}", data_tip=tip, **clip))
-        tip = f"{name}\nchosen in the end: {si.seconds(curve.choice[-1][1])} (median of all its times)"
+        tip = f"{name}\nchosen in the end: {by.text(curve.choice[-1][1])} (median of all its times)"
         plot.add(steps(choice, end, f"choice k{place}", data_tip=tip, **clip))
     look = "plot many" if longest > _MANY else "plot"
     return plot.svg("Convergence of the search", look, id="convergence")

@@ -15,6 +15,7 @@ from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
 from dagc.space.moves import Moves
 from dagc.space.space import Counter, TooManyStates
+from dagc.store.results import shown
 
 # A variation that needs more than this, in states times ops, is reported as not counted (a second or two); the one
 # that was asked for has no limit.
@@ -35,7 +36,7 @@ class Line:
 
     @property
     def label(self) -> str:
-        return " ".join(f"{name}={_shown(value)}" for name, value in self.choices)
+        return " ".join(f"{name}={shown(value)}" for name, value in self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,9 @@ class _Tally:
     def __init__(self, build: Build, current: dict[str, Value], moves: Moves, count: int | None, phase: Phase) -> None:
         self._build = build
         self._phase = phase
-        found: int | str = _TOO_MANY if count is None else count
-        self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): found}
-        self._counted: dict[Moves, int | str] = {moves: found}
+        whole: int | str = _TOO_MANY if count is None else count
+        self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
+        self._counted: dict[Moves, int | str] = {moves: whole}
 
     def count(self, choices: dict[str, Value]) -> int | str:
         """The count, or why there is none."""
@@ -167,8 +168,8 @@ def _variations(structural: list[Decision], current: dict[str, Value], tally: _T
     shown += [{d.name: v} for d in structural if d.name not in _LOWERING and len(d.values) > 1 for v in d.values]
     for choices in shown:
         if choices:
-            found = tally.count({**current, **choices})
-            number, note = (None, found) if isinstance(found, str) else (found, "")
+            count = tally.count({**current, **choices})
+            number, note = (None, count) if isinstance(count, str) else (count, "")
             yield Line(tuple(choices.items()), number, note)
 
 
@@ -178,11 +179,11 @@ def _whole(structural: list[Decision], tally: _Tally, per_op: tuple[tuple[str, i
         return None, f"{len(combinations)} structural combinations, more than {WHOLE_COMBINATIONS}"
     total = 0
     for chosen in combinations:
-        found = tally.count(chosen)
-        if found == _TOO_MANY:
+        count = tally.count(chosen)
+        if count == _TOO_MANY:
             return None, "a combination has too many states"
         # A combination that `require` or the checks forbid is not part of the space.
-        total += found if isinstance(found, int) else 0
+        total += count if isinstance(count, int) else 0
     for _, combinations_of_op in per_op:
         total *= combinations_of_op
     return total, ""
@@ -241,13 +242,9 @@ def _holds(condition: Sym, env: dict[str, Value]) -> bool:
 # ---- text ----------------------------------------------------------------------------------
 
 
-def _shown(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def as_text(report: CountReport) -> str:
     """The count first, then a line per lowering and choice, then the whole."""
-    asked = " ".join(f"{name}={_shown(value)}" for name, value in report.choices)
+    asked = " ".join(f"{name}={shown(value)}" for name, value in report.choices)
     out = [f"{_how_many(report)} of {report.name}" + (f": {asked}" if asked else "")]
     if report.lines:
         width = max(len(line.label) for line in report.lines)

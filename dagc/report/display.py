@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
+from dagc.base.objective import TIME, Objective
 from dagc.report import si
 
 if TYPE_CHECKING:
@@ -172,18 +173,21 @@ class Display:
         self._live.update(phase.panel(), refresh=True)
 
     @contextmanager
-    def search(self, noise: float, describe: Describe | None = None) -> Iterator[Callable[[Progress[Candidate]], None]]:
+    def search(
+        self, noise: float, describe: Describe | None = None, objective: Objective = TIME
+    ) -> Iterator[Callable[[Progress[Candidate]], None]]:
         """What to call after each measurement of a search. No thread is at work meanwhile: it would disturb.
 
-        `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate.
+        `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate,
+        `objective` is what its values are of.
         """
         if self._quiet:
             yield lambda _: None
         elif sys.stderr.isatty():
-            with _terminal(noise, describe) as show:
+            with _terminal(noise, describe, objective) as show:
                 yield show
         else:
-            yield _Log()
+            yield _Log(objective)
 
 
 SILENT = Display(quiet=True)
@@ -214,17 +218,19 @@ def _live() -> Live:
 
 
 class _Log:
-    def __init__(self) -> None:
-        self._last = monotonic()
+    def __init__(self, objective: Objective) -> None:
+        self._last, self._objective = monotonic(), objective
 
     def __call__(self, progress: Progress[Candidate]) -> None:
         if monotonic() - self._last >= _LOG_EVERY:
             self._last = monotonic()
-            print(one_line(progress), file=sys.stderr, flush=True)
+            print(one_line(progress, self._objective), file=sys.stderr, flush=True)
 
 
 @contextmanager
-def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Progress[Candidate]], None]]:
+def _terminal(
+    noise: float, describe: Describe | None, objective: Objective
+) -> Iterator[Callable[[Progress[Candidate]], None]]:
     """Redraws a few times a second, in the searching thread; leaves nothing behind, nor a hidden cursor."""
     last = -math.inf
     with _live() as live:
@@ -232,13 +238,15 @@ def _terminal(noise: float, describe: Describe | None) -> Iterator[Callable[[Pro
         def show(progress: Progress[Candidate]) -> None:
             nonlocal last
             if monotonic() - last >= _EVERY:
-                live.update(panel(progress, noise, describe), refresh=True)
+                live.update(panel(progress, noise, describe, objective), refresh=True)
                 last = monotonic()
 
         yield show
 
 
-def panel(progress: Progress[Candidate], noise: float, describe: Describe | None = None) -> Table:
+def panel(
+    progress: Progress[Candidate], noise: float, describe: Describe | None = None, objective: Objective = TIME
+) -> Table:
     """What a terminal shows: how far it is, what was covered, the best, the distribution, failures."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -254,12 +262,12 @@ def panel(progress: Progress[Candidate], noise: float, describe: Describe | None
     table.add_row("covered", _covered(progress))
     if not math.isnan(progress.best_seconds):
         floor = "" if math.isnan(noise) else f"  (noise floor {100 * noise:.1f} %)"
-        best = (f"{progress.best_seconds * 1e6:.2f} us", "green"), _how_often(progress), floor
+        best = (objective.show(progress.best_seconds), "green"), _how_often(progress), floor
         table.add_row("best", Text.assemble(*best))
         if describe is not None and progress.best is not None:
             for line in describe(progress.best).splitlines():
                 table.add_row("", Text(line, style="dim", overflow="ellipsis", no_wrap=True))
-        table.add_row("times", _Histogram(progress.seconds))
+        table.add_row("times" if objective.is_time else "values", _Histogram(progress.seconds, objective))
     if progress.failures:
         table.add_row("failed", Text(str(progress.failures), style="red"))
     return table
@@ -268,14 +276,14 @@ def panel(progress: Progress[Candidate], noise: float, describe: Describe | None
 class _Histogram:
     """The times in one line, as wide as there is room for."""
 
-    def __init__(self, seconds: Sequence[float]) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: Sequence[float], objective: Objective) -> None:
+        self._seconds, self._objective = seconds, objective
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
         low, high, _ = histogram(self._seconds, 1)
-        begin, end = f"{low * 1e6:.1f} us ", f" {high * 1e6:.1f} us"
+        begin, end = f"{self._objective.show(low, decimals=1)} ", f" {self._objective.show(high, decimals=1)}"
         bins = min(BINS, options.max_width - len(begin) - len(end))
         bars = histogram(self._seconds, bins)[2] if bins >= FEWEST_BINS else "to"
         yield Text(f"{begin}{bars}{end}", no_wrap=True, overflow="ellipsis")
@@ -302,10 +310,10 @@ def _share(progress: Progress[Candidate]) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def one_line(progress: Progress[Candidate]) -> str:
+def one_line(progress: Progress[Candidate], objective: Objective = TIME) -> str:
     """`search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 120 implementations of 2036 (5.9 %)`."""
     known = not math.isnan(progress.best_seconds)
-    best = f", best {progress.best_seconds * 1e6:.2f} us{_how_often(progress)}" if known else ""
+    best = f", best {objective.show(progress.best_seconds)}{_how_often(progress)}" if known else ""
     failed = f", {progress.failures} failed" if progress.failures else ""
     return (
         f"{progress.phase}: {_measurements(progress)}, {progress.elapsed:.0f} s{_left(progress)}{best}, "

@@ -22,6 +22,7 @@ from dagc.report import charts, si, timeline
 from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
 from dagc.report.picture import as_svg, kind
+from dagc.report.si import TIMES, Quantity
 from dagc.store.results import Configuration, Results, noise_advice_of, shown, ties, wanted_repeats
 
 if TYPE_CHECKING:
@@ -68,7 +69,12 @@ class Chosen:
 
 
 def traced(
-    results: Results, best: Point | None, worst: Point | None, graphs: Mapping[Configuration, Graph], file: str
+    results: Results,
+    best: Point | None,
+    worst: Point | None,
+    graphs: Mapping[Configuration, Graph],
+    file: str,
+    by: Quantity,
 ) -> tuple[Chosen, ...]:
     """The best and the worst, with timelines where they were traced: those of one rank have the same axis.
 
@@ -80,7 +86,7 @@ def traced(
         timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
-    shown = [timeline.shown_ranks(found) for found in lines]
+    shown = [timeline.shown_ranks(lanes) for lanes in lines]
     out = []
     for what, p, (graph, traversal), all_, few in zip(("best", "worst"), ends, parsed, lines, shown, strict=False):
         ranks = tuple(
@@ -95,7 +101,7 @@ def traced(
         name = shlex.quote(f"{results.program.name}-best")
         out.append(
             Chosen(
-                what, p, si.seconds(p.seconds), interval_text(p), p.implementation.configuration.text,
+                what, p, by.text(p.seconds), interval_text(p, by), p.implementation.configuration.text,
                 p.implementation.traversal, tuple(_chip(entry, graph) for entry in traversal.entries),
                 f"dagc best {shlex.quote(file)} -o {name}" if what == "best" else "", ranks, len(all_) - len(few),
             )
@@ -105,24 +111,24 @@ def traced(
 
 def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[float, float]:
     """Begin and end, in seconds, of an axis for all timelines of this rank."""
-    mine = [line for found in shown for line in found if line.rank == rank]
+    mine = [line for lanes in shown for line in lanes if line.rank == rank]
     return min(line.begin for line in mine), max(line.length for line in mine)
 
 
 def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
-    found = point.implementation
-    if found.configuration not in graphs:
-        raise UsageError(f"{file}: no graph of the configuration {found.configuration.text}", "explore again")
-    graph = graphs[found.configuration]
-    return graph, parse_traversal(found.traversal, graph, file)
+    implementation = point.implementation
+    if implementation.configuration not in graphs:
+        raise UsageError(f"{file}: no graph of the configuration {implementation.configuration.text}", "explore again")
+    graph = graphs[implementation.configuration]
+    return graph, parse_traversal(implementation.traversal, graph, file)
 
 
-def interval_text(point: Point) -> str:
+def interval_text(point: Point, by: Quantity) -> str:
     """`95 %: 60.1 us to 63 us, 7 measurements`; below six measurements it is their range that has this confidence."""
     if len(point.times) == 1:
         return "1 measurement, no interval"
     what = "95 %" if len(point.times) >= 6 else "range"
-    return f"{what}: {si.seconds(point.low)} to {si.seconds(point.high)}, {len(point.times)} measurements"
+    return f"{what}: {by.text(point.low)} to {by.text(point.high)}, {len(point.times)} measurements"
 
 
 def _chip(entry: object, graph: Graph) -> Chip:
@@ -174,6 +180,7 @@ def summary_tiles(
     best: Point | None,
     groups: Sequence[Group],
     graphs: Mapping[Configuration, Graph],
+    by: Quantity,
 ) -> list[Tile]:
     """The best time, how much faster it is, how much was measured, how sure it is."""
     if best is None:
@@ -185,9 +192,9 @@ def summary_tiles(
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
-        Tile("best", si.seconds(best.seconds), interval_text(best)),
-        Tile("the median takes", si.times(middle.seconds / best.seconds), si.seconds(middle.seconds)),
-        Tile("the worst takes", si.times(worst.seconds / best.seconds), si.seconds(worst.seconds)),
+        Tile("best", by.text(best.seconds), interval_text(best, by)),
+        Tile("the median takes", si.times(middle.seconds / best.seconds), by.text(middle.seconds)),
+        Tile("the worst takes", si.times(worst.seconds / best.seconds), by.text(worst.seconds)),
         Tile("implementations", si.count(len(points)), of),
         Tile("measurements", si.count(measured), reference),
         Tile("noise floor", si.percent(results.noise), "standard deviation of one measurement"),
@@ -219,7 +226,7 @@ class ClassView:
     text: str
 
 
-def class_views(learned: LearnedRules) -> list[ClassView]:
+def class_views(learned: LearnedRules, by: Quantity) -> list[ClassView]:
     """The classes, fastest first, each with the rule sets that lead to it."""
     sets = {number: list(group) for number, group in groupby(learned.rule_sets, key=lambda r: r.number)}
     classes = learned.classes.classes
@@ -228,8 +235,8 @@ def class_views(learned: LearnedRules) -> list[ClassView]:
         mine = tuple(_rule_set(rule_set) for rule_set in sets.get(each.number, ()))
         out.append(
             ClassView(
-                each.number + 1, class_colour(each.number, len(classes)), each.count, si.seconds(each.fastest),
-                si.seconds(each.slowest), si.percent(each.width), mine, _as_text(each.number + 1, mine),
+                each.number + 1, class_colour(each.number, len(classes)), each.count, by.text(each.fastest),
+                by.text(each.slowest), si.percent(each.width), mine, _as_text(each.number + 1, mine),
             )
         )  # fmt: skip
     return out
@@ -245,8 +252,10 @@ def _rule_set(rule_set: RuleSet) -> RuleSetView:
 def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
     """What the button copies."""
     blocks = (
-        "\n".join((f"class {number}, {counted(found.samples, 'sample')}:", *(f"  {rule}" for rule in found.rules)))
-        for found in sets
+        "\n".join(
+            (f"class {number}, {counted(rule_set.samples, 'sample')}:", *(f"  {rule}" for rule in rule_set.rules))
+        )
+        for rule_set in sets
     )
     return "\n\n".join(blocks)
 
@@ -265,14 +274,20 @@ class Row:
     traversal: str
 
 
-def fastest_rows(points: Sequence[Point], groups: Sequence[Group]) -> list[Row]:
-    by = {group.configuration: group for group in groups}
+def fastest_rows(points: Sequence[Point], groups: Sequence[Group], by: Quantity) -> list[Row]:
+    of = {group.configuration: group for group in groups}
     out = []
     for rank, p in enumerate(points):
-        group = by[p.implementation.configuration]
+        group = of[p.implementation.configuration]
         slower = "" if rank == 0 else f"+{si.percent(p.seconds / points[0].seconds - 1)}"
         row = Row(
-            rank, si.seconds(p.seconds), slower, interval_text(p), group.colour, group.label, p.implementation.traversal
+            rank,
+            by.text(p.seconds),
+            slower,
+            interval_text(p, by),
+            group.colour,
+            group.label,
+            p.implementation.traversal,
         )
         out.append(row)
     return out
@@ -335,9 +350,9 @@ def _counted(names: Sequence[str]) -> str:
 def _fact(value: object) -> str:
     if isinstance(value, bool | str | int | float):
         return shown(value) or "none"
-    return (
-        "none" if value is None or value == [] else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
-    )
+    if value is None or value == []:
+        return "none"
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
 # ---- page ----
@@ -358,9 +373,10 @@ def as_html(
 
     `graphs`: of every configuration of `results`; `learned`: the rules (None: too little was measured for rules);
     `file`: the name of the results file, for the commands that the page shows; `fixed`: lines about the choices of the
-    best that were not searched. What is said is only what was measured:
-    where there are no traces, there is no timeline. Works with no measurement at all, too.
+    best that were not searched. Without traces there is no timeline; a file without a measurement gives a page too.
     """
+    objective = results.objective
+    by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
     points = points_of(results)
     choices = ranked(points)
     best = choices[0] if choices else None
@@ -371,39 +387,31 @@ def as_html(
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
     return _environment().get_template("page.html.j2").render(
-        program=results.program,
+        program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
-        file=file,
-        version=version,
-        fixed=fixed,
-        tiles=summary_tiles(results, points, best, groups, graphs),
+        tiles=summary_tiles(results, points, best, groups, graphs, by),
         ties=ties([p.times for p in choices], results.noise),
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
         less_often=0 if best is None else sum(p.seconds < best.seconds for p in points),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
         legend=_legend(groups),
-        chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
+        chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file, by),
         dags=pictures(groups, graphs),
-        times=charts.sorted_times(points, best, groups, classes, results.noise) if len(points) > 1 else "",
-        convolution=charts.convolution(classes) if classes is not None and classes.convolution else "",
-        classes=class_views(learned) if learned is not None else (),
-        dropped=[f"Boundary at {si.seconds(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
-        tree=_tree(learned),
-        no_rules=no_rules,
-        advice=noise_advice_of(results),
-        distribution=charts.distribution(groups) if groups else "",
+        times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
+        convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
+        classes=class_views(learned, by) if learned is not None else (),
+        dropped=[f"Boundary at {by.text(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
+        tree=_tree(learned), no_rules=no_rules, advice=noise_advice_of(results),
+        distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
-        convergence=_convergence(results),
-        fastest=fastest_rows(choices[:MOST_ROWS], groups),
+        convergence=_convergence(results, by),
+        fastest=fastest_rows(choices[:MOST_ROWS], groups, by), runs=provenance(results), data=_data(points, groups, by),
         failures=[i for i in results.implementations if i.failure][:MOST_ROWS],
         failed=sum(bool(i.failure) for i in results.implementations),
-        runs=provenance(results),
-        data=_data(points, groups),
         floor=si.percent(results.noise),
         noise_known=not math.isnan(results.noise),
-        seconds=si.seconds,
-        count=si.count,
-        percent=si.percent,
+        compared="" if objective.is_time else objective.text,
+        count=si.count, percent=si.percent,
     )  # fmt: skip
 
 
@@ -441,14 +449,14 @@ def _errors(learned: LearnedRules) -> str:
     )
 
 
-def _convergence(results: Results) -> Mapping[str, object] | None:
+def _convergence(results: Results, by: Quantity) -> Mapping[str, object] | None:
     curves = curves_of(results)
     if not curves:
         return None
     names = curve_names(results)
     legend = [(place, names[c.run]) for place, c in enumerate(curves[: charts.MOST_CURVES])]
     return {
-        "chart": charts.convergence(curves, names),
+        "chart": charts.convergence(curves, names, by),
         "legend": legend,
         "left": max(0, len(curves) - charts.MOST_CURVES),
     }
@@ -460,17 +468,17 @@ def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
     for group in groups:
         colours.setdefault(group.colour, []).append(group)
     named = [
-        (colour, found[0].label if len(found) == 1 else f"transport={found[0].configuration.get('transport')}")
-        for colour, found in sorted(colours.items())
+        (colour, sharing[0].label if len(sharing) == 1 else f"transport={sharing[0].configuration.get('transport')}")
+        for colour, sharing in sorted(colours.items())
     ]
     return named if len({name for _, name in named}) == len(named) else []
 
 
-def _data(points: Sequence[Point], groups: Sequence[Group]) -> str:
+def _data(points: Sequence[Point], groups: Sequence[Group], by: Quantity) -> str:
     """What the page's script shows of an implementation under the pointer: times as text, traversal, configuration."""
     place = {group.configuration: number for number, group in enumerate(groups)}
     rows = [
-        [p.implementation.traversal, place[p.implementation.configuration], si.seconds(p.seconds), _interval(p)]
+        [p.implementation.traversal, place[p.implementation.configuration], by.text(p.seconds), _interval(p, by)]
         for p in points
     ]
     content = {"configurations": [g.label for g in groups], "points": rows}
@@ -478,10 +486,10 @@ def _data(points: Sequence[Point], groups: Sequence[Group]) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _interval(point: Point) -> str:
+def _interval(point: Point, by: Quantity) -> str:
     if len(point.times) == 1:
         return "1 measurement"
-    return f"{si.seconds(point.low)} to {si.seconds(point.high)} ({len(point.times)} measurements)"
+    return f"{by.text(point.low)} to {by.text(point.high)} ({len(point.times)} measurements)"
 
 
 @lru_cache(maxsize=1)

@@ -38,11 +38,11 @@ COLOURS = 8  # that the style sheet has, distinguishable with colour blindness
 
 def points_of(results: Results) -> tuple[Point, ...]:
     """All that was measured, fastest first, drift divided out."""
-    found = []
+    points = []
     for implementation in results.measured():
         times = implementation.times(results.reference)
-        found.append(Point(implementation, median(times), *interval(times), times))
-    return tuple(found)
+        points.append(Point(implementation, median(times), *interval(times), times))
+    return tuple(points)
 
 
 def groups_of(points: Sequence[Point]) -> tuple[Group, ...]:

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 THIN = "\u202f"  # a narrow space that no line breaks at
 _PRINTED_BITS = 14_000  # sys.int_info.default_max_str_digits is 4300
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "\u00b5s"), (1e-9, "ns"))
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "\u00b5"), (1e-9, "n"))
 
 
-def unit(largest: float) -> tuple[float, str]:
-    """(seconds that one unit has, its name) in which `largest` is at least 1."""
-    for factor, name in _UNITS:
-        if abs(largest) >= factor:
-            return factor, name
-    return _UNITS[-1]
+def unit(largest: float, of: str = "s") -> tuple[float, str]:
+    """(what one unit has of the unit `of`, its name) in which `largest` is at least 1. Without a unit: (1, "")."""
+    if not of:
+        return 1.0, ""
+    factor, prefix = next((p for p in _PREFIXES if abs(largest) >= p[0]), _PREFIXES[-1])
+    return factor, f"{prefix}{of}"
 
 
 def seconds(value: float, digits: int = 3) -> str:
     """`68.2 us` with the Greek letter; `unknown` for NaN."""
+    return quantity(value, "s", digits)
+
+
+def quantity(value: float, of: str, digits: int = 3) -> str:
+    """A value in the unit `of`, with the prefix that suits it; `unknown` for NaN."""
     if math.isnan(value):
         return "unknown"
     if value == 0:
         return "0"
-    factor, name = unit(value)
-    return f"{significant(value / factor, digits)}{THIN}{name}"
+    factor, name = unit(value, of)
+    return f"{significant(value / factor, digits)}{THIN if name else ''}{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What implementations are compared by: its name, as axes have it, and its unit ("": none)."""
+
+    name: str = "time of an iteration"
+    unit: str = "s"
+
+    def text(self, value: float) -> str:
+        return quantity(value, self.unit)
+
+    def axis(self, largest: float) -> tuple[float, str]:
+        """(what one unit of the axis has, its title)."""
+        factor, found = unit(largest, self.unit)
+        return factor, f"{self.name} [{found}]" if found else self.name
+
+
+TIMES = Quantity()
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -247,10 +247,10 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
 
 def read_scalars(program: Program, folder: Path, ranks: int = 1) -> dict[str, Number]:
     """Values of rank 0's scalars, `rank` and `ranks` included. Raises UsageError as `check_arrays`."""
-    found: dict[str, Number] = {"rank": 0, "ranks": ranks}
+    values: dict[str, Number] = {"rank": 0, "ranks": ranks}
     for scalar in program.scalars:
-        found[scalar.name] = _read_scalar(folder, 0, scalar.name, dtype(scalar.type)).item()
-    return found
+        values[scalar.name] = _read_scalar(folder, 0, scalar.name, dtype(scalar.type)).item()
+    return values
 
 
 def _check_ranks(folder: Path, ranks: int) -> None:
@@ -300,7 +300,7 @@ def _header(path: Path, folder: Path, name: str, kind: np.dtype[Any]) -> _Header
     except UsageError:
         raise
     except Exception as error:  # a damaged header makes NumPy raise TypeError, OverflowError, TokenError and others
-        raise _refused(path, f"is no array of NumPy ({' '.join(str(error).split())[:200]})") from None
+        raise _refused(path, f"is not a NumPy array ({' '.join(str(error).split())[:200]})") from None
     if header.type != kind:
         raise _refused(path, f"holds {header.type}, but `{name}` is {kind}")
     size, there = math.prod(header.shape) * kind.itemsize, state.st_size - header.offset

@@ -231,11 +231,7 @@ class Matching:
         name: str,
     ) -> Iterator[tuple[int, int]]:
         """(peer, elements) of one side of a message on one rank."""
-        peers, counts, region = (
-            (message.to, message.send_counts, message.send)
-            if send
-            else (message.source, message.recv_counts, message.recv)
-        )
+        region, peers, counts = message.end(send)
         whole = _elements(region, shapes, env)
         if isinstance(peers, str):
             if counts is None or peers not in data or counts not in data:

@@ -66,21 +66,13 @@ class SetupCode:
             self._path = find_file(setup.file, base_dir, base_dir)
             text = read_file(self._path, regular=True)
         except PermissionError as error:
-            raise refuse(
-                program,
-                "setup-file",
-                f"cannot read the set-up file {self._path}: {error.strerror}",
-                setup.span,
-                "move it there, or give its folder with -I DIR",
-            ) from None
+            message = f"cannot read the set-up file {self._path}: {error.strerror}"
+            help = "move it there, or give its folder with -I DIR"
+            raise refuse(program, "setup-file", message, setup.span, help) from None
         except OSError as error:
-            raise refuse(
-                program,
-                "setup-file",
-                f"cannot read the set-up file {self._path}: {error.strerror}",
-                setup.span,
-                f"write it; it defines `{setup.function}(rank, size, seed, ...)`",
-            ) from None
+            message = f"cannot read the set-up file {self._path}: {error.strerror}"
+            help = f"write it; it defines `{setup.function}(rank, size, seed, ...)`"
+            raise refuse(program, "setup-file", message, setup.span, help) from None
         self._module = types.ModuleType(f"_dagc_setup_{self._path.stem}_{next(_NUMBERS)}")
         self._module.__file__ = str(self._path)
         with self._running("while it was loaded"):
@@ -92,13 +84,8 @@ class SetupCode:
         defined = getattr(self._module, name, None)
         if not callable(defined):
             own = sorted(n for n, v in vars(self._module).items() if inspect.isfunction(v) and not n.startswith("_"))
-            raise refuse(
-                self._program,
-                "setup-function",
-                f"{self._setup.file} has no function `{name}`",
-                span,
-                f"its functions are {', '.join(own)}" if own else f"define `{name}` in it",
-            )
+            help = f"its functions are {', '.join(own)}" if own else f"define `{name}` in it"
+            raise refuse(self._program, "setup-function", f"{self._setup.file} has no function `{name}`", span, help)
         return defined  # type: ignore[no-any-return]
 
     def call(self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int) -> dict[str, Any]:
@@ -107,23 +94,14 @@ class SetupCode:
         try:
             inspect.signature(function).bind(*args, **named)
         except TypeError as error:
-            raise refuse(
-                self._program,
-                "setup-arguments",
-                f"`{name}` of {self._setup.file} cannot be called so: {error}",
-                span,
-                f"it is called as {name}({_call_text(args, named)})",
-            ) from None
+            message = f"`{name}` of {self._setup.file} cannot be called so: {error}"
+            help = f"it is called as {name}({_call_text(args, named)})"
+            raise refuse(self._program, "setup-arguments", message, span, help) from None
         with self._running(f"in {name}(rank={rank})"):
             result = function(*args, **named)
         if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
-            raise refuse(
-                self._program,
-                "setup-result",
-                f"`{name}` of {self._setup.file} returned {type(result).__name__}, not a dict by declared names",
-                span,
-                "return a dict such as {'n': n, 'x': x}",
-            )
+            message = f"`{name}` of {self._setup.file} returned {type(result).__name__}, not a dict by declared names"
+            raise refuse(self._program, "setup-result", message, span, "return a dict such as {'n': n, 'x': x}")
         return result
 
     @contextmanager
@@ -138,9 +116,8 @@ class SetupCode:
             with _exits_raise():
                 yield
         except (Exception, SystemExit) as error:
-            raise UsageError(
-                f"{self._place(error)}: {_reason(error)}", f"correct {self._path.name}: it failed {what}"
-            ) from None
+            help = f"correct {self._path.name}: it failed {what}"
+            raise UsageError(f"{self._place(error)}: {_reason(error)}", help) from None
         finally:
             sys.modules.pop(self._module.__name__, None)
             with _PATH:

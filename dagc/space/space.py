@@ -35,6 +35,7 @@ class Orbit:
 
 def orbits(moves: Moves) -> tuple[Orbit, ...]:
     """Disjoint orbits; every transposition of two units of one orbit is an automorphism of the graph (checked)."""
+    tables = (moves.before, moves.needs, moves.users, _followers(moves))
     visited: set[int] = set()
     out: list[Orbit] = []
     for a in range(moves.size):
@@ -45,7 +46,7 @@ def orbits(moves: Moves) -> tuple[Orbit, ...]:
         for b in range(a + 1, moves.size):
             if b in visited or b in used:
                 continue
-            swap = _transposition(moves, a, b)
+            swap = _transposition(moves, tables, a, b)
             if swap is None:
                 continue
             mine, theirs = tuple(x for x, _ in swap), tuple(y for _, y in swap)
@@ -60,15 +61,18 @@ def orbits(moves: Moves) -> tuple[Orbit, ...]:
     return tuple(out)
 
 
-def _transposition(moves: Moves, a: int, b: int) -> list[tuple[int, int]] | None:
-    """The smallest automorphism found that swaps a and b and is its own inverse; None where there is none."""
+def _transposition(moves: Moves, tables: tuple[tuple[int, ...], ...], a: int, b: int) -> list[tuple[int, int]] | None:
+    """The smallest automorphism found that swaps a and b and is its own inverse; None where there is none.
+
+    `tables`: masks of ops for each op, which the automorphism maps to each other.
+    """
     image = {a: b, b: a}
     pairs, queue = [(a, b)], [(a, b)]
     while queue:
         x, y = queue.pop()
         if moves.allowed[x] != moves.allowed[y] or (moves.gpu >> x ^ moves.gpu >> y) & 1:
             return None
-        for table in (moves.before, moves.needs, moves.users, _followers(moves)):
+        for table in tables:
             ours, others = table[x] & ~table[y], table[y] & ~table[x]
             left = [p for p in bits(ours) if p not in (x, y) and p not in image]
             right = [p for p in bits(others) if p not in (x, y) and p not in image]

@@ -7,41 +7,54 @@ import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from dagc.base.errors import MissingTool
 from dagc.base.files import write_bytes_atomic
+from dagc.base.objective import TIME, Objective
 from dagc.store.results import Results
 
-COLUMNS = (
-    "implementation", "configuration", "traversal", "number", "order", "seconds", "reference", "adjusted_seconds",
-    "failure",
-)  # fmt: skip
+COLUMNS = {
+    "implementation": "int64", "configuration": "string", "traversal": "string", "number": "int64", "order": "int64",
+    "seconds": "float64", "reference": "float64", "adjusted_seconds": "float64", "failure": "string",
+}  # fmt: skip
 
 
-def table(results: Results) -> Iterator[tuple[int, str, str, int | None, int | None, float, float, float, str]]:
-    """One row for each measurement, and one for each implementation that has none; columns as in COLUMNS.
+def columns(results: Results, objective: Objective) -> dict[str, str]:
+    """Name -> type: COLUMNS, one of each metric but the time, and `objective` where it is not the time."""
+    more = [*sorted(results.units.keys() - {"time"}), *([] if objective.is_time else ["objective"])]
+    return COLUMNS | dict.fromkeys(more, "float64")
 
-    Ordered by implementation, then as measured. Seconds are NaN and numbers None where nothing was measured;
-    `adjusted_seconds` have drift divided out.
+
+def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, ...]]:
+    """One row for each measurement, and one for each implementation that has none; columns as in `columns`.
+
+    Ordered by implementation, then as measured. Numbers are NaN or None where nothing was measured; `adjusted_seconds`
+    have drift divided out. `results`: read for the time.
     """
+    metrics = sorted(results.units.keys() - {"time"})
     for i in results.implementations:
         head = (int(i.id), i.configuration.text, i.traversal)
         for m, adjusted in zip(i.measurements, i.times(results.reference), strict=True):
-            yield (*head, m.number, m.order, m.seconds, m.reference, adjusted, i.failure)
+            values = {**m.values, "time": adjusted}
+            more: list[float] = [m.values.get(name, math.nan) for name in metrics]
+            if not objective.is_time:
+                more.append(objective.value(values) if values.keys() >= {*objective.metrics} else math.nan)
+            yield (*head, m.number, m.order, m.seconds, m.reference, adjusted, i.failure, *more)
         if not i.measurements:
-            yield (*head, None, None, math.nan, math.nan, math.nan, i.failure)
+            left = len(columns(results, objective)) - len(COLUMNS)
+            yield (*head, None, None, math.nan, math.nan, math.nan, i.failure, *[math.nan] * left)
 
 
-def export_csv(results: Results, file: TextIO) -> None:
+def export_csv(results: Results, file: TextIO, objective: Objective = TIME) -> None:
     """Comma-separated values, with a line of column names; empty where there is no value."""
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in table(results):
+    writer.writerow(columns(results, objective))
+    for row in table(results, objective):
         writer.writerow("" if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row)
 
 
-def export_parquet(results: Results, path: str | Path) -> None:
+def export_parquet(results: Results, path: str | Path, objective: Objective = TIME) -> None:
     """A Parquet file with the same columns, and null where there is no value.
 
     Raises MissingTool without pyarrow, DagcError where `path` cannot be written: it then has its old content.
@@ -51,11 +64,11 @@ def export_parquet(results: Results, path: str | Path) -> None:
         from pyarrow import parquet
     except ImportError:
         raise MissingTool("Parquet files need pyarrow", "pip install 'dagc[parquet]', or export CSV") from None
-    types = dict(zip(COLUMNS, ("int64", "string", "string", "int64", "int64", *["float64"] * 3, "string"), strict=True))
+    types = columns(results, objective)
     schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in types.items()])
     rows = [
-        {n: None if isinstance(v, float) and math.isnan(v) else v for n, v in zip(COLUMNS, row, strict=True)}
-        for row in table(results)
+        {n: None if isinstance(v, float) and math.isnan(v) else v for n, v in zip(types, row, strict=True)}
+        for row in table(results, objective)
     ]
     metadata = {"program": results.program.name, "program_hash": results.program.hash}
     out = pa.Table.from_pylist(rows, schema=schema.with_metadata(metadata))

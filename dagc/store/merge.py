@@ -10,19 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dagc.base.errors import UsageError
-from dagc.store.read import load
-from dagc.store.results import ImplementationId
-from dagc.store.schema import (
-    connect,
-    connect_as,
-    create,
-    damaged,
-    elsewhere,
-    find_implementation,
-    insert_implementation,
-    read_program,
-    read_runs,
-)
+from dagc.store.read import load, read_program, read_runs
+from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
 
 
 def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool = False) -> None:
@@ -55,7 +44,7 @@ def _merge(files: Sequence[Path], scratch: Path) -> None:
     with closing(connect_as(scratch, "rwc")) as target:
         target.execute("PRAGMA synchronous = OFF")  # the file appears under its name only when it is whole
         for number, path in enumerate(files):
-            with closing(connect(path, write=False)) as source:
+            with closing(connect(path)) as source:
                 if number == 0:
                     create(target, read_program(source))
                 _copy(source, target, path)
@@ -67,8 +56,10 @@ def _check_equal(files: Sequence[Path], other_machine: bool) -> None:
     first = None
     where: dict[tuple[object, ...], int] = {}  # the file of each run, by its place
     for place, path in enumerate(files):
-        with closing(connect(path, write=False)) as source:
+        with closing(connect(path)) as source:
             program, runs = read_program(source), [run for _, run in read_runs(source)]
+            if source.execute("SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser").fetchone():
+                raise UsageError(f"{path} holds tuned settings, which are not merged", "leave it out")
         for run in runs:
             # A noise floor that was measured is as good as a serial number.
             key = (run.started, run.strategy, run.noise if not math.isnan(run.noise) else path.resolve(), run.seed)
@@ -99,20 +90,31 @@ def _check_equal(files: Sequence[Path], other_machine: bool) -> None:
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> None:
-    """All runs of a file. Its IDs of runs and measurements are moved behind those that are there."""
+    """All runs of a file. Its IDs are moved behind those that are there."""
     try:
         source.execute("BEGIN")
         target.execute("BEGIN")
-        runs, measurements, drifts = (_last(target, table) for table in ("run", "measurement", "drift"))
-        known = _copy_implementations(source, target)
-        for key, *rest in source.execute("SELECT * FROM run ORDER BY id"):
-            _insert(target, "run", (key + runs, *rest))
-        for key, run, implementation, *rest in source.execute("SELECT * FROM measurement ORDER BY id"):
-            _insert(target, "measurement", (key + measurements, run + runs, known[implementation], *rest))
-        for key, run, after, seconds in source.execute("SELECT * FROM drift ORDER BY id"):
-            _insert(target, "drift", (key + drifts, run + runs, after + measurements, seconds))
-        for implementation, *rest in source.execute("SELECT * FROM trace"):
-            _insert(target, "trace", (known[implementation], *rest))
+        run, sample, drift = (_last(target, table) for table in ("run", "sample", "drift"))
+        known = _copy_candidates(source, target)
+        metrics = {
+            key: metric_id(target, name, unit)
+            for key, name, unit in source.execute("SELECT id, name, unit FROM metric").fetchall()
+        }
+        columns = "started, machine_key, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
+        rows = source.execute(f"SELECT id + {run}, {columns} FROM run")
+        target.executemany(f"INSERT INTO run (id, {columns}) VALUES (?{', ?' * 11})", rows)
+        rows = source.execute(
+            f"SELECT id + {sample}, run + {run}, candidate, purpose, iterations, reference FROM sample"
+        )
+        moved = ((*row[:2], known[row[2]], *row[3:]) for row in rows)
+        target.executemany("INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?)", moved)
+        rows = source.execute(f"SELECT sample + {sample}, metric, value FROM value")
+        target.executemany("INSERT INTO value VALUES (?, ?, ?)", ((s, metrics[m], value) for s, m, value in rows))
+        rows = source.execute(f"SELECT id + {drift}, run + {run}, after + {sample}, seconds FROM drift")
+        target.executemany("INSERT INTO drift VALUES (?, ?, ?, ?)", rows)
+        rows = source.execute('SELECT candidate, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace')
+        spans = ((known[row[0]], *row[1:]) for row in rows)
+        target.executemany("INSERT OR IGNORE INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", spans)  # the first is kept
         target.execute("COMMIT")
     except sqlite3.DatabaseError as error:
         if elsewhere(error):  # where it is written to
@@ -120,35 +122,27 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) ->
         raise damaged(path, error) from None
 
 
-def _copy_implementations(source: sqlite3.Connection, target: sqlite3.Connection) -> dict[int, ImplementationId]:
+def _copy_candidates(source: sqlite3.Connection, target: sqlite3.Connection) -> dict[int, int]:
     """ID in the source -> ID in the target."""
     known = {}
     rows = source.execute(
-        "SELECT i.id, c.decisions, i.traversal, i.failure, "
-        f" {_GOOD} FROM implementation i JOIN configuration c ON c.id = i.configuration ORDER BY i.id"
+        "SELECT c.id, c.domain, c.point, a.choices, c.traversal, c.flush, c.failure,"
+        f" {_GOOD} FROM candidate c JOIN assignment a ON a.id = c.assignment ORDER BY c.id"
     )
-    for key, decisions, traversal, failure, good in rows:
-        insert_implementation(target, decisions, traversal)
-        known[key] = here = find_implementation(target, decisions, traversal)
+    for key, domain, point, choices, traversal, flush, failure, good in rows:
+        known[key] = here = candidate_id(target, domain, point, choices, traversal, flush)
         if good:
-            target.execute("UPDATE implementation SET failure = '' WHERE id = ?", (here,))
+            target.execute("UPDATE candidate SET failure = '' WHERE id = ?", (here,))
         else:
             target.execute(
-                f"UPDATE implementation AS i SET failure = ? WHERE id = ? AND failure = '' AND NOT {_GOOD}",
-                (failure, here),
+                f"UPDATE candidate AS c SET failure = ? WHERE id = ? AND failure = '' AND NOT {_GOOD}", (failure, here)
             )
     return known
 
 
-_GOOD = "(i.failure = '' AND EXISTS (SELECT 1 FROM measurement m WHERE m.implementation = i.id))"
+_GOOD = "(c.failure = '' AND EXISTS (SELECT 1 FROM sample s WHERE s.candidate = c.id))"
 
 
 def _last(target: sqlite3.Connection, table: str) -> int:
     (last,) = target.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()
     return int(last)
-
-
-def _insert(target: sqlite3.Connection, table: str, row: Sequence[object]) -> None:
-    """A trace that is there already is kept."""
-    places = ", ".join("?" * len(row))
-    target.execute(f"INSERT {'OR IGNORE ' if table == 'trace' else ''}INTO {table} VALUES ({places})", tuple(row))

@@ -1,4 +1,7 @@
-"""A results file as `Results`. Here drift is prepared to be divided out; docs/reference/results-files.md says how."""
+"""What a results file may say, as types with ranges, and its orders as `Results`: nothing else is passed on.
+
+Here drift is prepared to be divided out; docs/reference/results-files.md says how.
+"""
 
 from __future__ import annotations
 
@@ -6,67 +9,94 @@ import math
 import sqlite3
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
+
+from dagc.base.errors import UsageError
+from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.base.statistics import noise_floor
-from dagc.store.results import Implementation, ImplementationId, Measurement, Results, Run, TraceSpan
-from dagc.store.schema import (
-    Line,
-    Moment,
-    Natural,
-    Seconds,
-    Whole,
-    connect,
-    number,
-    read_configuration,
-    read_program,
-    read_runs,
-    reading,
-    row_as,
+from dagc.store.results import (
+    Configuration,
+    Implementation,
+    ImplementationId,
+    Machine,
+    Measurement,
+    Program,
+    Results,
+    Run,
+    TraceSpan,
+    drift_factor,
 )
+from dagc.store.schema import connect, decoded, reading
 
+OBJECTIVE = "objective"  # of a run in a results file: what it was searched for
 # So many timings of the drift reference before a measurement, and as many after it, say how fast the machine was.
 AROUND = 3
 
 
-def load(path: str | Path) -> Results:
-    """Read a results file, also while a writer is at work.
+def load(path: str | Path, objective: str | None = None) -> Results:
+    """Read a results file, also while a writer is at work. `objective`: what its measurements are compared by (None:
+    what the file was searched for).
 
     Measurements made for `dagc explain` are left out: they are of implementations that no search has chosen.
-    Raises UsageError where the file is missing, damaged, no results file, or made by a newer dagc.
+    Raises UsageError where the file is missing, damaged, no results file, or made by a newer dagc, and where it has not
+    the metrics of the objective.
     """
-    path = Path(path)
-    connection = connect(path, write=False)
+    with snapshot(Path(path)) as connection:
+        try:
+            return results_in(connection, objective)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error.message}", error.help) from None
+
+
+@contextmanager
+def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+    """One moment of a file, to read from. What its content makes go wrong is a UsageError that names it."""
+    connection = connect(path)
     try:
         with reading(path):
-            connection.execute("BEGIN")  # one moment of the file
-            return read(connection)
+            connection.execute("BEGIN")
+            yield connection
     finally:
         connection.close()
 
 
-def read(connection: sqlite3.Connection) -> Results:
-    """All of an open file."""
-    runs = read_runs(connection)
+def results_in(connection: sqlite3.Connection, objective: str | None = None) -> Results:
+    """The orders of an open file. Raises ValueError, and UsageError for an objective that the file does not have."""
+    runs, metrics = read_runs(connection), read_metrics(connection)
+    units = {name: unit for name, (_, unit) in metrics.items()} or {"time": "s"}
+    chosen = _objective(objective, runs, units)
     drifts = {run: Drift(rows) for run, rows in _drift(connection).items()}
     medians = [d.median for d in drifts.values()]
     reference = median(medians) if medians else math.nan
-    measured = _measurements(connection, drifts, reference, {key: place for place, (key, _) in enumerate(runs)})
-    rows = connection.execute(
-        "SELECT i.id, c.decisions, i.traversal, i.failure FROM implementation i"
-        " JOIN configuration c ON c.id = i.configuration ORDER BY i.id"
-    )
+    places = {key: place for place, (key, _) in enumerate(runs)}
+    measured = _measurements(connection, chosen, drifts, reference, places)
     implementations = tuple(
-        Implementation(
-            ImplementationId(key), read_configuration(decisions), traversal, tuple(measured.get(key, ())), failure
-        )
-        for key, decisions, traversal, failure in (row_as(row, tuple[Whole, str, Line, Line]) for row in rows)
+        Implementation(key, configuration, traversal, tuple(measured.get(key, ())), failure)
+        for key, configuration, traversal, failure in implementations_in(connection)
     )
     program, only_runs = read_program(connection), tuple(run for _, run in runs)
     noise = _noise(only_runs, implementations, reference)
-    return Results(program, only_runs, implementations, reference, noise, _traces(connection))
+    return Results(program, only_runs, implementations, reference, noise, _traces(connection), chosen, units)
+
+
+def _objective(asked: str | None, runs: Sequence[tuple[int, Run]], units: Mapping[str, str]) -> Objective:
+    """What is asked for, else that of the last search of the file."""
+    if asked is not None:
+        return parse_objective(asked, units)
+    for _, run in reversed(runs):
+        if run.strategy != "explain":
+            with suppress(UsageError):  # nothing has been measured of it yet
+                return parse_objective(run.options.get(OBJECTIVE) or "time", units)
+    return TIME
 
 
 class Drift:
@@ -93,22 +123,37 @@ class Drift:
 def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]:
     """By run. Of a run that kept no timings, the references that were noted with its measurements."""
     timings: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for row in connection.execute("SELECT run, after, seconds FROM drift ORDER BY id"):
-        run, after, seconds = row_as(row, tuple[Whole, Natural, Seconds])
-        timings[run].append((after, seconds))
+    kept = connection.execute("SELECT run, after, seconds FROM drift ORDER BY id")
     noted = connection.execute(
-        "SELECT run, id - 1, reference FROM measurement WHERE reference IS NOT NULL"
+        "SELECT run, id - 1, reference FROM sample WHERE reference IS NOT NULL"
         " AND run NOT IN (SELECT run FROM drift) ORDER BY id"
     )
-    for run, after, seconds in (row_as(row, tuple[Whole, Whole, Seconds]) for row in noted):
+    for run, after, seconds in (*rows_as(kept, tuple[Whole, Natural, Seconds]), *rows_as(noted, _Noted)):
         timings[run].append((after, seconds))
     return timings
 
 
+def implementations_in(
+    connection: sqlite3.Connection, which: str = "true"
+) -> Iterator[tuple[ImplementationId, Configuration, str, str]]:
+    """(ID, configuration, traversal, failure) of the candidates that are orders. `which`: an SQL condition on `c`."""
+    rows = connection.execute(
+        "SELECT c.id, a.choices, c.traversal, c.failure FROM candidate c JOIN assignment a ON a.id = c.assignment"
+        f" WHERE c.domain = '' AND {which} ORDER BY c.id"
+    )
+    for key, choices, traversal, failure in rows_as(rows, tuple[Whole, str, Line, Line]):
+        yield ImplementationId(key), Configuration(tuple(decoded(choices, Decisions).items())), traversal, failure
+
+
 def _measurements(
-    connection: sqlite3.Connection, drifts: dict[int, Drift], reference: float, places: dict[int, int]
+    connection: sqlite3.Connection,
+    objective: Objective,
+    drifts: dict[int, Drift],
+    reference: float,
+    places: dict[int, int],
 ) -> dict[int, list[Measurement]]:
-    """By implementation. References of each run are scaled to a median of `reference` (the file's).
+    """By implementation. References of each run are scaled to a median of `reference` (the file's). Where the time is
+    but a part of the objective, drift is divided out here. What has not all metrics of the objective is left out.
 
     `places`: where each run is in the file, by its key.
     Runs may have had different drift references, so drift is divided out within a run only: what differs between two
@@ -116,15 +161,26 @@ def _measurements(
     """
     measurements: dict[int, list[Measurement]] = defaultdict(list)
     rows = connection.execute(
-        "SELECT id, run, implementation, seconds FROM measurement WHERE purpose != 'explain' ORDER BY id"
+        "SELECT s.id, s.run, s.candidate, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
+        " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
+        " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
     )
-    for order, row in enumerate(rows):
-        key, run, implementation, seconds = row_as(row, tuple[Whole, Whole, Whole, Seconds])
+    samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2))
+    for order, ((key, run, candidate), found) in enumerate(samples):
+        values = {name: value for *_, name, value in found}
+        if not values.keys() >= {*objective.metrics}:
+            continue
         drift = drifts.get(run)
         around = math.nan if drift is None else drift.at(key) * reference / drift.median
-        measurements[implementation].append(
-            Measurement(seconds, around, len(measurements[implementation]), order, places[run])
-        )
+        seconds = values.get("time", math.nan)
+        if not objective.is_time:
+            seconds = objective.value({**values, "time": seconds * drift_factor(reference, around)})
+            around = math.nan
+            if math.isnan(seconds):
+                why = f"objective `{objective.text}` is no number above 0 for measurement {key}"
+                raise UsageError(why, "judge by another --objective")
+        mine = measurements[candidate]
+        mine.append(Measurement(seconds, around, len(mine), order, places[run], values))
     return measurements
 
 
@@ -137,17 +193,139 @@ def _noise(runs: Iterable[Run], implementations: Iterable[Implementation], refer
     return median(first) if first else math.nan
 
 
-_TRACE = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
-
-
 def _traces(connection: sqlite3.Connection) -> dict[ImplementationId, tuple[TraceSpan, ...]]:
     by_implementation: dict[ImplementationId, list[TraceSpan]] = defaultdict(list)
     rows = connection.execute(
-        'SELECT implementation, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace'
-        " ORDER BY implementation, rank, position"
+        'SELECT candidate, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace'
+        " ORDER BY candidate, rank, position"
     )
-    for row in rows:
-        key, rank, position, begin, end, gpu_begin, gpu_end = row_as(row, _TRACE)
+    for key, rank, position, begin, end, gpu_begin, gpu_end in rows_as(rows, _Trace):
         span = TraceSpan(rank, position, begin, end, number(gpu_begin), number(gpu_end))
         by_implementation[ImplementationId(key)].append(span)
     return {key: tuple(spans) for key, spans in by_implementation.items()}
+
+
+# ---- values ---------------------------------------------------------------------------------
+
+
+Name = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_.,\[\]]*\Z", max_length=1000)]
+Word = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z", max_length=200)]
+Hash = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z]{1,64}\Z")]
+Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x08\x0b-\x1f\x7f\x80-\x9f]*\Z", max_length=1_000_000)]
+Text = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
+FilePath = Annotated[str, Meta(pattern=r"\A[^\x00]+\Z", max_length=4096)]
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Ranks = Annotated[int, Meta(ge=1, le=1_000_000)]
+PositiveReal = Annotated[float, Meta(gt=0, le=1e300)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+Moment = Annotated[float, Meta(ge=-1e9, le=1e9)]
+Share = Annotated[float, Meta(ge=0, le=1e9)]
+Unit = Annotated[str, Meta(pattern=r"\A[A-Za-z%]{0,10}\Z")]
+Whole = int  # of 64 bits, as SQLite and the reader of JSON have them
+Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
+Decisions = dict[Name, bool | Whole | Number | Line]
+
+_Noted = tuple[Whole, Whole, Seconds]
+_Value = tuple[Whole, Whole, Whole, Word, Seconds]
+_Trace = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
+
+
+def row_as(row: Sequence[object] | Mapping[str, object], kind: Any) -> Any:
+    """A row as a type, each value of exactly that type. Raises ValueError, naming the column by its place or name."""
+    try:
+        return msgspec.convert(row, kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+
+
+def rows_as(cursor: sqlite3.Cursor, kind: Any) -> list[Any]:
+    """All rows of a query; as `row_as`."""
+    found: list[Any] = row_as(cursor.fetchall(), list[kind])
+    return found
+
+
+def number(value: float | None) -> float:
+    """NaN for SQL's NULL."""
+    return math.nan if value is None else value
+
+
+# ---- programs and runs ----------------------------------------------------------------------
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: Word
+    path: FilePath
+    hash: Hash
+    params: str
+
+
+class _Machine(msgspec.Struct, frozen=True):
+    hosts: tuple[Line, ...]
+    cpu: Line
+    cores: Natural
+    gpus: tuple[Line, ...]
+    driver: Line
+    mpi: Line
+    target: Annotated[str, Meta(pattern=r"\A(host|cuda)\Z")]
+    arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]*\Z", max_length=40)]
+    facts: dict[Line, Any] = {}
+
+
+class _Options(msgspec.Struct, frozen=True):
+    """The options of a run that dagc acts on. Others are only shown; those of a newer dagc may be among them."""
+
+    data: FilePath | None = None
+    mpi_takes_device_pointers: bool = False
+    objective: Annotated[str, Meta(max_length=200)] | None = None
+    repeats: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    setup: Annotated[str, Meta(pattern=r"\A[0-9a-f]{0,64}\Z")] = ""
+    fixed: list[tuple[Name, bool | Whole | Number | Line, Line]] = []
+
+
+def _read_options(text: str) -> dict[str, Any]:
+    """Raises ValueError."""
+    options: dict[str, Any] = decoded(text, dict[Line, Any])
+    row_as(options, _Options)
+    return options
+
+
+def read_program(connection: sqlite3.Connection) -> Program:
+    """Raises ValueError, sqlite3.DatabaseError."""
+    meta = row_as(dict(connection.execute("SELECT key, value FROM meta")), _Meta)
+    rows = connection.execute("SELECT path, text FROM source ORDER BY path")
+    sources = tuple(rows_as(rows, tuple[FilePath, Text]))
+    if meta.path not in dict(sources):
+        raise ValueError("the text of the program is missing")
+    return Program(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
+
+
+def read_metrics(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
+    """Name -> ID, unit. Raises ValueError."""
+    rows = connection.execute("SELECT name, id, unit FROM metric")
+    return {name: (key, unit) for name, key, unit in rows_as(rows, tuple[Word, Whole, Unit])}
+
+
+_Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text
+_Run = tuple[Positive, Line, _Json, Ranks, Whole, Line, Seconds, Line, Line, Share | None, _Json]
+MOST_RUNS = 10_000  # a report has a row for each
+
+
+def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
+    """(ID, run) in the order in which they were begun. Raises ValueError, sqlite3.DatabaseError."""
+    out: list[tuple[int, Run]] = []
+    machines: dict[str, Machine] = {}  # of many runs one text each: decoded once
+    options: dict[str, dict[str, Any]] = {}
+    columns = "id, started, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
+    for row in connection.execute(f"SELECT {columns} FROM run ORDER BY id"):
+        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, facts = row_as(row, _Run)
+        if machine not in machines:
+            found = decoded(machine, _Machine)
+            machines[machine] = Machine(**{name: getattr(found, name) for name in found.__struct_fields__})
+        if facts not in options:
+            options[facts] = _read_options(facts)
+        of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))
+        out.append((key, Run(*of, options[facts])))
+        if len(out) > MOST_RUNS:
+            raise ValueError(f"more than {MOST_RUNS} runs")
+    return out

@@ -1,4 +1,4 @@
-"""The results file: SQLite, one row per measurement, written as it comes.
+"""The one writer of results files: SQLite, one row per measurement, written as it comes.
 
 docs/reference/results-files.md describes the tables.
 
@@ -9,63 +9,92 @@ synchronous=NORMAL).
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import UsageError, counted
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.lock import WriterLock
 from dagc.store.merge import merge
-from dagc.store.read import load, read
-from dagc.store.results import Configuration, Implementation, ImplementationId, Program, Results, Run, TraceSpan
+from dagc.store.read import implementations_in, load, read_program, read_runs, results_in, snapshot
+from dagc.store.results import (
+    Configuration,
+    Implementation,
+    ImplementationId,
+    Machine,
+    Program,
+    Results,
+    Run,
+    TraceSpan,
+)
 from dagc.store.schema import (
+    SCHEMA_VERSION,
+    candidate_id,
     check,
-    configuration_text,
-    connect,
     connect_as,
     create,
+    current,
     damaged,
-    find_implementation,
-    insert_implementation,
-    insert_run,
-    read_configuration,
-    read_program,
-    read_runs,
+    insert_sample,
+    metric_id,
     reading,
-    real,
+    replace_old,
 )
 
-__all__ = ["PURPOSES", "Records", "check_resumable", "export_csv", "export_parquet", "load", "merge"]
+if TYPE_CHECKING:
+    from dagc.choice.types import Cell, Point, Settings
+    from dagc.store.tuned import Tuned
 
+__all__ = ["PURPOSES", "Records", "check_resumable", "export_csv", "export_parquet", "is_fresh", "load", "merge"]
+
+T = TypeVar("T")
+NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 PURPOSES = ("search", "confirm", "explain")
 RUN_ENDED_TWICE = "the run ended twice while it was measured"
 
 
 class Records:
-    """The one writer of a results file.
+    """An open results file, written to by one run: of `dagc explore`, `explain` or `tune`.
 
-    For each measurement: `begin`, then `add` or `fail`. Each call is a transaction of its own. Where one cannot be
-    written (a full disk) they raise UsageError; what was written before stays, and `--resume` goes on with it.
+    For each measurement: `begin`, then `add` or `fail`; what is tuned: `add_cell`. Each call is a transaction of its
+    own. Where one cannot be written (a full disk) they raise UsageError; what was written before stays, and `--resume`
+    goes on with it. `note` says what became of a file of an older schema, "" of others.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run, fresh: bool) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run, fresh: bool, note: str = ""
+    ) -> None:
         """Use `Records.open`. `fresh`: the file was made by this run."""
-        self.path = path
+        self.path, self.note = path, note
         self._fresh = fresh
         self._connection = connection
         self._lock = lock
         self._known: dict[tuple[str, str], ImplementationId] = {}
         self.under_way = self._take_under_way()
-        self._run = insert_run(connection, run)
+        self._run = _insert_run(connection, run)
+        self._metrics: dict[str, int] = {}
+        self.metric("time", "s")
 
     @classmethod
     def open(
-        cls, path: str | Path, program: Program, run: Run, *, resume: bool = False, other_machine: bool = False
+        cls,
+        path: str | Path,
+        program: Program,
+        run: Run,
+        *,
+        resume: bool = False,
+        other_machine: bool = False,
+        tuning: bool = False,
     ) -> Records:
-        """A new file at `path`, or with `resume` a new run in an existing one.
+        """A new file at `path`, or with `resume` a new run in an existing one. `tuning`: the run tunes settings, at
+        sizes of its own, so that the program's parameters may differ between runs.
 
         Raises UsageError, naming the file: it exists and `resume` was not asked for; it holds results of another
         program, number of ranks, or machine (unless `other_machine`); a newer dagc made it; it is damaged or no results
@@ -78,16 +107,22 @@ class Records:
             raise UsageError(f"{path.parent}: {error.strerror}", "choose a place that can be written to") from None
         lock = WriterLock(path)
         try:
-            fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
-            if not fresh and not resume:
-                raise UsageError(
-                    f"{path} exists", "add measurements to it with --resume, or choose another name with -o"
-                )
-            connection = _connection(path, program, run, fresh, other_machine)
+            fresh, note = is_fresh(path, resume), ""
+            if fresh:
+                connection = connect_as(path, "rwc")
+            else:
+                connection, note = _existing(path, program, run, other_machine, tuning)
             try:
-                return cls(path, connection, lock, run, fresh)
+                # Not on every file system (a network's, for one): SQLite then keeps its slower journal.
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                if fresh:
+                    create(connection, program)
+                return cls(path, connection, lock, run, fresh, note)
             except BaseException:
                 connection.close()
+                if fresh:
+                    path.unlink(missing_ok=True)  # half made
                 raise
         except sqlite3.DatabaseError as error:
             lock.release()
@@ -104,17 +139,37 @@ class Records:
     ) -> None:
         self.close()
 
+    def metric(self, name: str, unit: str) -> None:
+        """From now on, samples may have values of this metric."""
+        with self._writing():
+            self._metrics[name] = metric_id(self._connection, name, unit)
+
+    # ---- orders -------------------------------------------------------------------------------
+
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
         """Note that an implementation is about to be measured. Equal ones have one ID."""
-        key = self._implementation(configuration, traversal)
+        pair = json.dumps(dict(configuration.decisions)), traversal
+        key = self._known.get(pair)
+        if key is None:
+
+            def write() -> ImplementationId:
+                return ImplementationId(candidate_id(self._connection, "", "{}", *pair))
+
+            key = self._known[pair] = self._transaction(write)
         with self._writing():
             self._connection.execute("INSERT OR REPLACE INTO under_way VALUES (1, ?)", (key,))
         return key
 
     def add(
-        self, number: ImplementationId, seconds: float, reference: float, iterations: int, purpose: str = "search"
+        self,
+        number: ImplementationId,
+        seconds: float,
+        reference: float,
+        iterations: int,
+        purpose: str = "search",
+        others: Mapping[str, float] = NO_OTHERS,
     ) -> None:
-        """One measurement, in seconds per iteration.
+        """One measurement, in seconds per iteration, and what other metrics said of it.
 
         `reference` (NaN: none) counts only in a run that never calls `self.reference`. `purpose` is one of PURPOSES.
         """
@@ -122,11 +177,8 @@ class Records:
             raise ValueError(f"no such purpose: {purpose}")
 
         def write() -> None:
-            self._connection.execute(
-                "INSERT INTO measurement (run, implementation, purpose, seconds, reference, iterations)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (self._run, number, purpose, seconds, real(reference), iterations),
-            )
+            values = {self._metrics[name]: value for name, value in {"time": seconds, **others}.items()}
+            insert_sample(self._connection, self._run, number, purpose, iterations, _real(reference), values)
             self._done(number)
 
         self._transaction(write)
@@ -135,7 +187,7 @@ class Records:
         """Why an implementation could not be measured, one line."""
 
         def write() -> None:
-            self._connection.execute("UPDATE implementation SET failure = ? WHERE id = ?", (failure, number))
+            self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (failure, number))
             self._done(number)
 
         self._transaction(write)
@@ -144,28 +196,77 @@ class Records:
         """One timing of the drift reference, taken now: after all measurements so far, before those to come."""
         with self._writing():
             self._connection.execute(
-                "INSERT INTO drift (run, after, seconds) SELECT ?, coalesce(max(id), 0), ? FROM measurement",
+                "INSERT INTO drift (run, after, seconds) SELECT ?, coalesce(max(id), 0), ? FROM sample",
                 (self._run, seconds),
             )
 
     def noise(self, value: float) -> None:
         """The noise floor that this run has measured."""
         with self._writing():
-            self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (real(value), self._run))
+            self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (_real(value), self._run))
 
     def trace(self, number: ImplementationId, spans: Iterable[TraceSpan]) -> None:
         """A traced run of all ranks; an earlier one is replaced."""
-        rows = [(number, s.rank, s.position, s.begin, s.end, real(s.gpu_begin), real(s.gpu_end)) for s in spans]
+        rows = [(number, s.rank, s.position, s.begin, s.end, _real(s.gpu_begin), _real(s.gpu_end)) for s in spans]
 
         def write() -> None:
-            self._connection.execute("DELETE FROM trace WHERE implementation = ?", (number,))
+            self._connection.execute("DELETE FROM trace WHERE candidate = ?", (number,))
             self._connection.executemany("INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
         self._transaction(write)
 
-    def results(self) -> Results:
-        """Everything in the file, this run included."""
-        return read(self._connection)
+    def results(self, objective: str | None = None) -> Results:
+        """Every order in the file, those of this run included; `objective` as for `load`."""
+        return results_in(self._connection, objective)
+
+    # ---- settings -----------------------------------------------------------------------------
+
+    def add_cell(self, cell: Cell, flush: int) -> None:
+        """A cell, with a sample for each launch; an earlier one of the same op, point, settings and flush is
+        replaced. `flush`: bytes written before each launch."""
+
+        def write() -> None:
+            (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM candidate").fetchone()
+            point, choices = _json(cell.point.params), _json(cell.settings)
+            key = candidate_id(self._connection, cell.op, point, choices, flush=flush)
+            if key <= last:
+                of = "FROM sample WHERE candidate = ?"
+                self._connection.execute(f"DELETE FROM value WHERE sample IN (SELECT id {of})", (key,))
+                self._connection.execute(f"DELETE {of}", (key,))
+            self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (cell.failure, key))
+            for seconds in cell.times:
+                insert_sample(self._connection, self._run, key, "tune", 1, None, {self._metrics["time"]: seconds})
+
+        self._transaction(write)
+
+    def add_check(self, op: str, settings: Settings, point: Point, failure: str) -> None:
+        """Whether the program's results are right under these settings; `failure` is "" or why not."""
+
+        def write() -> None:
+            choices = _json(settings)
+            self._connection.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (choices,))
+            self._connection.execute(
+                "INSERT OR REPLACE INTO checked SELECT ?, id, ?, ? FROM assignment WHERE choices = ?",
+                (op, _json(point.params), failure, choices),
+            )
+
+        self._transaction(write)
+
+    def set_fact(self, key: str, value: Any) -> None:
+        """`value` as JSON; an earlier one of the same key is replaced."""
+        with self._writing():
+            self._connection.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, json.dumps(value)))
+
+    def set_chooser(self, op: str, chooser: dict[str, Any]) -> None:
+        """`chooser` as JSON; an earlier one of the same op is replaced."""
+        with self._writing():
+            self._connection.execute("INSERT OR REPLACE INTO chooser VALUES (?, ?)", (op, json.dumps(chooser)))
+
+    def tuned(self) -> Tuned:
+        """What was tuned, in the whole file."""
+        from dagc.store.tuned import tuned_in  # loads numpy, sympy
+
+        return tuned_in(self._connection, self.path)
 
     def close(self) -> None:
         """End the run. The file is then a single one: its log is taken in. May be called twice.
@@ -177,7 +278,8 @@ class Records:
             try:
                 # Somebody reads, or the disk is full: the log stays, and the next writer takes it in.
                 with suppress(sqlite3.OperationalError):
-                    begun = self._connection.execute("SELECT 1 FROM implementation").fetchone() is not None
+                    kept = ("candidate", "checked", "chooser")
+                    begun = any(self._connection.execute(f"SELECT 1 FROM {t} LIMIT 1").fetchone() for t in kept)
                     # A run that was asked to end did not die of what it was measuring.
                     self._connection.execute("DELETE FROM under_way")
                     self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -199,87 +301,104 @@ class Records:
                 "make room; all that was measured before is in it, and --resume goes on",
             ) from None
 
-    def _transaction(self, write: Callable[[], None]) -> None:
+    def _transaction(self, write: Callable[[], T]) -> T:
         with self._writing():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                write()
+                done = write()
                 self._connection.execute("COMMIT")
             except BaseException:
                 with suppress(sqlite3.OperationalError):  # SQLite has done so itself where the disk is full
                     self._connection.execute("ROLLBACK")
                 raise
+        return done
 
     def _done(self, number: ImplementationId) -> None:
-        self._connection.execute("UPDATE implementation SET deaths = 0 WHERE id = ?", (number,))
+        self._connection.execute("UPDATE candidate SET deaths = 0 WHERE id = ? AND deaths", (number,))
         self._connection.execute("DELETE FROM under_way")
-
-    def _implementation(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        pair = configuration_text(configuration), traversal
-        known = self._known.get(pair)
-        if known is None:
-            self._transaction(lambda: insert_implementation(self._connection, *pair))
-            known = self._known[pair] = find_implementation(self._connection, *pair)
-        return known
 
     def _take_under_way(self) -> Implementation | None:
         """What was being measured when the last run died. The second crash is reported as its failure."""
-        row = self._connection.execute("SELECT implementation FROM under_way").fetchone()
-        if row is None or row[0] is None:
-            return None
 
-        def write() -> None:
-            self._connection.execute("UPDATE implementation SET deaths = deaths + 1 WHERE id = ?", row)
+        def write() -> Implementation | None:
+            which = "id IN (SELECT candidate FROM under_way)"
+            self._connection.execute(f"UPDATE candidate SET deaths = deaths + 1 WHERE {which}")
             self._connection.execute(
-                "UPDATE implementation SET failure = ? WHERE id = ? AND deaths >= 2 AND failure = ''",
-                (RUN_ENDED_TWICE, *row),
+                f"UPDATE candidate SET failure = ? WHERE {which} AND deaths >= 2 AND failure = ''", (RUN_ENDED_TWICE,)
             )
+            found = [Implementation(*i[:3], (), i[3]) for i in implementations_in(self._connection, f"c.{which}")]
             self._connection.execute("DELETE FROM under_way")
+            return found[0] if found else None
 
-        self._transaction(write)
-        key, decisions, traversal, failure = self._connection.execute(
-            "SELECT i.id, c.decisions, i.traversal, i.failure FROM implementation i"
-            " JOIN configuration c ON c.id = i.configuration WHERE i.id = ?",
-            row,
-        ).fetchone()
-        return Implementation(ImplementationId(key), read_configuration(decisions), traversal, (), failure)
+        if self._connection.execute("SELECT 1 FROM under_way").fetchone() is None:
+            return None
+        return self._transaction(write)
 
 
-def _connection(path: Path, program: Program, run: Run, fresh: bool, other_machine: bool) -> sqlite3.Connection:
-    """An open file that this run may write to."""
-    connection = connect_as(path, "rwc" if fresh else "rw")
+def is_fresh(path: Path, resume: bool) -> bool:
+    """Whether there is nothing at `path` yet. Raises UsageError where it cannot be a results file, or is something
+    without `resume`."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", "name a file with -o")
+    fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
+    if not fresh and not resume:
+        raise UsageError(f"{path} exists", "add to it with --resume, or choose another name with -o")
+    return fresh
+
+
+def _existing(
+    path: Path, program: Program, run: Run, other_machine: bool, tuning: bool
+) -> tuple[sqlite3.Connection, str]:
+    """A file that this run may write to, and a note where it was of an older schema."""
+    connection = connect_as(path, "rw")
     try:
-        if not fresh:
-            check(connection, path)
-            with reading(path):
-                read(connection)  # all of it can be read
-            _check_same(connection, path, program, run, other_machine)
-        # Not on every file system (a network's, for one): SQLite then keeps its rollback journal, which is slower.
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        if fresh:
-            create(connection, program)
+        version = check(connection, path)
+        readable = current(connection, path, version)
+        with reading(path):
+            _check_readable(readable, path, tuning)
+            _check_program(readable, path, program, run.ranks, tuning)
+            _check_machine(readable, path, run.machine, other_machine, tuning)
+        if version == SCHEMA_VERSION:
+            return connection, ""
+        connection.execute("PRAGMA journal_mode = DELETE")  # its log is taken in
+        connection.close()
+        try:
+            kept = replace_old(path, readable)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}", "choose a place that can be written to") from None
+        readable.close()
+        connection = connect_as(path, "rw")
+        return connection, f"{path} was of schema {version} and is now of schema {SCHEMA_VERSION}; as it was: {kept}"
     except BaseException:
         connection.close()
-        if fresh:
-            path.unlink(missing_ok=True)  # half made
         raise
-    return connection
 
 
-def check_resumable(path: Path, program: Program, ranks: int) -> None:
-    """Raises UsageError where `Records.open` with `resume` would, as far as can be said before any rank is started."""
-    if path.is_file() and path.stat().st_size == 0:
-        return
-    load(path)  # all of it can be read
-    with closing(connect(path, write=False)) as connection, reading(path):
-        _check_program(connection, path, program, ranks)
+def _check_readable(connection: sqlite3.Connection, path: Path, tuning: bool) -> None:
+    """Raises ValueError where something cannot be read that such a run goes on with."""
+    if tuning:
+        from dagc.store.tuned import tuned_in  # loads numpy, sympy
+
+        tuned_in(connection, path)
+    else:
+        results_in(connection)
+
+
+def check_resumable(path: Path, program: Program, ranks: int) -> Results:
+    """The results of a file. Raises UsageError where `Records.open` with `resume` would, as far as can be said before
+    any rank is started."""
+    with snapshot(path) as connection:
+        _check_program(connection, path, program, ranks, False)
+        found = results_in(connection)
     WriterLock(path).release()
+    return found
 
 
-def _check_program(connection: sqlite3.Connection, path: Path, program: Program, ranks: int) -> None:
+def _check_program(connection: sqlite3.Connection, path: Path, program: Program, ranks: int, tuning: bool) -> None:
     stored = read_program(connection)
-    if stored.hash != program.hash:
+    if tuning and dict(stored.sources) != dict(program.sources):
+        raise UsageError(f"{path}: tuned for another text of {stored.name}", "tune again into another file with -o")
+    if not tuning and stored.hash != program.hash:
         raise UsageError(
             f"{path}: holds results of another program ({stored.name} {stored.hash}; this is {program.name}"
             f" {program.hash})",
@@ -289,15 +408,48 @@ def _check_program(connection: sqlite3.Connection, path: Path, program: Program,
         if earlier.ranks != ranks:
             raise UsageError(
                 f"{path}: measured on {counted(earlier.ranks, 'rank')}, this run has {ranks}",
-                f"use -n {earlier.ranks}, or another file",
+                f"use -n {earlier.ranks}, or another file with -o",
             )
 
 
-def _check_same(connection: sqlite3.Connection, path: Path, program: Program, run: Run, other_machine: bool) -> None:
-    _check_program(connection, path, program, run.ranks)
-    for _, earlier in read_runs(connection):
-        if earlier.machine.key != run.machine.key and not other_machine:
+def _check_machine(connection: sqlite3.Connection, path: Path, machine: Machine, other: bool, tuning: bool) -> None:
+    for _, run in read_runs(connection):
+        before = run.machine
+        if tuning and _compiled_for(before) != _compiled_for(machine):
             raise UsageError(
-                f"{path}: measured on another machine ({earlier.machine.key}; this is {run.machine.key})",
+                f"{path}: tuned for {_compiled_for(before)}, this is for {_compiled_for(machine)}",
+                "tune into another file with -o, or choose by --target and --arch what the file is for",
+            )
+        if before.key != machine.key and not other:
+            raise UsageError(
+                f"{path}: measured on another machine ({before.key}; this is {machine.key})",
                 "choose another file with -o, or give --other-machine to mix them",
             )
+
+
+def _compiled_for(machine: Machine) -> str:
+    """Times of one say nothing about another, on whichever machine."""
+    return "the host target" if machine.target == "host" else machine.arch
+
+
+def _insert_run(connection: sqlite3.Connection, run: Run) -> int:
+    """The run's ID in this file."""
+    cursor = connection.execute(
+        "INSERT INTO run (started, machine, machine_key, ranks, seed, strategy, seconds, revision, version, noise,"
+        " options) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            run.started, json.dumps(asdict(run.machine)), run.machine.key, run.ranks, run.seed, run.strategy,
+            run.seconds, run.revision, run.version, _real(run.noise), json.dumps(run.options),
+        ),
+    )  # fmt: skip
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def _real(value: float) -> float | None:
+    """NaN as SQL's NULL."""
+    return None if math.isnan(value) else value
+
+
+def _json(items: Iterable[tuple[str, Any]]) -> str:
+    return json.dumps(dict(items), separators=(",", ":"))

@@ -1,14 +1,18 @@
-"""What was measured: frozen types that search, records, rules and reports share. Times are in seconds."""
+"""What was measured: frozen types that search, records, rules and reports share. Times are in seconds.
+
+What is called `seconds` is what is compared: seconds of an iteration, or the value of another objective (`objective`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from statistics import median
 from typing import Any, NewType, TypeVar
 
+from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.ir.program import Value
 
@@ -65,12 +69,13 @@ def drift_factor(usual: float, now: float) -> float:
 class Measurement:
     """One measurement of one implementation.
 
-    seconds     per iteration, maximum over the ranks, as measured
+    seconds     per iteration, maximum over the ranks, as measured; or the value of the objective that was read for
     reference   of the drift reference, measured nearest in time (median of the three timings before and the three
                 after, scaled to the file's `reference`: dagc.store.read); NaN where there was none
     number      0 for the first measurement of the implementation, and so on
     order       position among all measurements of its file
     run         whose it is: index into `Results.runs`
+    values      all that was measured, by the name of the metric, as measured
     """
 
     seconds: float
@@ -78,13 +83,15 @@ class Measurement:
     number: int
     order: int
     run: int = 0
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a machine answers when asked to measure: a time, or why there is none.
 
-    `times`: the single ones, where `seconds` is their median.
+    `seconds` is what a search minimises, also where that is another objective; `values`: the metrics that were measured
+    for it (empty: only the time). `times`: the single ones, where `seconds` is their median.
     `failure` is "" or one line: `wrong result: ...`, `hang: ...`, `out of memory: ...`, `run failed: ...`.
     """
 
@@ -93,6 +100,7 @@ class Outcome:
     iterations: int = 0
     failure: str = ""
     times: tuple[float, ...] = ()
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +193,7 @@ class Results:
     """A results file, loaded. `reference` is the median of the drift reference over the file (NaN: never measured).
 
     `noise` is the noise floor: the relative standard deviation of single measurements of one implementation.
+    `objective` is what the measurements are compared by, `units` those of all metrics in the file.
     """
 
     program: Program
@@ -193,6 +202,8 @@ class Results:
     reference: float = math.nan
     noise: float = math.nan
     traces: dict[ImplementationId, tuple[TraceSpan, ...]] = field(default_factory=dict, compare=False, hash=False)
+    objective: Objective = TIME
+    units: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
 
     def measured(self) -> tuple[Implementation, ...]:
         """Those with at least one time, fastest first (median, drift divided out; ties by ID).

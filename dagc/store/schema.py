@@ -1,33 +1,35 @@
 """The tables of a results file (SQLite), and opening one with a clear error for everything that is not one.
 
-docs/reference/results-files.md describes the tables. Times are in seconds.
+docs/reference/results-files.md describes the tables. Files of schema 1 are read through a copy in this schema.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
+import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from dagc.base.errors import UsageError
-from dagc.store.results import Configuration, ImplementationId, Machine, Program, Run
 
-SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    from dagc.store.results import Program
+
+SCHEMA_VERSION = 2
 # "dagc" in ASCII: `file results.db` shows it, and it distinguishes results files from other databases.
 APPLICATION_ID = 0x64616763
 
-TABLES = """
+_COMMON = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE source (path TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE run (
@@ -35,38 +37,39 @@ CREATE TABLE run (
   ranks INTEGER NOT NULL, seed INTEGER NOT NULL, strategy TEXT NOT NULL, seconds REAL NOT NULL, revision TEXT NOT NULL,
   version TEXT NOT NULL, noise REAL, options TEXT NOT NULL
 );
-CREATE TABLE configuration (id INTEGER PRIMARY KEY, decisions TEXT NOT NULL UNIQUE);
-CREATE TABLE implementation (
-  id INTEGER PRIMARY KEY, configuration INTEGER NOT NULL REFERENCES configuration, traversal TEXT NOT NULL,
-  failure TEXT NOT NULL DEFAULT '', deaths INTEGER NOT NULL DEFAULT 0, UNIQUE (configuration, traversal)
-);
-CREATE TABLE measurement (
-  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run,
-  implementation INTEGER NOT NULL REFERENCES implementation, purpose TEXT NOT NULL, seconds REAL NOT NULL,
-  reference REAL, iterations INTEGER NOT NULL
-);
 CREATE TABLE drift (
   id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, after INTEGER NOT NULL, seconds REAL NOT NULL
 );
-CREATE TABLE trace (
-  implementation INTEGER NOT NULL REFERENCES implementation, rank INTEGER NOT NULL, position INTEGER NOT NULL,
-  "begin" REAL NOT NULL, "end" REAL NOT NULL, gpu_begin REAL, gpu_end REAL,
-  PRIMARY KEY (implementation, rank, position)
-) WITHOUT ROWID;
-CREATE TABLE under_way (one INTEGER PRIMARY KEY CHECK (one = 1), implementation INTEGER REFERENCES implementation);
 """
 
-TUNE_TABLES = """
-CREATE TABLE tune_cell (
-  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, op TEXT NOT NULL, point TEXT NOT NULL,
-  settings TEXT NOT NULL, flush INTEGER NOT NULL, times TEXT NOT NULL, failure TEXT NOT NULL,
-  UNIQUE (op, point, settings, flush)
+TABLES = f"""{_COMMON}
+CREATE TABLE metric (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, unit TEXT NOT NULL);
+CREATE TABLE assignment (id INTEGER PRIMARY KEY, choices TEXT NOT NULL UNIQUE);
+CREATE TABLE candidate (
+  id INTEGER PRIMARY KEY, domain TEXT NOT NULL, point TEXT NOT NULL,
+  assignment INTEGER NOT NULL REFERENCES assignment, traversal TEXT NOT NULL, flush INTEGER NOT NULL,
+  failure TEXT NOT NULL DEFAULT '', deaths INTEGER NOT NULL DEFAULT 0,
+  UNIQUE (domain, point, assignment, flush, traversal)
 );
-CREATE TABLE tune_check (
-  op TEXT NOT NULL, settings TEXT NOT NULL, point TEXT NOT NULL, failure TEXT NOT NULL, PRIMARY KEY (op, settings)
+CREATE TABLE sample (
+  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, candidate INTEGER NOT NULL REFERENCES candidate,
+  purpose TEXT NOT NULL, iterations INTEGER NOT NULL, reference REAL
+);
+CREATE TABLE value (
+  sample INTEGER NOT NULL REFERENCES sample, metric INTEGER NOT NULL REFERENCES metric, value REAL NOT NULL,
+  PRIMARY KEY (sample, metric)
 ) WITHOUT ROWID;
-CREATE TABLE tune_fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE tune_chooser (op TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE trace (
+  candidate INTEGER NOT NULL REFERENCES candidate, rank INTEGER NOT NULL, position INTEGER NOT NULL,
+  "begin" REAL NOT NULL, "end" REAL NOT NULL, gpu_begin REAL, gpu_end REAL, PRIMARY KEY (candidate, rank, position)
+) WITHOUT ROWID;
+CREATE TABLE under_way (one INTEGER PRIMARY KEY CHECK (one = 1), candidate INTEGER REFERENCES candidate);
+CREATE TABLE checked (
+  domain TEXT NOT NULL, assignment INTEGER NOT NULL REFERENCES assignment, point TEXT NOT NULL, failure TEXT NOT NULL,
+  PRIMARY KEY (domain, assignment)
+) WITHOUT ROWID;
+CREATE TABLE fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE chooser (domain TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -81,36 +84,113 @@ def create(connection: sqlite3.Connection, program: Program) -> None:
         "params": json.dumps(dict(program.params)),
     }
     connection.execute("BEGIN IMMEDIATE")
-    for statement in statements(TABLES):
-        connection.execute(statement)
+    _create_tables(connection)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(meta.items()))
     connection.executemany("INSERT INTO source VALUES (?, ?)", program.sources)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
 
 
-def statements(tables: str) -> tuple[str, ...]:
-    """One for each table."""
-    return tuple(statement.strip() for statement in tables.split(";") if statement.strip())
+def _create_tables(connection: sqlite3.Connection) -> None:
+    for statement in _statements(TABLES):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open a results file that exists. Raises UsageError naming it where it is no results file of this schema."""
+def _statements(tables: str) -> tuple[str, ...]:
+    """One for each table, with single spaces."""
+    return tuple(" ".join(statement.split()) for statement in tables.split(";") if statement.strip())
+
+
+# ---- rows that several writers insert -------------------------------------------------------
+
+
+def candidate_id(
+    connection: sqlite3.Connection, domain: str, point: str, choices: str, traversal: str = "", flush: int = 0
+) -> int:
+    """The ID of a candidate, which is inserted where it is not there yet. `point` and `choices` are JSON."""
+    connection.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (choices,))
+    (assignment,) = connection.execute("SELECT id FROM assignment WHERE choices = ?", (choices,)).fetchone()
+    key = (domain, point, assignment, flush, traversal)
+    connection.execute(
+        "INSERT OR IGNORE INTO candidate (domain, point, assignment, flush, traversal) VALUES (?, ?, ?, ?, ?)", key
+    )
+    (found,) = connection.execute(
+        "SELECT id FROM candidate WHERE (domain, point, assignment, flush, traversal) = (?, ?, ?, ?, ?)", key
+    ).fetchone()
+    return int(found)
+
+
+def insert_sample(
+    connection: sqlite3.Connection,
+    run: int,
+    candidate: int,
+    purpose: str,
+    iterations: int,
+    reference: float | None,
+    values: Mapping[int, float],
+) -> None:
+    """`values` by the ID of their metric."""
+    cursor = connection.execute(
+        "INSERT INTO sample (run, candidate, purpose, iterations, reference) VALUES (?, ?, ?, ?, ?)",
+        (run, candidate, purpose, iterations, reference),
+    )
+    connection.executemany(
+        "INSERT INTO value VALUES (?, ?, ?)", ((cursor.lastrowid, *value) for value in values.items())
+    )
+
+
+def metric_id(connection: sqlite3.Connection, name: str, unit: str) -> int:
+    """The ID of a metric, which is inserted where it is not there yet."""
+    connection.execute("INSERT OR IGNORE INTO metric (name, unit) VALUES (?, ?)", (name, unit))
+    (found,) = connection.execute("SELECT id FROM metric WHERE name = ?", (name,)).fetchone()
+    return int(found)
+
+
+# ---- opening --------------------------------------------------------------------------------
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a results file that exists, to read it: of schema 1, a copy in this schema, in memory.
+
+    Raises UsageError naming the file where it is no results file that this dagc reads.
+    """
     if not path.is_file():
         why = "not a file" if path.exists() else "no such file"
-        raise UsageError(f"{path}: {why}", "give the path of a results file of `dagc explore`")
+        raise UsageError(f"{path}: {why}", "give the path of a results file of `dagc explore` or `dagc tune`")
     # Without a writer, and without a log beside it, a file is read as it is, also where nothing can be written.
-    still = not write and not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal", "-lock"))
-    connection = connect_as(path, ("rw" if write else "ro") + ("&immutable=1" if still else ""))
+    still = not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal", "-lock"))
+    connection = connect_as(path, "ro" + ("&immutable=1" if still else ""))
     try:
-        check(connection, path)
-        if not write:
-            limit_time(connection)
+        found = current(connection, path, check(connection, path))
+        limit_time(found)
     except BaseException:
         connection.close()
         raise
-    return connection
+    if found is not connection:
+        connection.close()
+    return found
+
+
+def current(connection: sqlite3.Connection, path: Path, version: int) -> sqlite3.Connection:
+    """The connection itself where it is of this schema, else one to a copy that is, in memory."""
+    if version == SCHEMA_VERSION:
+        return connection
+    limit_time(connection)
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        _restrict(copy)
+        limit_time(copy)
+        with reading(path):
+            connection.execute("BEGIN")  # one moment of the file
+            _copy_schema_1(connection, copy)
+            connection.execute("COMMIT")
+    except BaseException:
+        copy.close()
+        raise
+    limit_time(connection, 0)
+    limit_time(copy, 0)
+    return copy
 
 
 def connect_as(path: Path, mode: str) -> sqlite3.Connection:
@@ -124,15 +204,20 @@ def connect_as(path: Path, mode: str) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(f"{name}?mode={mode}", uri=True, timeout=10.0, isolation_level=None)
     except sqlite3.Error as error:
-        raise UsageError(f"{path}: {error}", "give the path of a results file of `dagc explore`") from None
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        help = "give the path of a results file of `dagc explore` or `dagc tune`"
+        raise UsageError(f"{path}: {error}", help) from None
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
+        _restrict(connection)
     except sqlite3.DatabaseError as error:
         connection.close()
         raise damaged(path, error) from None
     return connection
+
+
+def _restrict(connection: sqlite3.Connection) -> None:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
 
 
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # https://sqlite.org/fileformat2.html#the_rollback_journal
@@ -172,8 +257,8 @@ def limit_time(connection: sqlite3.Connection, seconds: float = MOST_SECONDS) ->
     connection.set_progress_handler((lambda: time.monotonic() > end) if seconds else None, 100_000)
 
 
-def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises UsageError where the database is damaged, something else, or of another schema."""
+def check(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema version of a file. Raises UsageError where it is damaged, something else, or of a newer schema."""
     limit_time(connection)
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -181,13 +266,15 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise damaged(path, error) from None
     if application != APPLICATION_ID:
-        raise UsageError(f"{path}: not a results file of dagc", "give a file that `dagc explore` has written")
+        help = "give a file that `dagc explore` or `dagc tune` has written"
+        raise UsageError(f"{path}: not a results file of dagc", help)
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"{path}: made by a newer dagc (schema {version}; this one reads up to {SCHEMA_VERSION})", "update dagc"
         )
     with reading(path):
-        _check_tables(connection)  # first: what follows may evaluate what the schema says
+        # First: what follows may evaluate what the schema says.
+        _check_tables(connection, *((TABLES, "") if version == SCHEMA_VERSION else (TABLES_1, TUNE_TABLES_1)))
         (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if sound != "ok":
             raise ValueError(sound)
@@ -195,6 +282,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         if broken is not None:
             raise ValueError(f"a row of {broken[0]} points to one of {broken[2]} that is not there")
     limit_time(connection, 0)
+    return int(version)
 
 
 @contextmanager
@@ -206,26 +294,19 @@ def reading(path: Path) -> Iterator[None]:
         raise damaged(path, error) from None
 
 
-def _check_tables(connection: sqlite3.Connection) -> None:
-    """Only the tables of this schema, as dagc makes them: no view, trigger or index. Raises ValueError."""
-    wanted = {" ".join(text.split()) for text in statements(TABLES + TUNE_TABLES)}
-    required = {" ".join(text.split()) for text in statements(TABLES)}
+def _check_tables(connection: sqlite3.Connection, required: str, optional: str) -> None:
+    """Only the tables of the schema, as dagc makes them: no view, trigger or index. Raises ValueError."""
+    known = {*_statements(required), *_statements(optional)}
     tables = set()
     for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_schema"):
         if kind == "index" and text is None and str(name).startswith("sqlite_autoindex_"):
             continue
-        # SQLite keeps the text after `CREATE TABLE IF NOT EXISTS` with the first words put right.
         text = " ".join(str(text).split())
-        if kind != "table" or text not in wanted:
-            raise ValueError(f"{kind} {_shown(name)} is none of a results file")
+        if kind != "table" or text not in known:
+            raise ValueError(f"{kind} {str(name)[:60]!r} is none of a results file")
         tables.add(text)
-    if not required <= tables:
+    if not set(_statements(required)) <= tables:
         raise ValueError("a table is missing")
-
-
-def _shown(text: object) -> str:
-    """A name of a file, for a message: short, without control characters."""
-    return repr(str(text)[:60])
 
 
 _ELSEWHERE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_BUSY")
@@ -245,176 +326,125 @@ def damaged(path: Path, why: object) -> UsageError:
     return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
 
 
-# ---- rows <-> values --------------------------------------------------------------------------
+# ---- schema 1 -------------------------------------------------------------------------------
+
+TABLES_1 = f"""{_COMMON}
+CREATE TABLE configuration (id INTEGER PRIMARY KEY, decisions TEXT NOT NULL UNIQUE);
+CREATE TABLE implementation (
+  id INTEGER PRIMARY KEY, configuration INTEGER NOT NULL REFERENCES configuration, traversal TEXT NOT NULL,
+  failure TEXT NOT NULL DEFAULT '', deaths INTEGER NOT NULL DEFAULT 0, UNIQUE (configuration, traversal)
+);
+CREATE TABLE measurement (
+  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run,
+  implementation INTEGER NOT NULL REFERENCES implementation, purpose TEXT NOT NULL, seconds REAL NOT NULL,
+  reference REAL, iterations INTEGER NOT NULL
+);
+CREATE TABLE trace (
+  implementation INTEGER NOT NULL REFERENCES implementation, rank INTEGER NOT NULL, position INTEGER NOT NULL,
+  "begin" REAL NOT NULL, "end" REAL NOT NULL, gpu_begin REAL, gpu_end REAL,
+  PRIMARY KEY (implementation, rank, position)
+) WITHOUT ROWID;
+CREATE TABLE under_way (one INTEGER PRIMARY KEY CHECK (one = 1), implementation INTEGER REFERENCES implementation);
+"""
+TUNE_TABLES_1 = """
+CREATE TABLE tune_cell (
+  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, op TEXT NOT NULL, point TEXT NOT NULL,
+  settings TEXT NOT NULL, flush INTEGER NOT NULL, times TEXT NOT NULL, failure TEXT NOT NULL,
+  UNIQUE (op, point, settings, flush)
+);
+CREATE TABLE tune_check (
+  op TEXT NOT NULL, settings TEXT NOT NULL, point TEXT NOT NULL, failure TEXT NOT NULL, PRIMARY KEY (op, settings)
+) WITHOUT ROWID;
+CREATE TABLE tune_fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE tune_chooser (op TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+_COPIED = {  # table -> its rows
+    "meta": "SELECT key, iif(key = 'schema_version', '2', value) FROM meta",
+    "source": "SELECT path, text FROM source",
+    "run": "SELECT id, started, machine_key, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
+    " FROM run",
+    "drift": "SELECT id, run, after, seconds FROM drift",
+    "assignment": "SELECT id, decisions FROM configuration",
+    "candidate": "SELECT id, '', '{}', configuration, traversal, 0, failure, deaths FROM implementation",
+    "sample": "SELECT id, run, implementation, purpose, iterations, reference FROM measurement",
+    "value": "SELECT id, 1, seconds FROM measurement",
+    "trace": 'SELECT implementation, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace',
+    "under_way": "SELECT one, implementation FROM under_way",
+}
+_COPIED_TUNED = {
+    "fact": "SELECT key, value FROM tune_fact",
+    "chooser": "SELECT op, chooser FROM tune_chooser",
+}
+_Times = tuple[Annotated[float, Meta(gt=0, le=1e300)], ...]
 
 
-Name = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_.,\[\]]*\Z", max_length=1000)]
-Word = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z", max_length=200)]
-Hash = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z]{1,64}\Z")]
-Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x08\x0b-\x1f\x7f\x80-\x9f]*\Z", max_length=1_000_000)]
-Text = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
-FilePath = Annotated[str, Meta(pattern=r"\A[^\x00]+\Z", max_length=4096)]
-Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-Ranks = Annotated[int, Meta(ge=1, le=1_000_000)]
-PositiveReal = Annotated[float, Meta(gt=0, le=1e300)]
-Seconds = Annotated[float, Meta(gt=0, le=1e9)]
-Moment = Annotated[float, Meta(ge=-1e9, le=1e9)]
-Share = Annotated[float, Meta(ge=0, le=1e9)]
-Whole = int  # of 64 bits, as SQLite and the reader of JSON have them
-Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
-Decisions = dict[Name, bool | Whole | Number | Line]
+def _copy_schema_1(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    """All of a checked file of schema 1 into an empty database, values as they are: the reader validates them.
 
-_T = TypeVar("_T")
+    Raises ValueError and sqlite3.Error for what no reader of schema 1 took.
+    """
+    new.execute("BEGIN")
+    _create_tables(new)
+    new.execute("INSERT INTO metric VALUES (1, 'time', 's')")
+    tables = {name for (name,) in old.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    for table, select in (_COPIED | (_COPIED_TUNED if "tune_cell" in tables else {})).items():
+        rows = old.execute(select)
+        new.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows.description))})", rows)
+    if "tune_cell" in tables:
+        _copy_cells(old, new)
+    new.execute("COMMIT")
 
 
-def decoded(text: str, kind: Any) -> Any:
+def _copy_cells(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    cells = old.execute("SELECT run, op, point, settings, flush, times, failure FROM tune_cell ORDER BY id")
+    for run, op, point, settings, flush, times, failure in cells:
+        key = candidate_id(new, _op(op), point, settings, flush=flush)
+        new.execute("UPDATE candidate SET failure = ? WHERE id = ?", (failure, key))
+        for seconds in decoded(times, _Times):
+            insert_sample(new, run, key, "tune", 1, None, {1: seconds})
+    for op, settings, point, failure in old.execute("SELECT op, settings, point, failure FROM tune_check"):
+        new.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (settings,))
+        new.execute(
+            "INSERT INTO checked SELECT ?, id, ?, ? FROM assignment WHERE choices = ?",
+            (_op(op), point, failure, settings),
+        )
+
+
+def _op(name: str) -> str:
+    if not name:
+        raise ValueError("an op without a name")
+    return name
+
+
+def decoded(text: object, kind: Any) -> Any:
     """JSON as a type. Raises ValueError, naming the place in it."""
+    if not isinstance(text, str):
+        raise ValueError("a value that is no text")
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, RecursionError, TypeError) as error:
         raise ValueError(str(error)) from None
 
 
-def row_as(row: Sequence[object], kind: Any) -> Any:
-    """A row as a type, each value of exactly that type. Raises ValueError, naming the column by its place."""
-    try:
-        return msgspec.convert(tuple(row), kind)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+def replace_old(path: Path, copy: sqlite3.Connection) -> Path:
+    """Write a copy in this schema in the place of the file of schema 1, which is kept; the path where it is.
 
-
-class _Meta(msgspec.Struct, frozen=True):
-    name: Word
-    path: FilePath
-    hash: Hash
-    params: str
-
-
-class _Machine(msgspec.Struct, frozen=True):
-    hosts: tuple[Line, ...]
-    cpu: Line
-    cores: Natural
-    gpus: tuple[Line, ...]
-    driver: Line
-    mpi: Line
-    target: Annotated[str, Meta(pattern=r"\A(host|cuda)\Z")]
-    arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]*\Z", max_length=40)]
-    facts: dict[Line, Any] = {}
-
-
-class _Options(msgspec.Struct, frozen=True):
-    """The options of a run that dagc acts on. Others are only shown; those of a newer dagc may be among them."""
-
-    data: FilePath | None = None
-    mpi_takes_device_pointers: bool = False
-    repeats: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    setup: Annotated[str, Meta(pattern=r"\A[0-9a-f]{0,64}\Z")] = ""
-    fixed: list[tuple[Name, bool | Whole | Number | Line, Line]] = []
-
-
-def _read_options(text: str) -> dict[str, Any]:
-    """Raises ValueError."""
-    options: dict[str, Any] = decoded(text, dict[Line, Any])
-    row_as_struct(options, _Options)
-    return options
-
-
-def read_program(connection: sqlite3.Connection) -> Program:
-    """Raises ValueError, sqlite3.DatabaseError."""
-    meta = row_as_struct(dict(connection.execute("SELECT key, value FROM meta")), _Meta)
-    rows = connection.execute("SELECT path, text FROM source ORDER BY path").fetchall()
-    sources = tuple(row_as(row, tuple[FilePath, Text]) for row in rows)
-    if meta.path not in dict(sources):
-        raise ValueError("the text of the program is missing")
-    return Program(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
-
-
-def row_as_struct(row: dict[str, object], kind: type[_T]) -> _T:
-    """As `row_as`, by name."""
-    try:
-        return msgspec.convert(row, kind)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
-
-
-def configuration_text(configuration: Configuration) -> str:
-    """As it is stored: a JSON object, names in order."""
-    return json.dumps(dict(configuration.decisions))
-
-
-def read_configuration(text: str) -> Configuration:
-    """Raises ValueError."""
-    return Configuration(tuple(decoded(text, Decisions).items()))
-
-
-_RUN = "started, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
-
-
-def insert_run(connection: sqlite3.Connection, run: Run) -> int:
-    """The run's ID in this file."""
-    cursor = connection.execute(
-        f"INSERT INTO run ({_RUN}, machine_key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            run.started, json.dumps(asdict(run.machine)), run.ranks, run.seed, run.strategy, run.seconds, run.revision,
-            run.version, real(run.noise), json.dumps(run.options), run.machine.key,
-        ),
-    )  # fmt: skip
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
-
-
-_Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text
-MOST_RUNS = 10_000  # a report has a row for each
-_Run = tuple[
-    Positive, Line, _Json, Ranks, Whole, Line, Seconds, Line, Line, Share | None, _Json
-]  # fmt: skip
-
-
-def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
-    """(ID, run) in the order in which they were begun. Raises ValueError, sqlite3.DatabaseError."""
-    out: list[tuple[int, Run]] = []
-    machines: dict[str, Machine] = {}  # of many runs one text each: decoded once
-    options: dict[str, dict[str, Any]] = {}
-    for row in connection.execute(f"SELECT id, {_RUN} FROM run ORDER BY id"):
-        key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, facts = row_as(row, _Run)
-        if machine not in machines:
-            machine_record = decoded(machine, _Machine)
-            machines[machine] = Machine(
-                **{name: getattr(machine_record, name) for name in machine_record.__struct_fields__}
-            )
-        if facts not in options:
-            options[facts] = _read_options(facts)
-        of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))
-        out.append((key, Run(*of, options[facts])))
-        if len(out) > MOST_RUNS:
-            raise ValueError(f"more than {MOST_RUNS} runs")
-    return out
-
-
-def insert_implementation(connection: sqlite3.Connection, decisions: str, traversal: str) -> None:
-    """Where it is not there yet. `decisions` is a configuration's stored text."""
-    connection.execute("INSERT OR IGNORE INTO configuration (decisions) VALUES (?)", (decisions,))
-    connection.execute(
-        "INSERT OR IGNORE INTO implementation (configuration, traversal)"
-        " SELECT id, ? FROM configuration WHERE decisions = ?",
-        (traversal, decisions),
-    )
-
-
-def find_implementation(connection: sqlite3.Connection, decisions: str, traversal: str) -> ImplementationId:
-    (key,) = connection.execute(
-        "SELECT i.id FROM implementation i JOIN configuration c ON c.id = i.configuration"
-        " WHERE c.decisions = ? AND i.traversal = ?",
-        (decisions, traversal),
-    ).fetchone()
-    return ImplementationId(key)
-
-
-def real(value: float) -> float | None:
-    """NaN as SQL's NULL."""
-    return None if math.isnan(value) else value
-
-
-def number(value: float | None) -> float:
-    return math.nan if value is None else value
+    At every moment one of the two is there as a whole. Raises UsageError where the name for the old one is taken,
+    sqlite3.Error and OSError.
+    """
+    kept = path.with_name(f"{path.name}.schema1")
+    if os.path.lexists(kept) and not os.path.samestat(kept.lstat(), path.stat()):  # a run that ended here has left it
+        raise UsageError(f"{kept} exists, where {path} would be kept as it is now", "move it away")
+    with TemporaryDirectory(prefix=".dagc-schema-", dir=path.parent) as folder:
+        scratch = Path(folder) / path.name  # in a folder of this process: no other can have put a link there
+        with closing(connect_as(scratch, "rwc")) as target:
+            copy.backup(target)
+        shutil.copymode(path, scratch)
+        if not kept.exists():
+            try:
+                os.link(path, kept)
+            except OSError:  # not on every file system
+                shutil.copy2(path, kept)
+        os.replace(scratch, path)
+    return kept

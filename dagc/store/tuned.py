@@ -1,53 +1,105 @@
-"""The tuning tables of a results file: cells, checks, choosers. Times in seconds.
+"""Tuned files as `Tuned`: cells, checks, facts and choosers, read through types with ranges. Times in seconds.
 
-docs/reference/results-files.md describes them.
-
-The file is one of `dagc.store.schema` (program, runs, machine), with these tables beside the others. Each cell is a
-transaction of its own: a run that is killed loses at most the cell under way.
+A text of the file that becomes a name in emitted code is a name of the language; what is only shown is one line of
+plain characters. Readers raise ValueError, naming the place in the JSON.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+from msgspec import Meta
 
 from dagc.base.errors import UsageError
+from dagc.choice.methods import from_json
+from dagc.choice.selector import Selector
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
-from dagc.store.lock import WriterLock
-from dagc.store.results import Machine, Program, Run
-from dagc.store.schema import (
-    TUNE_TABLES,
+from dagc.cuda.ptx import Instructions, Resources
+from dagc.perf.counted import Fitted, HeldOut
+from dagc.perf.hardware import Hardware, hardware_of
+from dagc.store.read import (
+    Decisions,
+    Line,
     Name,
-    check,
-    connect,
-    connect_as,
-    create,
-    damaged,
-    insert_run,
+    Natural,
+    PositiveReal,
+    Whole,
+    read_metrics,
     read_program,
     read_runs,
-    reading,
-    row_as,
-    statements,
+    rows_as,
+    snapshot,
 )
-from dagc.store.tuned_schema import (
-    CellRow,
-    CheckRow,
-    Facts,
-    KernelChooser,
-    ProgramChooser,
-    read_facts,
-    read_kernel_chooser,
-    read_point,
-    read_program_chooser,
-    read_settings,
-    read_times,
-)
+from dagc.store.results import Program, Run
+from dagc.store.schema import decoded
+
+_INT64 = 2**63 - 1
+Size = Annotated[int, Meta(ge=-_INT64, le=_INT64)]  # -2**63 has no literal in C
+Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Share = Annotated[float, Meta(ge=0, le=1e300)]
+Power = Annotated[int, Meta(ge=0, le=64)]
+KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
+Sizes = dict[Name, Size]
+Choices = Annotated[tuple[Sizes, ...], Meta(min_length=1, max_length=100_000)]
+
+
+class FixedChoices(TypedDict):
+    """Values that the tuned times depend on besides sizes and settings."""
+
+    params: Decisions
+    decisions: Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a file says of itself. `kernels` and `program`: what must not differ where kernels, or whole programs, were
+    tuned. `program_data`: parameters of a size, and the selector's data there."""
+
+    target: Literal["", "host", "cuda"] = ""
+    arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
+    gpu: Line | None = None
+    kernels: FixedChoices | None = None
+    program: FixedChoices | None = None
+    program_data: tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Size, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorRow:
+    """At these sizes, the setting of this number was the best of those measured."""
+
+    data: tuple[Size, ...]
+    chosen: Natural
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChooser:
+    """What it takes to make the chooser of an op again from the program's text."""
+
+    method: str
+    hardware: Hardware
+    resources: Resources
+    fits: dict[str, Fitted]
+    settings: tuple[tuple[tuple[str, int], ...], ...]
+    data: tuple[str, ...]
+    anchors: tuple[AnchorRow, ...]
+    selector: Selector | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramChooser:
+    """What chooses among whole programs: `settings` of the decisions `names`, by the selector's answer."""
+
+    method: str
+    names: tuple[str, ...]
+    data: tuple[str, ...]
+    settings: tuple[tuple[tuple[str, int], ...], ...]
+    selector: Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,184 +127,180 @@ class Tuned:
         return {op: chooser for op, chooser in self.choosers.items() if isinstance(chooser, KernelChooser)}
 
 
-class TuneRecords:
-    """The one writer of a tuned file."""
-
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run) -> None:
-        self.path, self._connection, self._lock = path, connection, lock
-        for statement in statements(TUNE_TABLES):
-            connection.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
-        self._run = insert_run(connection, run)
-
-    @classmethod
-    def open(
-        cls, path: str | Path, program: Program, run: Run, *, resume: bool = False, other_machine: bool = False
-    ) -> TuneRecords:
-        """A new file, or with `resume` more cells in an existing one. Raises UsageError as `Records.open`."""
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{path.parent}: {error.strerror}", "choose a place that can be written to") from None
-        lock = WriterLock(path)
-        try:
-            connection = _connection(path, program, run.machine, resume, other_machine)
-            return cls(path, connection, lock, run)
-        except sqlite3.DatabaseError as error:
-            lock.release()
-            raise damaged(path, error) from None
-        except BaseException:
-            lock.release()
-            raise
-
-    def __enter__(self) -> TuneRecords:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def add(self, cell: Cell, flush: int) -> None:
-        """A cell; an earlier one of the same op, point, settings and flush is replaced."""
-        self._connection.execute(
-            "INSERT OR REPLACE INTO tune_cell (run, op, point, settings, flush, times, failure)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                self._run, cell.op, _point_text(cell.point), _settings_text(cell.settings), flush,
-                json.dumps([float(f"{t:.6g}") for t in cell.times]), cell.failure,
-            ),
-        )  # fmt: skip
-
-    def add_check(self, op: str, settings: Settings, point: Point, failure: str) -> None:
-        """Whether the program's results are right under these settings; `failure` is "" or why not."""
-        self._connection.execute(
-            "INSERT OR REPLACE INTO tune_check VALUES (?, ?, ?, ?)",
-            (op, _settings_text(settings), _point_text(point), failure),
-        )
-
-    def set_fact(self, key: str, value: Any) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO tune_fact VALUES (?, ?)", (key, json.dumps(value)))
-
-    def set_chooser(self, op: str, chooser: dict[str, Any]) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO tune_chooser VALUES (?, ?)", (op, json.dumps(chooser)))
-
-    def read(self) -> Tuned:
-        """Everything in the file. Raises UsageError where a row of it cannot be read."""
-        return _read(self._connection, self.path)
-
-    def close(self) -> None:
-        """May be called twice."""
-        if self._lock.held:
-            self._connection.close()
-            self._lock.release()
-
-
 def load_tuned(path: str | Path) -> Tuned:
     """Raises UsageError where there is no such file, it is damaged, or nothing was tuned in it."""
     path = Path(path)
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file", "give the path of a file that `dagc tune` has written")
-    connection = connect(path, write=False)
-    try:
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        if "tune_cell" not in tables:
+    with snapshot(path) as connection:
+        found = tuned_in(connection, path)
+        if not (found.cells or found.choosers or connection.execute("SELECT 1 FROM fact").fetchone()):
             raise UsageError(f"{path}: nothing was tuned in it", "give a file that `dagc tune` has written")
-        return _read(connection, path)
-    finally:
-        connection.close()
+        return found
 
 
-def is_fresh(path: Path, resume: bool) -> bool:
-    """Is there nothing at `path` yet? Raises UsageError where it cannot be a tuned file, or is one without `resume`."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a directory", "name a file with -o")
-    fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
-    if not fresh and not resume:
-        raise UsageError(f"{path} exists", "add to it with --resume, or choose another name with -o")
-    return fresh
+_Candidate = tuple[Whole, Name, str, str, Line, Natural]
 
 
-def _connection(path: Path, program: Program, machine: Machine, resume: bool, other: bool) -> sqlite3.Connection:
-    fresh = is_fresh(path, resume)
-    connection = connect_as(path, "rwc" if fresh else "rw")
-    try:
-        if fresh:
-            create(connection, program)
-        else:
-            check(connection, path)
-            with reading(path):
-                tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-                _ = _rows(connection, path) if "tune_cell" in tables else read_runs(connection)  # all of it can be read
-            check_same(connection, path, program, machine, other)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def check_same(connection: sqlite3.Connection, path: Path, program: Program, machine: Machine, other: bool) -> None:
-    stored = read_program(connection)
-    if dict(stored.sources) != dict(program.sources):
-        raise UsageError(f"{path}: tuned for another text of {stored.name}", "tune again into another file with -o")
-    for _, run in read_runs(connection):
-        if _for(run.machine) != _for(machine):
-            raise UsageError(
-                f"{path}: tuned for {_for(run.machine)}, this is for {_for(machine)}",
-                "tune into another file with -o, or choose by --target and --arch what the file is for",
-            )
-        if run.machine.key != machine.key and not other:
-            raise UsageError(
-                f"{path}: tuned on another machine ({run.machine.key}; this is {machine.key})",
-                "tune again into another file with -o, or give --other-machine",
-            )
-
-
-def _for(machine: Machine) -> str:
-    """What was compiled for: times of one say nothing about another, on whichever machine."""
-    return "the host target" if machine.target == "host" else machine.arch
-
-
-def _read(connection: sqlite3.Connection, path: Path) -> Tuned:
-    with reading(path):
-        return _rows(connection, path)
-
-
-def _rows(connection: sqlite3.Connection, path: Path) -> Tuned:
-    found = connection.execute("SELECT op, point, settings, times, failure, flush FROM tune_cell ORDER BY id")
-    cells = [row_as(row, CellRow) for row in found]
-    checks = [row_as(row, CheckRow) for row in connection.execute("SELECT op, settings, failure FROM tune_check")]
-    facts = dict(row_as(row, tuple[str, str]) for row in connection.execute("SELECT key, value FROM tune_fact"))
-    choosers = (row_as(row, tuple[Name, str]) for row in connection.execute("SELECT op, chooser FROM tune_chooser"))
+def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
+    """What was tuned, of an open file. Raises ValueError."""
+    times: dict[int, list[float]] = defaultdict(list)
+    rows = connection.execute(
+        "SELECT s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id AND v.metric = ?"
+        " JOIN candidate c ON c.id = s.candidate WHERE c.domain != '' ORDER BY s.id",
+        (read_metrics(connection).get("time", (None,))[0],),
+    )
+    for candidate, seconds in rows_as(rows, tuple[Whole, PositiveReal]):
+        times[candidate].append(seconds)
+    rows = connection.execute(
+        "SELECT c.id, c.domain, c.point, a.choices, c.failure, c.flush FROM candidate c"
+        " JOIN assignment a ON a.id = c.assignment WHERE c.domain != '' ORDER BY c.id"
+    )
+    cells, flushes = [], []
+    for key, op, point, choices, failure, flush in rows_as(rows, _Candidate):
+        cells.append(Cell(op, Point.of(decoded(point, Sizes)), _settings(choices), tuple(times[key]), failure))
+        flushes.append(flush)
+    checks = connection.execute(
+        "SELECT domain, choices, failure FROM checked JOIN assignment ON id = assignment ORDER BY domain, choices"
+    )
+    facts = dict(rows_as(connection.execute("SELECT key, value FROM fact"), tuple[str, str]))
+    choosers = rows_as(connection.execute("SELECT domain, chooser FROM chooser"), tuple[Name, str])
     return Tuned(
         path=path,
         program=read_program(connection),
         runs=tuple(run for _, run in read_runs(connection)),
-        cells=tuple(
-            Cell(c.op, Point.of(read_point(c.point)), read_settings(c.settings), read_times(c.times), c.failure)
-            for c in cells
-        ),
-        flushes=tuple(c.flush for c in cells),
-        checks={(c.op, read_settings(c.settings)): c.failure for c in checks},
-        facts=read_facts(facts),
+        cells=tuple(cells),
+        flushes=tuple(flushes),
+        checks={(op, _settings(s)): failure for op, s, failure in rows_as(checks, tuple[Name, str, Line])},
+        facts=_facts(facts),
         choosers={op: _chooser(op, text) for op, text in choosers},
     )
 
 
+def _settings(text: str) -> Settings:
+    """Those of whole programs may be of other types, which callers pass on as they are."""
+    return tuple(decoded(text, Decisions).items())
+
+
 def _chooser(op: str, text: str) -> KernelChooser | ProgramChooser:
     try:
-        return read_program_chooser(text) if op == PROGRAM else read_kernel_chooser(text)
+        return _program_chooser(text) if op == PROGRAM else _kernel_chooser(text)
     except (ValueError, UsageError) as error:
         raise ValueError(f"the chooser of `{op}` is damaged ({error})") from None
 
 
-def _pairs(items: Iterable[tuple[str, int]]) -> str:
-    return json.dumps(dict(items), separators=(",", ":"))
+# ---- rows -----------------------------------------------------------------------------------
 
 
-def _point_text(point: Point) -> str:
-    return _pairs(point.params)
+class _Instructions(msgspec.Struct, frozen=True):
+    once: Share
+    loops: tuple[Share, ...]
 
 
-def _settings_text(settings: Settings) -> str:
-    return _pairs(settings)
+class _HeldOut(msgspec.Struct, frozen=True):
+    points: Natural
+    median: Share
+    largest: Share
+
+
+class _Fit(msgspec.Struct, frozen=True):
+    names: tuple[Name, ...]
+    middle: tuple[Real, ...]
+    half: tuple[PositiveReal, ...]
+    above: tuple[tuple[Power, ...], ...]
+    below: tuple[tuple[Power, ...], ...]
+    above_coefficients: tuple[Real, ...]
+    below_coefficients: tuple[Real, ...]
+    degrees: tuple[Power, Power]
+    ridge: Real
+    held_out: _HeldOut
+
+
+class _KernelRow(msgspec.Struct, frozen=True):
+    method: KernelMethod
+    registers: Annotated[int, Meta(ge=0, le=4096)]
+    settings: Choices
+    data: tuple[Name, ...]
+    anchors: tuple[AnchorRow, ...]
+    hardware: dict[Name, bool | int | float | str | dict[Name, bool | int | float | str]]
+    shared: Small = 0
+    instructions: _Instructions | None = None
+    fits: dict[Name, _Fit] | None = None
+    selector: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _ProgramRow(msgspec.Struct, frozen=True):
+    method: KernelMethod
+    names: tuple[Name, ...]
+    data: tuple[Name, ...]
+    settings: Annotated[tuple[Decisions, ...], Meta(min_length=1, max_length=100_000)]
+    selector: msgspec.Raw
+
+
+def _kernel_chooser(text: str) -> KernelChooser:
+    """Raises ValueError, UsageError."""
+    row: _KernelRow = decoded(text, _KernelRow)
+    _unique(row.data, "data")
+    names = list(row.settings[0])
+    for setting in row.settings:
+        if list(setting) != names or not names:
+            raise ValueError("settings of different names")
+    for anchor in row.anchors:
+        if len(anchor.data) != len(row.data) or anchor.chosen >= len(row.settings):
+            raise ValueError("an anchor of other sizes, or of a setting that is not there")
+    counted = Instructions(row.instructions.once, row.instructions.loops) if row.instructions else None
+    return KernelChooser(
+        row.method, hardware_of(dict(row.hardware), "GPU"), Resources(row.registers, row.shared, counted),
+        {name: _fitted(fit) for name, fit in (row.fits or {}).items()}, tuple(tuple(s.items()) for s in row.settings),
+        row.data, row.anchors, _selector(row.selector, len(row.settings)),
+    )  # fmt: skip
+
+
+def _program_chooser(text: str) -> ProgramChooser:
+    """Raises ValueError."""
+    row: _ProgramRow = decoded(text, _ProgramRow)
+    _unique(row.names, "names")
+    if not row.names or any(list(setting) != list(row.names) for setting in row.settings):
+        raise ValueError("settings of other names")
+    selector = _selector(row.selector, len(row.settings))
+    if selector is None or selector.data != row.data:
+        raise ValueError("a selector of other data")
+    settings: Any = tuple(tuple(s.items()) for s in row.settings)  # of any type that a decision has
+    return ProgramChooser(row.method, row.names, row.data, settings, selector)
+
+
+def _facts(rows: dict[str, str]) -> Facts:
+    """From JSON by key. What no command reads (`counts OP`) is left out. Raises ValueError."""
+    return Facts(
+        decoded(rows.get("target", '""'), Literal["", "host", "cuda"]),
+        decoded(rows.get("arch", '""'), Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")]),
+        decoded(rows.get("gpu", "null"), Line | None),
+        decoded(rows.get("kernels", "null"), FixedChoices | None),
+        decoded(rows.get("program", "null"), FixedChoices | None),
+        decoded(rows.get("program data", "[]"), tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Size, ...]], ...]),
+    )
+
+
+def _selector(raw: msgspec.Raw, choices: int) -> Selector | None:
+    if bytes(raw) == b"null":
+        return None
+    selector = from_json(msgspec.json.decode(raw))
+    if any(not 0 <= label < choices for label in selector.answers):
+        raise ValueError("a selector that answers with settings that are not there")
+    return selector
+
+
+def _fitted(row: _Fit) -> Fitted:
+    n = len(row.names)
+    same = {len(row.middle), len(row.half), *(len(p) for p in (*row.above, *row.below))}
+    counts = (len(row.above), len(row.below)) == (len(row.above_coefficients), len(row.below_coefficients))
+    if not n or same != {n} or not counts or not row.below:
+        raise ValueError("a fitted count whose parts are not of one length")
+    held = HeldOut(row.held_out.points, row.held_out.median, row.held_out.largest)
+    return Fitted(
+        row.names, row.middle, row.half, row.above, row.below, row.above_coefficients, row.below_coefficients,
+        row.degrees, row.ridge, held,
+    )  # fmt: skip
+
+
+def _unique(names: tuple[str, ...], what: str) -> None:
+    if len(set(names)) != len(names):
+        raise ValueError(f"{what} named twice")

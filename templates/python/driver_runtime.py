@@ -97,7 +97,7 @@ def check_ranks(data: Path, comm: MPI.Comm) -> None:
 
 def take_gpu(comm: MPI.Comm) -> Any:
     """Makes GPU (local rank mod number of GPUs) current; says so where ranks share one. Returns its context."""
-    # By the host's name: an MPI told to do without shared memory would answer "alone" to Split_type.
+    # By the host's name: an MPI that runs without shared memory would answer "alone" to Split_type.
     hosts = comm.allgather(MPI.Get_processor_name())
     ranks = hosts.count(hosts[comm.rank])
     mine = hosts[: comm.rank].count(hosts[comm.rank])
@@ -136,9 +136,9 @@ def check_slice(start: int, stop: int, length: int, array: str) -> None:
         fail(RUN_FAILED, f"{array}: the slice {start} .. {stop} is not within 0 .. {length}")
 
 
-def require_device_pointers(told: bool) -> None:
+def require_device_pointers(vouched: bool) -> None:
     """Ends the program, before any message, unless the MPI takes device pointers or the user says that it does."""
-    if not told and not mpi_takes_device_pointers():
+    if not vouched and not mpi_takes_device_pointers():
         fail(
             MISSING,
             "this program gives device pointers to MPI (transport mpi_cuda), and this MPI does not say that it takes "

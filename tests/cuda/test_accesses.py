@@ -12,7 +12,8 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.cuda.accesses import Access, accesses_of, symbol
+from dagc.cuda.accesses import accesses_of
+from dagc.cuda.expressions import Access, symbol
 from dagc.cuda.text import NotUnderstood
 from tests.examples import examples
 

@@ -77,7 +77,7 @@ def whole(lines: list[str]) -> str:
 def compiles(target: Target, directory: Path, source: str, *flags: str) -> subprocess.CompletedProcess[str]:
     order = Build(directory, (source,), target=target.value, mpi=require_mpi())
     host = ("-fsyntax-only", "-fmax-errors=0")
-    cuda = ("-c", "-o", "out.o", "-O0", "-Xptxas=-O0", "-Xcudafe", "--error_limit=99999")
+    cuda = ("-c", "-O0", "-Xptxas=-O0", "-Xcompiler=-fsyntax-only", "-Xcudafe", "--error_limit=99999")
     check = host if target is Target.HOST else cuda
     command = [*command_line(order, compiler_of(order)), *check, *flags]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)

@@ -151,5 +151,5 @@ def test_what_another_configuration_changes() -> None:
         ("a a a", "a a", ("... a a", "... a")),
     ],
 )
-def test_the_stretch_that_differs(before: str, after: str, shown: tuple[str, str]) -> None:
+def test_the_entries_that_differ(before: str, after: str, shown: tuple[str, str]) -> None:
     assert difference(before.split(), after.split()) == shown

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dagc.base.files import cache_folder, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
@@ -236,7 +237,7 @@ def run(cache: Path) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", COUNT, str(SAMPLES[0])], env=environment, check=True)
 
 
-def test_tables_are_cached_and_mended(tmp_path: Path) -> None:
+def test_damaged_tables_are_built_anew(tmp_path: Path) -> None:
     run(tmp_path)
     (table,) = (tmp_path / "parser").iterdir()
     whole = table.read_bytes()
@@ -245,8 +246,8 @@ def test_tables_are_cached_and_mended(tmp_path: Path) -> None:
     for damaged in (b"", whole[:1000], whole[:-1] + b"!"):
         table.write_bytes(damaged)
         run(tmp_path)
-        mended = table.read_bytes()
-        assert hashlib.sha256(mended[32:]).digest() == mended[:32]
+        built = table.read_bytes()
+        assert hashlib.sha256(built[32:]).digest() == built[:32]
 
 
 def test_parses_without_a_cache(tmp_path: Path) -> None:
@@ -254,28 +255,24 @@ def test_parses_without_a_cache(tmp_path: Path) -> None:
     run(tmp_path / "file")
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_an_entry_that_others_can_write_is_not_read(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
-    return tmp_path / "parser"
+    folder = cache_folder("parser")
+    assert folder is not None
+    store_entry(folder / "key", b"tables")
+    assert load_entry(folder / "key", 100) == b"tables"
+    (folder / "key").chmod(mode)
+    assert load_entry(folder / "key", 100) is None
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners on this system")
-def test_cache_that_others_can_write_is_not_read(cache: Path) -> None:
-    parser.store_tables("key", b"tables")
-    assert parser.load_tables("key") == b"tables"
-    (cache / "key").chmod(0o666)
-    assert parser.load_tables("key") is None
-    (cache / "key").chmod(0o600)
-    cache.chmod(0o777)
-    assert parser.load_tables("key") is None
-
-
-def test_cache_keeps_few(cache: Path) -> None:
+def test_cache_keeps_few(tmp_path: Path) -> None:
+    (tmp_path / "parser").mkdir()
     for i in range(10):
-        parser.store_tables(f"key{i}", b"tables")
-    assert len(list(cache.iterdir())) < 10
-    assert parser.load_tables("key9") == b"tables"
+        (tmp_path / "parser" / f"key{i}").touch()
+        os.utime(tmp_path / "parser" / f"key{i}", (i, i))
+    run(tmp_path)
+    assert sorted(path.name[:4] for path in (tmp_path / "parser").iterdir()) == ["key7", "key8", "key9", "pars"]
 
 
 def test_cached_code_is_not_run() -> None:

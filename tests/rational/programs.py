@@ -13,7 +13,7 @@ import sympy as sp
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from dagc.cuda.accesses import symbol
+from dagc.cuda.expressions import symbol
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.lower import instructions
 from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram, Statement

@@ -14,7 +14,8 @@ from benchmarks.tune.instructions import of_warps
 from dagc import api
 from dagc.build.toolchain import find_nvcc
 from dagc.choice.legal import op_of, units
-from dagc.cuda.accesses import accesses_of, symbol
+from dagc.cuda.accesses import accesses_of
+from dagc.cuda.expressions import symbol
 from dagc.cuda.ptx import Instructions, Resources
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.geometry import read_accesses

@@ -101,7 +101,7 @@ def test_a_point_many_times_is_one_point():
     [
         (lambda x, y: (x * [1, 0] + [0, 8], y), "`b` is 8 at all points"),
         (lambda x, y: (x, y[:-1]), "120 points but values of shape (119,)"),
-        (lambda x, y: (x, y + np.where(np.arange(len(y)) == 3, np.nan, 0)), "no finite number"),
+        (lambda x, y: (x, y + np.where(np.arange(len(y)) == 3, np.nan, 0)), "not a finite number"),
         (lambda x, y: (x[:, :1], y), "points of shape"),
     ],
 )

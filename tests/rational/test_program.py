@@ -12,7 +12,7 @@ import pytest
 import sympy as sp
 
 from dagc.base.errors import UsageError
-from dagc.cuda.accesses import symbol
+from dagc.cuda.expressions import symbol
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import Evaluator, evaluate, evaluate_all
 from dagc.perf.lower import instructions
@@ -84,8 +84,8 @@ def test_a_parameter_is_named_once() -> None:
     [
         (sp.sin(X), "sin"),
         (sp.log(X), "log"),
-        (sp.sqrt(X), "a power that is no integer"),
-        (X**N, "a power that is no integer"),
+        (sp.sqrt(X), "a power that is not an integer"),
+        (X**N, "a power that is not an integer"),
         (sp.Abs(X), "Abs"),
         (sp.Mod(N, M), "Mod"),
         (sp.floor(X), "only quotients of integers are rounded"),
@@ -100,7 +100,7 @@ def test_what_is_no_operation_of_the_language_is_named(value: sp.Expr, word: str
 
 
 def test_a_real_number_is_no_integer() -> None:
-    with pytest.raises(NotRational, match="a real number where an integer is wanted"):
+    with pytest.raises(NotRational, match="a real number where an integer is expected"):
         instructions(program(integer("y", N / M)))
 
 

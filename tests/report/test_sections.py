@@ -7,6 +7,7 @@ from pathlib import Path
 from dagc.recipes.results import Loaded
 from dagc.report.html import summary_tiles
 from dagc.report.measured import groups_of, points_of, ranked
+from dagc.report.si import TIMES
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db"
 
@@ -15,7 +16,7 @@ def test_a_space_that_is_too_large_to_count_has_a_lower_bound():
     """It is counted for about a second: a page of a program of hundreds of ops is not waited for."""
     loaded = Loaded(RESULTS)
     points = points_of(loaded.results)
-    tiles = summary_tiles(loaded.results, points, ranked(points)[0], groups_of(points), loaded.graphs)
+    tiles = summary_tiles(loaded.results, points, ranked(points)[0], groups_of(points), loaded.graphs, TIMES)
     (tile,) = [tile for tile in tiles if tile.name == "implementations"]
     assert tile.value == "150"
     assert tile.note.startswith("of more than ")

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from dagc.base.errors import UsageError
+from dagc.base.objective import TIME
 from dagc.learn.rules import FORMATS, Findings, LearnedRules, Samples, accuracy, check, learn, render
-from dagc.learn.rules.text import duration
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples, samples_of
 
@@ -161,4 +161,4 @@ def test_an_unknown_format() -> None:
     ("seconds", "text"), [(68.2e-6, "68.2 us"), (2.5e-3, "2.5 ms"), (1.0, "1 s"), (3e-9, "3 ns"), (0.0, "0 ns")]
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert TIME.scaled(seconds) == text

@@ -74,13 +74,21 @@ def test_compile_and_run(tmp_path: Path, path: Path, lowering: str, monkeypatch:
     assert all((done.directory / name).is_file() for name in done.files)
 
 
-def test_variants_and_blocks(tmp_path: Path) -> None:
-    defines = {"yl.variant": "warp_per_row", "yl.block": "64", "yr.variant": "warp_per_row"}
-    done = _compile(SPMV, tmp_path / "out", defines=defines, run=True, **QUICK)
-    assert done.result is not None
-    made = dict(done.plan.decisions)
+VARIANTS = {"yl.variant": "warp_per_row", "yl.block": "64", "yr.variant": "warp_per_row"}
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Other variants and another traversal than the first."""
+    folder = tmp_path_factory.mktemp("chosen")
+    return _compile(SPMV, folder / "out", defines=VARIANTS, traversal="1234", run=True, **QUICK)
+
+
+def test_variants_and_blocks(chosen: Compiled) -> None:
+    assert chosen.result is not None
+    made = dict(chosen.plan.decisions)
     assert (made["yl.variant"], made["yl.block"], made["yr.variant"]) == ("warp_per_row", 64, "warp_per_row")
-    assert "__shfl_down_sync" in (done.directory / "kernels.cu").read_text()
+    assert "__shfl_down_sync" in (chosen.directory / "kernels.cu").read_text()
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -96,14 +104,14 @@ def test_other_numbers_of_ranks(tmp_path: Path, ranks: int) -> None:
 # ---- which traversal -------------------------------------------------------------------------
 
 
-def test_traversal_by_id_by_text_and_by_plan(tmp_path: Path) -> None:
-    by_id = _compile(SPMV, tmp_path / "id", traversal="1234", run=True, **QUICK)
-    assert by_id.number == 1234
+def test_traversal_by_id_by_text_and_by_plan(chosen: Compiled, tmp_path: Path) -> None:
+    assert chosen.number == 1234
     for wanted in ("traversal.txt", "plan.json"):
-        again = _compile(SPMV, tmp_path / wanted, traversal=str(by_id.directory / wanted), build=False)
-        assert (again.number, again.plan.traversal) == (1234, by_id.plan.traversal)
+        traversal = str(chosen.directory / wanted)
+        again = _compile(SPMV, tmp_path / wanted, defines=VARIANTS, traversal=traversal, build=False)
+        assert (again.number, again.plan.traversal) == (1234, chosen.plan.traversal)
         written = (again.directory / "iteration.hpp").read_text()
-        assert written == (by_id.directory / "iteration.hpp").read_text()
+        assert written == (chosen.directory / "iteration.hpp").read_text()
 
 
 def test_a_traversal_that_is_not_proved_is_refused(tmp_path: Path) -> None:
@@ -293,8 +301,24 @@ def _under_mpiexec(ranks: int, *arguments: str | Path, cwd: Path) -> subprocess.
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
 
 
-def test_under_mpiexec_the_command_joins(tmp_path: Path) -> None:
-    arguments = (SPMV, "-o", "out", "--target", "host", "--run", "-D", "rows=2000", "--repeats", "2")
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The SpMV with a reference that is FACTOR times the right one; at one path, which is in what is emitted."""
+    folder = tmp_path_factory.mktemp("scaled") / "sample"
+    shutil.copytree(SPMV.parent, folder)
+    code = (folder / "spmv.py").read_text()
+    changes = {
+        'return {"y": np': 'return {"y": float(os.environ.get("FACTOR", "1")) * np',
+    }
+    for old, new in changes.items():
+        assert code.count(old) == 1
+        code = code.replace(old, new)
+    (folder / "spmv.py").write_text(code)
+    return folder / "spmv.dag"
+
+
+def test_under_mpiexec_the_command_joins(scaled: Path, tmp_path: Path) -> None:
+    arguments = (scaled, "-o", "out", "--target", "host", "--run", "-D", "rows=2000", "--repeats", "2")
     done = _under_mpiexec(2, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("results agree with the reference") == 1
@@ -321,16 +345,9 @@ def test_under_mpiexec_one_rank_writes_for_all(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "bench.cpp").is_file()
 
 
-def test_under_mpiexec_a_wrong_result_is_told(tmp_path: Path) -> None:
-    folder = tmp_path / "sample"
-    shutil.copytree(SPMV.parent, folder)
-    code = (folder / "spmv.py").read_text()
-    broken = code.replace(
-        'return {"y": np.concatenate([np.empty(0), *y])', 'return {"y": 2 * np.concatenate([np.empty(0), *y])'
-    )
-    assert broken != code
-    (folder / "spmv.py").write_text(broken)
-    done = _under_mpiexec(2, folder / "spmv.dag", "-o", "out", "--target", "host", "--run", "-Drows=2000", cwd=tmp_path)
+def test_under_mpiexec_a_wrong_result_is_told(scaled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACTOR", "2")
+    done = _under_mpiexec(2, scaled, "-o", "out", "--target", "host", "--run", "-Drows=2000", cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert done.stderr.count("y is wrong: element") == 1, done.stderr

@@ -168,7 +168,7 @@ def test_a_trace_has_every_entry_of_every_rank(library: Subject, link: Link) -> 
 
 
 def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Link) -> None:
-    """Two transports, each as it is and with captured stretches: two libraries in one process."""
+    """Two transports, each as it is and with captured regions: two libraries in one process."""
     other = build_library(folder / "mpi_cuda", transport="mpi_cuda")
     spaces, loadables = [], []
     for one in (library, other):

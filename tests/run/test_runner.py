@@ -99,9 +99,9 @@ REFUSED = [
     "row 0: no such kind: 9",
     "row 0: no such op or event: 999",
     "row 0: no such stream: -1",
-    "row 0: a stretch without an end",
-    "row 1: the CPU cannot take part in a stretch",
-    "row 0: the end of a stretch is not where it should be",
+    "row 0: a capture region without an end",
+    "row 1: the CPU cannot take part in a capture region",
+    "row 0: the end of a capture region is not where it should be",
 ]
 
 

@@ -116,7 +116,7 @@ def late_wait_recv(built: Built, traversal: Traversal) -> Iterator[Traversal]:
 
 
 def _executed(built: Built, traversal: Traversal) -> Traversal:
-    """What a traversal is in the end: capturing a stretch adds some order."""
+    """What a traversal is in the end: capturing a region adds some order."""
     steps = [p.step for p in with_capture_regions(traversal)] if built.capture else traversal.entries
     return Traversal(tuple(step for step in steps if not isinstance(step, Begin | End)))
 

@@ -23,7 +23,7 @@ ROWS = [[0, 0, 0], [1, 0, 0], [0, 3, 1], [3, 0, -1], [0, 1, -1], [2, 0, 1], [0, 
         (3, "`sync(e0)`, which waits for `pack` (entry 4 of 9)"),
         (5, "`wait(e0)@s1`, which waits for `pack` (entry 6 of 9)"),
         (6, "`wait_recv` (entry 7 of 9)"),
-        (7, "a captured stretch (entry 8 of 9)"),
+        (7, "a capture region (entry 8 of 9)"),
         (-1, "no entry: before, between or after the iterations"),
     ],
 )

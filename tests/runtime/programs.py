@@ -11,20 +11,15 @@ from dagc.build.toolchain import MPI
 SOURCES = Path(__file__).parent / "cpp"
 
 
-def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "", target: str = "host") -> Path:
+def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "") -> Path:
     """The program of cpp/NAME.cpp. Without `mpi` it is built with DAGC_NO_MPI. Warnings are errors."""
-    source = SOURCES / f"{name}.cpp"
-    if target == "cuda":
-        source = folder / f"{name}.cu"
-        source.write_text((SOURCES / f"{name}.cpp").read_text())
     return build(
-        [source],
+        [SOURCES / f"{name}.cpp"],
         folder / name,
-        target=target,
         directory=folder,
         include=[resource("templates/runtime")],
         mpi=mpi,
         sanitize=sanitize,
         defines=() if mpi else ("DAGC_NO_MPI",),
-        flags=() if target == "cuda" else ("-pthread",),
+        flags=("-pthread",),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from dagc.base.resources import resource
+from dagc.build.builder import build
 from dagc.build.toolchain import find_mpi, find_nvcc
-from tests.runtime.programs import make
+from tests.runtime.programs import SOURCES
 
 pytestmark = [
     pytest.mark.nvcc,
@@ -16,6 +19,13 @@ pytestmark = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["npy", "options", "messages", "measure"])
-def test_headers_compile_for_a_gpu(name: str, tmp_path: Path) -> None:
-    assert make(name, tmp_path, mpi=find_mpi(), target="cuda").is_file()
+def test_headers_compile_for_a_gpu(tmp_path: Path) -> None:
+    """As one program, since nvcc spends most of its time on the headers; by itself each is for tests of the host."""
+    texts = {name: (SOURCES / f"{name}.cpp").read_text() for name in ("npy", "options", "messages", "measure")}
+    include = re.compile(r"^#include .*\n", re.MULTILINE)
+    lines = [line for text in texts.values() for line in include.findall(text)]
+    lines += [f"namespace {name} {{\n{include.sub('', text)}}}\n" for name, text in texts.items()]
+    source = tmp_path / "headers.cu"
+    source.write_text("".join([*lines, "int main(int argc, char** argv) { return options::main(argc, argv); }\n"]))
+    include_path = [resource("templates/runtime")]
+    assert build([source], tmp_path / "headers", target="cuda", include=include_path, mpi=find_mpi()).is_file()

@@ -69,20 +69,20 @@ def archive() -> bytes:
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "pipe": (anew(os.mkfifo), "is not a regular file"),
-    "folder": (anew(os.mkdir), "is no array of NumPy|is not a regular file"),
+    "folder": (anew(os.mkdir), "is not a NumPy array|is not a regular file"),
     "device": (anew(lambda p: p.symlink_to("/dev/zero")), "a symbolic link leads out of"),
     "link": (anew(lambda p: p.symlink_to("/etc/passwd")), "a symbolic link leads out of"),
-    "links to itself": (anew(lambda p: p.symlink_to(p)), "is no array of NumPy"),
+    "links to itself": (anew(lambda p: p.symlink_to(p)), "is not a NumPy array"),
     "objects": (saved(np.array([{}, 1], object), allow_pickle=True), "holds object"),
-    "archive": (lambda p: p.write_bytes(archive()), "is no array of NumPy"),
-    "empty": (lambda p: p.write_bytes(b""), "is no array of NumPy"),
-    "text": (lambda p: p.write_text("1 2 3\n"), "is no array of NumPy"),
+    "archive": (lambda p: p.write_bytes(archive()), "is not a NumPy array"),
+    "empty": (lambda p: p.write_bytes(b""), "is not a NumPy array"),
+    "text": (lambda p: p.write_text("1 2 3\n"), "is not a NumPy array"),
     "endless shape": (replaced(b"(100,)", b"(%d, %d)" % (2**62, 2**62)), "shape is too large"),
     "larger shape": (replaced(b"(100,)", b"(%d,)" % 10**9), "400 bytes of data, but its shape .1000000000. needs"),
     "negative shape": (replaced(b"(100,)", b"(-100,)"), "shape .-100. is broken"),
-    "no shape": (replaced(b"(100,)", b"[100]"), "is no array of NumPy"),
-    "type of code": (replaced(b"'<f4'", b"exit(1)"), "is no array of NumPy"),
-    "deep header": (replaced(b"(100,)", b"(" * 60), "is no array of NumPy"),
+    "no shape": (replaced(b"(100,)", b"[100]"), "is not a NumPy array"),
+    "type of code": (replaced(b"'<f4'", b"exit(1)"), "is not a NumPy array"),
+    "deep header": (replaced(b"(100,)", b"(" * 60), "is not a NumPy array"),
     "longer": (lambda p: p.write_bytes(p.read_bytes() + b"\0"), "401 bytes of data, but its shape .100. needs 400"),
     "cut off": (lambda p: p.write_bytes(p.read_bytes()[:-1]), "399 bytes of data"),
     "other order": (saved(np.ones((10, 10), np.float32, order="F")), "Fortran order"),
@@ -181,7 +181,7 @@ def test_a_results_file_does_not_vouch_for_an_mpi(good: Path, tmp_path: Path) ->
     if takes_device_pointers(require_mpi()):
         pytest.skip("needs an MPI that takes no device pointers")
     path = with_options(
-        good, tmp_path / "r.db", "UPDATE configuration SET decisions = json_set(decisions, '$.transport', 'mpi_cuda')",
+        good, tmp_path / "r.db", "UPDATE assignment SET choices = json_set(choices, '$.transport', 'mpi_cuda')",
         "UPDATE run SET machine = json_set(machine, '$.target', 'cuda', '$.arch', 'sm_90')",
         mpi_takes_device_pointers=True,
     )  # fmt: skip

@@ -26,18 +26,18 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "statement",
     [
         ENDLESS,
-        "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM measurement; END",
-        "CREATE INDEX i ON measurement (hex(zeroblob(1000000)))",
+        "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM sample; END",
+        "CREATE INDEX i ON sample (hex(zeroblob(1000000)))",
         "UPDATE meta SET value = '../../elsewhere' WHERE key = 'name'",
         "UPDATE meta SET value = '/tmp/elsewhere' WHERE key = 'name'",
         "UPDATE meta SET value = '{\"N\": [1]}' WHERE key = 'params'",
         "DELETE FROM source",
-        "UPDATE measurement SET seconds = 0 WHERE id = 1",
+        "UPDATE value SET value = 0 WHERE sample = 1",
         "UPDATE drift SET seconds = 1e999 WHERE id = 1",
-        "UPDATE measurement SET run = 99 WHERE id = 1",
+        "UPDATE sample SET run = 99 WHERE id = 1",
         "UPDATE run SET machine = '{' WHERE id = 1",
-        "UPDATE configuration SET decisions = '[]' WHERE id = 1",
-        "UPDATE implementation SET failure = char(27) || '[2J'",
+        "UPDATE assignment SET choices = '[]' WHERE id = 1",
+        "UPDATE candidate SET failure = char(27) || '[2J'",
     ],
 )
 def test_every_command_refuses_it(
@@ -63,7 +63,7 @@ def test_a_decision_that_is_a_number_here_and_a_text_there(good: Path, tmp_path:
         shutil.copy(good, path)
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute(
-                f"UPDATE configuration SET decisions = json_set(decisions, '$.\"{name}\"', ?) WHERE id = 1", (value,)
+                f"UPDATE assignment SET choices = json_set(choices, '$.\"{name}\"', ?) WHERE id = 1", (value,)
             )
         assert list(failures(read_results(path, tmp_path, good))) == []
     order = [Configuration((("a", value),)) for value in ("x", 2.5, True, "", 7)]
@@ -80,3 +80,14 @@ def test_a_good_file_is_read_by_every_command(good: Path, tmp_path: Path) -> Non
 def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:
     """A slice of `benchmarks/fuzz_files.py`, the same each time."""
     assert list(fuzz(25, 10, 3, tmp_path)) == []
+
+
+def test_a_file_does_not_say_how_many_processes_are_started(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.db"
+    shutil.copy(good, path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE run SET ranks = 1000000")
+    assert main(["explain", str(path)]) == 2
+    assert "measured on 1000000 ranks, more than 16 for each of the" in capsys.readouterr().err

@@ -29,9 +29,9 @@ from tests.security.test_injection import with_text
 TEXTS = [text for text in HOSTILE if text and len(text) < 100]
 MARKUP = "</script></style></svg><img src=x onerror=alert(1) id=\"a\">' onload='x' --> ]]> &lt; `x` $(x) \\x {{ 7*7 }}"
 COLUMNS = {
-    "meta": ("value",), "source": ("path", "text"), "configuration": ("decisions",), "measurement": ("purpose",),
+    "meta": ("value",), "source": ("path", "text"), "assignment": ("choices",), "sample": ("purpose",),
     "run": ("started", "machine_key", "machine", "strategy", "revision", "version", "options"),
-    "implementation": ("traversal", "failure"),
+    "candidate": ("traversal", "failure"), "metric": ("name", "unit"),
 }  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_control_characters_are_refused_where_a_line_is_expected(good: Path, tmp
         "source.path",
         "source.text",
         "run.machine_key",
-        "measurement.purpose",
+        "sample.purpose",
         "run.options",
         "run.machine",
     }
@@ -132,7 +132,7 @@ def everywhere(good: Path, path: Path, text: str) -> Path:
             " options = ?",
             (text, json.dumps(machine), text, text, text, text, json.dumps(options)),
         )
-        connection.execute("UPDATE implementation SET failure = ? WHERE failure != ''", (text,))
+        connection.execute("UPDATE candidate SET failure = ? WHERE failure != ''", (text,))
         connection.execute("UPDATE source SET text = text || ?", (f"\n// {text}\n",))
     return path
 
@@ -176,7 +176,7 @@ def test_exported_cells_are_what_they_were(good: Path, tmp_path: Path) -> None:
     text = MARKUP + ',"\t\n' + "".join(t for t in TEXTS if t.isprintable())
     path = everywhere(good, tmp_path / "r.db", MARKUP)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE implementation SET failure = ? WHERE failure != ''", (text,))
+        connection.execute("UPDATE candidate SET failure = ? WHERE failure != ''", (text,))
     results_recipe.export(path, "csv", tmp_path / "r.csv")
     rows = list(csv.reader(io.StringIO((tmp_path / "r.csv").read_bytes().decode("utf-8"), newline="")))
     assert {len(row) for row in rows} == {len(rows[0])}

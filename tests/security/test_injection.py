@@ -102,13 +102,13 @@ def with_text(value: Any, text: str) -> Iterator[Any]:
 def changed_files(folder: Path, name: str, text: str) -> Iterator[Path]:
     """Copies of a tuned file with `text` in one field each: of choosers, facts, cells."""
     path = folder / "changed.db"
-    fields = [("tune_chooser", "op", "chooser"), ("tune_chooser", "op", "op"), ("tune_fact", "key", "value")]
+    fields = [("chooser", "domain", "chooser"), ("chooser", "domain", "domain"), ("fact", "key", "value")]
     with contextlib.closing(sqlite3.connect(folder / name)) as connection:
         rows = {t: connection.execute(f"SELECT {k}, {c} FROM {t}").fetchall() for t, k, c in fields[1:] for c in (c,)}
-        rows["tune_chooser"] = connection.execute("SELECT op, chooser FROM tune_chooser").fetchall()
+        rows["chooser"] = connection.execute("SELECT domain, chooser FROM chooser").fetchall()
     for table, key, column in fields:
         for name_of, value in rows[table]:
-            whole = value if column != "op" else None
+            whole = value if column != "domain" else None
             news = (json.dumps(new) for new in with_text(json.loads(whole), text)) if whole else [name_of + text]
             for new in news:
                 shutil.copy(folder / name, path)
@@ -139,7 +139,7 @@ def test_answers_that_are_not_there_are_refused(folder: Path, tmp_path: Path, la
     path = tmp_path / "t.db"
     shutil.copy(folder / "plans.db", path)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE tune_chooser SET chooser = json_set(chooser, '$.selector.labels[0]', ?)", (label,))
+        connection.execute("UPDATE chooser SET chooser = json_set(chooser, '$.selector.labels[0]', ?)", (label,))
     with pytest.raises(UsageError, match="chooser of `program` is damaged"):
         api.compile(folder / "small.dag", tmp_path / "o", target="host", launch=str(path), build=False)
 

@@ -122,7 +122,7 @@ def test_a_text_with_a_nul_is_refused(tmp_path: Path) -> None:
 def test_lines_of_other_files_are_not_shown(tmp_path: Path) -> None:
     (tmp_path / "passwords").write_text(SECRET)
     said = findings(including(tmp_path, "passwords"))
-    assert "no text of the language" in said
+    assert "not a text of the language" in said
     assert "secret-line" not in said
 
 

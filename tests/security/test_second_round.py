@@ -56,7 +56,7 @@ def test_a_pipe_beside_a_results_file_is_not_waited_for(folder: Path, tmp_path: 
     shutil.copy(folder / "good.db", path)
     os.mkfifo(f"{path}{end}")
     with pytest.raises(UsageError, match="not a regular file"):
-        connect(path, write=False).close()
+        connect(path).close()
 
 
 @pytest.mark.parametrize("text", ["a@s" + "9" * 5000, f"record(e{'9' * 5000})@s0", "sync(e" + "1" * 4301 + ")"])
@@ -146,7 +146,7 @@ def test_damaged_arrays_are_refused(folder: Path, tmp_path: Path, content: bytes
     part.mkdir()
     np.save(part / "n.npy", np.int64(100))
     (part / "x.npy").write_bytes(content)
-    with pytest.raises(UsageError, match="is no array of NumPy"):
+    with pytest.raises(UsageError, match="is not a NumPy array"):
         check_arrays(program, tmp_path, 1)
 
 
@@ -158,7 +158,7 @@ def test_merge_writes_through_no_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / f".m.db.{os.getpid()}").symlink_to(victim)
     results_recipe.merge([folder / "good.db", other], tmp_path / "m.db")
     assert not victim.exists()
-    with contextlib.closing(connect(tmp_path / "m.db", write=False)) as connection:
+    with contextlib.closing(connect(tmp_path / "m.db")) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (2,)
 
 

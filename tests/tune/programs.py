@@ -41,7 +41,7 @@ def reference(data, **_):
 def stored_chooser(tuned: Path, op: str) -> dict[str, Any]:
     """The JSON of a chooser as a tuned file keeps it."""
     with closing(sqlite3.connect(tuned)) as connection:
-        (text,) = connection.execute("SELECT chooser FROM tune_chooser WHERE op = ?", (op,)).fetchone()
+        (text,) = connection.execute("SELECT chooser FROM chooser WHERE domain = ?", (op,)).fetchone()
     found: dict[str, Any] = json.loads(text)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,22 @@ from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes import tune_prepare
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_found import Tuning, choosable
+from dagc.recipes.tune_results import Tuning, choosable
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 WRONG = "if (i < n) y[i] = {} ? -1 : i;"
+BLOCKS = "tune bx in {32, 64, 128}"
+FAULTS = {
+    "none": "false",
+    "largest block": "bx == 128",
+    "a block of large sizes": "bx == 64 && n > 200",
+    "default": "bx == 32",
+    "default of large sizes": "bx == 32 && n > 200",
+    "all": "true",
+}
+ABORTS = {"block aborts": "bx == 64", "large sizes abort": "n >= 300"}
 
 
 def tuned(folder: Path, tune: str, body: str, **options: object) -> Tuning:
@@ -27,64 +38,92 @@ def tuned(folder: Path, tune: str, body: str, **options: object) -> Tuning:
     return tune_recipe.tune(program, folder / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program with any of the faults, as the variable FAULT says when it is set up: compiled once."""
+    number = {name: i for i, name in enumerate([*FAULTS, *ABORTS])}
+    wrong = " || ".join(f"(fault == {number[name]} && {where})" for name, where in FAULTS.items())
+    ends = " || ".join(f"(fault == {number[name]} && {where})" for name, where in ABORTS.items())
+    ended = 'std::FILE* f = std::fopen(std::getenv("LOG"), "a"); std::fputs("x", f); std::fclose(f); std::abort();'
+    path = write_fill(tmp_path_factory.mktemp("faulty"), BLOCKS, f"if ({ends}) {{ {ended} }} {WRONG.format(wrong)}")
+    path.write_text(
+        path.read_text()
+        .replace("scalar n : i32", "scalar n : i32\nscalar fault : i32")
+        .replace("n: i32)", "n: i32, fault: i32)")
+        .replace("gpu fill(y, n)", "gpu fill(y, n, fault)")
+    )
+    setup = path.with_suffix(".py")
+    given = f'{{"n": N, "fault": {number}[os.environ["FAULT"]]}}'
+    setup.write_text("import os\n" + setup.read_text().replace('{"n": N}', given))
+    return path
+
+
+Tune = Callable[..., Tuning]
+
+
+@pytest.fixture
+def tune(faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
+    """`tune(FAULT, method="knn")`: the program with this fault, tuned into t.db."""
+
+    def tuned_with(fault: str, **options: object) -> Tuning:
+        monkeypatch.setenv("FAULT", fault)
+        monkeypatch.setenv("LOG", str(tmp_path / "log"))
+        asked = {"sizes": "N=100,300", "target": "host", "cell": 0.01, **options}
+        return tune_recipe.tune(faulty, tmp_path / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
+
+    return tuned_with
+
+
 def answers(folder: Path) -> set[int]:
     return {dict(s)["bx"] for s in load_tuned(folder / "t.db").kernel_choosers["fill"].settings}
 
 
-def test_no_chooser_answers_with_a_setting_that_is_wrong(tmp_path: Path) -> None:
-    done = tuned(tmp_path, "tune bx in {32, 64, 128, 256}", WRONG.format("bx == 256"), top=1)
-    assert ["256" in failure for failure in done.failures] == [True]
+def test_no_chooser_answers_with_a_setting_that_is_wrong(tune: Tune, tmp_path: Path) -> None:
+    done = tune("largest block", top=1)
+    assert ["128" in failure for failure in done.failures] == [True]
     assert {dict(c.settings)["bx"] for c in load_tuned(tmp_path / "t.db").cells} == {32}
-    assert answers(tmp_path) == {32, 64, 128}, "what was not timed is checked too"
+    assert answers(tmp_path) == {32, 64}, "what was not timed is checked too"
 
 
-def test_a_setting_that_is_wrong_at_one_size_is_chosen_at_none(tmp_path: Path) -> None:
-    tune, body = "tune bx in {32, 64, 128}", WRONG.format("bx == 64 && n > 200")
-    done = tuned(tmp_path, tune, body, method="knn", sizes="N=100,150,160,300")
+def test_a_setting_that_is_wrong_at_one_size_is_chosen_at_none(tune: Tune, tmp_path: Path) -> None:
+    done = tune("a block of large sizes", method="knn", sizes="N=100,150,160,300")
     assert any("64 at N=300" in failure for failure in done.failures)
     assert answers(tmp_path) == {32, 128}
     assert any("knn, k =" in note for note in done.notes), "sizes at which it is wrong count as measured in full"
-    again = tuned(tmp_path, tune, body, method="knn", sizes="N=100,150", resume=True)
+    again = tune("a block of large sizes", method="knn", sizes="N=100,150", resume=True)
     assert [failure.endswith("(in an earlier run)") for failure in again.failures] == [True], "told again"
     assert answers(tmp_path) == {32, 128}
 
 
-def test_a_default_that_is_wrong_hinders_no_other(tmp_path: Path) -> None:
-    done = tuned(tmp_path, "tune bx in {32, 64, 128}", WRONG.format("bx == 32"), method="exhaustive")
+def test_a_default_that_is_wrong_hinders_no_other(tune: Tune, faulty: Path, tmp_path: Path) -> None:
+    done = tune("default", method="exhaustive")
     assert len(done.failures) == 1
     assert done.cells == 4
     assert all(dict(line.chosen)["bx"] != 32 and line.best is not None for line in done.lines)
     assert answers(tmp_path) == {64, 128}
     out = ["-o", str(tmp_path / "o"), "--run", "-n", "1"]
-    assert (
-        main(["compile", str(tmp_path / "fill.dag"), "--launch", str(tmp_path / "t.db"), "--target", "host", *out]) == 0
-    )
+    assert main(["compile", str(faulty), "--launch", str(tmp_path / "t.db"), "--target", "host", *out]) == 0
 
 
-def test_what_failed_the_check_is_not_tried_twice(tmp_path: Path) -> None:
+def test_what_failed_the_check_is_not_tried_twice(tune: Tune, tmp_path: Path) -> None:
     """A setting that hangs costs minutes each time."""
-    log = tmp_path / "tried"
-    tried = f'std::FILE* f = std::fopen("{log}", "a"); std::fputs("x", f); std::fclose(f); std::abort();'
-    body = f"if (bx == 64) {{ {tried} }} if (i < n) y[i] = i;"
-    done = tuned(tmp_path, "tune bx in {32, 64, 128}", body, method="exhaustive")
+    done = tune("block aborts", method="exhaustive")
     (failure,) = done.failures
     ended = "run failed: rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
     assert failure.startswith(f"fill 64: {ended}")
-    assert log.read_text() == "x"
+    assert (tmp_path / "log").read_text() == "x"
     assert answers(tmp_path) == {32, 128}
 
 
-def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tmp_path: Path) -> None:
-    done = tuned(tmp_path, "tune bx in {32, 64, 128}", WRONG.format("bx == 32 && n > 200"), method="exhaustive")
+def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tune: Tune) -> None:
+    done = tune("default of large sizes", method="exhaustive")
     assert len(done.failures) == 2
     assert [note for note in done.notes if "may be what is wrong" in note and "--check-at 'N=300'" in note]
 
 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
     """As where a kernel faults on a GPU whatever its block."""
-    made = tune_prepare.tuning_task(
-        api.read(write_fill(tmp_path, "tune bx in {32, 64, 128}", "y[i] = i;")), target="host"
-    )
+    made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, BLOCKS, "y[i] = i;")), target="host")
     settings, points = made.settings["fill"], [Point.of({"N": n}) for n in (100, 300)]
     cells = {("fill", points[0], s): Cell("fill", points[0], s, (1.0, 1.1)) for s in settings[:2]}
     cells |= {("fill", points[1], s): Cell("fill", points[1], s, failure="launch failed") for s in settings[:2]}
@@ -111,12 +150,12 @@ def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: P
     assert done.cells == 1 + 3
 
 
-def test_where_no_setting_is_right_the_default_stays(tmp_path: Path) -> None:
-    done = tuned(tmp_path, "tune bx in {32, 64, 128}", WRONG.format("true"))
+def test_where_no_setting_is_right_the_default_stays(tune: Tune, faulty: Path, tmp_path: Path) -> None:
+    done = tune("all")
     assert len(done.failures) == 3
     assert any("no setting is right, the default stays" in note for note in done.notes)
     assert answers(tmp_path) == {32}
-    api.compile(tmp_path / "fill.dag", tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)
+    api.compile(faulty, tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)
 
 
 def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(tmp_path: Path) -> None:
@@ -124,17 +163,16 @@ def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(t
     assert {line.why for line in done.lines} == {"the default"}
 
 
-def test_a_size_at_which_the_program_does_not_run_is_left_out(tmp_path: Path) -> None:
+def test_a_size_at_which_the_program_does_not_run_is_left_out(tune: Tune, tmp_path: Path) -> None:
     """Under no setting, so it is no setting's failure. At the size of the checks, or at all, nothing can be done."""
-    body = "if (n >= 300) std::abort(); if (i < n) y[i] = i;"
-    done = tuned(tmp_path, "tune bx in {32, 64}", body, method="exhaustive", sizes="N=100,300,200")
+    done = tune("large sizes abort", method="exhaustive", sizes="N=100,300,200")
     ended = "rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
-    assert done.failures == (f"N=300: skipped: the program does not run: {ended}",)
-    assert done.cells == 4
-    assert answers(tmp_path) == {32, 64}
+    assert done.failures == (f"N=300: skipped: the program does not run: {ended} (given up after 3 such failures)",)
+    assert done.cells == 6
+    assert answers(tmp_path) == {32, 64, 128}
     only = {"method": "exhaustive", "sizes": "N=300,400", "resume": True}
     with pytest.raises(RunFailed, match="at N=[34]00: the program does not run: rank 0: ended by SIGABRT"):
-        tuned(tmp_path, "tune bx in {32, 64}", body, check_at="N=100", **only)
+        tune("large sizes abort", check_at="N=100", **only)
 
 
 def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
@@ -146,9 +184,21 @@ def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"target": "cuda", "top": 0}], ids=["measured", "model"])
-def test_a_size_that_the_set_up_does_not_take_is_left_out(tmp_path: Path, options: dict[str, object]) -> None:
-    done = tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=100,2000000,300", **options)
+def test_a_size_that_the_set_up_does_not_take_is_left_out(tune: Tune, options: dict[str, object]) -> None:
+    done = tune("none", sizes="N=100,2000000,300", **options)
     assert [line.point.text for line in done.lines] == ["N=100", "N=300"]
     assert any("N=2000000: skipped:" in note and "MemoryError" in note for note in done.notes)
     with pytest.raises(DagcError, match="MemoryError"):
-        tuned(tmp_path, "tune bx in {32, 64}", "if (i < n) y[i] = i;", sizes="N=2000000", resume=True, **options)
+        tune("none", sizes="N=2000000", resume=True, **options)
+
+
+@pytest.mark.parametrize("method", ["random", "mcts-min", "model"])
+def test_strategies_of_the_laboratory_tune(tune: Tune, faulty: Path, tmp_path: Path, method: str) -> None:
+    """Each measures the default and as many as --top says, keeps them, and goes on with them."""
+    done = tune("none", method=method, top=1)
+    assert (done.method, done.cells, done.failures) == (method, 2 * 2, ())
+    assert all(line.best is not None and line.chosen == line.best for line in done.lines)
+    assert all(line.default_seconds > 0 for line in done.lines), "the default is among them"
+    again = tune("none", method=method, top=9, resume=True)
+    assert again.cells == 2 * 3
+    api.compile(faulty, tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)

@@ -82,7 +82,8 @@ def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
 
 def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Path) -> None:
     """Without a GPU the counts are the text's; the file takes fitted ones all the same."""
-    from dagc.store.tuned import TuneRecords, load_tuned
+    from dagc.store.records import Records
+    from dagc.store.tuned import load_tuned
 
     tuned = tmp_path / "tuned.db"
     done = tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
@@ -94,7 +95,7 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     graph = api.load_graph(SYRK)
     (unit,) = units(graph)
     fits = fit_counts(graph.program, op_of(graph, unit), read_counters(COUNTERS)["syrk", "syrk"])
-    with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
+    with Records.open(tuned, kept.program, kept.runs[0], resume=True, tuning=True) as records:
         found = {name: f.to_json() for name, f in fits.items()}
         records.set_chooser("syrk", {**stored_chooser(tuned, "syrk"), "fits": found})
     (chooser,) = choosers_of(graph, load_tuned(tuned))
@@ -106,12 +107,13 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
 
 def test_a_damaged_function_is_an_error_of_the_file(tmp_path: Path) -> None:
     from dagc.base.errors import UsageError
-    from dagc.store.tuned import TuneRecords, load_tuned
+    from dagc.store.records import Records
+    from dagc.store.tuned import load_tuned
 
     tuned = tmp_path / "tuned.db"
     tune(SYRK, tuned, TuneOptions(method="rational", sizes="NI=NJ=300", target="cuda", arch="sm_90", top=0))
     kept = load_tuned(tuned)
-    with TuneRecords.open(tuned, kept.program, kept.runs[0], resume=True) as records:
+    with Records.open(tuned, kept.program, kept.runs[0], resume=True, tuning=True) as records:
         records.set_chooser("syrk", {**stored_chooser(tuned, "syrk"), "fits": {"requests": {"names": ["ni"]}}})
     with pytest.raises(UsageError, match="the chooser of `syrk` is damaged"):
         choosers_of(api.load_graph(SYRK), load_tuned(tuned))

@@ -34,20 +34,20 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("UPDATE tune_chooser SET chooser = '{not json'", "truncated, damaged"),
-        ("UPDATE tune_cell SET times = 'zzz'", "truncated, damaged"),
-        ("UPDATE tune_cell SET point = '3' WHERE id = 1", "truncated, damaged"),
-        ("DROP TABLE tune_chooser", "truncated, damaged"),
-        ("UPDATE tune_chooser SET chooser = '{}'", "the chooser of `fill` is damaged"),
-        ("UPDATE tune_chooser SET chooser = '7'", "the chooser of `fill` is damaged"),
-        ("UPDATE tune_chooser SET chooser = json_set(chooser, '$.anchors[0].chosen', 77)", "is damaged"),
+        ("UPDATE chooser SET chooser = '{not json'", "truncated, damaged"),
+        ("UPDATE value SET value = 'zzz'", "truncated, damaged"),
+        ("UPDATE candidate SET point = '3' WHERE id = 1", "truncated, damaged"),
+        ("DROP TABLE chooser", "truncated, damaged"),
+        ("UPDATE chooser SET chooser = '{}'", "the chooser of `fill` is damaged"),
+        ("UPDATE chooser SET chooser = '7'", "the chooser of `fill` is damaged"),
+        ("UPDATE chooser SET chooser = json_set(chooser, '$.anchors[0].chosen', 77)", "is damaged"),
         (
-            "UPDATE tune_chooser SET chooser = json_set(chooser, '$.selector', json('{\"method\": \"knn\"}'))",
+            "UPDATE chooser SET chooser = json_set(chooser, '$.selector', json('{\"method\": \"knn\"}'))",
             "is damaged",
         ),
-        ("UPDATE tune_chooser SET chooser = json_set(chooser, '$.method', 'oracle')", "newer dagc .method oracle."),
-        ("UPDATE tune_chooser SET chooser = json_set(chooser, '$.settings[1].bx', 96)", "not among its choices"),
-        ("UPDATE tune_chooser SET op = 'other'", "chooses for op `other`, of which nothing is open"),
+        ("UPDATE chooser SET chooser = json_set(chooser, '$.method', 'oracle')", "newer dagc .method oracle."),
+        ("UPDATE chooser SET chooser = json_set(chooser, '$.settings[1].bx', 96)", "not among its choices"),
+        ("UPDATE chooser SET domain = 'other'", "chooses for op `other`, of which nothing is open"),
     ],
 )
 def test_rows_that_cannot_be_used(program: Path, tmp_path: Path, statement: str, said: str) -> None:

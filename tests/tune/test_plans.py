@@ -91,11 +91,13 @@ def with_times(tuned: Path, path: Path) -> Path:
     """The same cells with times that make m = 4 best up to 400 rows, m = 64 above; a selector learned from them."""
     shutil.copy(tuned, path)
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE tune_cell SET times = '[3e-5, 3e-5, 3e-5]'")
+        connection.execute("UPDATE value SET value = 3e-5")
         for where, m in (("<= 400", 4), ("> 400", 64)):
             connection.execute(
-                f"UPDATE tune_cell SET times = '[1e-5, 1e-5, 1e-5]' WHERE json_extract(point, '$.size') {where}"
-                " AND json_extract(settings, '$.m') = ? AND json_extract(settings, '$.chunks') = 1",
+                "UPDATE value SET value = 1e-5 WHERE sample IN (SELECT s.id FROM sample s JOIN candidate c"
+                " ON c.id = s.candidate JOIN assignment a ON a.id = c.assignment"
+                f" WHERE json_extract(point, '$.size') {where}"
+                " AND json_extract(choices, '$.m') = ? AND json_extract(choices, '$.chunks') = 1)",
                 (m,),
             )
     connection.close()
@@ -249,8 +251,8 @@ def test_what_compiling_refuses(tuned: Path, tmp_path: Path) -> None:
     refused("tuned for another text", path=other)
     elsewhere = shutil.copy(tuned, tmp_path / "cuda.db")
     with sqlite3.connect(elsewhere) as connection:
-        connection.execute("UPDATE tune_fact SET value = '\"cuda\"' WHERE key = 'target'")
-        connection.execute("UPDATE tune_fact SET value = '\"sm_80\"' WHERE key = 'arch'")
+        connection.execute("UPDATE fact SET value = '\"cuda\"' WHERE key = 'target'")
+        connection.execute("UPDATE fact SET value = '\"sm_80\"' WHERE key = 'arch'")
     connection.close()
     with pytest.raises(UsageError, match="tuned for sm_80, this is compiled for sm_90"):
         api.compile(TRIDIAG, tmp_path / "out", target="cuda", arch="sm_90", launch=str(elsewhere), build=False)
@@ -265,8 +267,8 @@ def test_sources_for_a_gpu(tuned: Path, tmp_path: Path) -> None:
     measured_there = tmp_path / "gpu.db"
     shutil.copy(tuned, measured_there)
     with sqlite3.connect(measured_there) as connection:
-        connection.execute("UPDATE tune_fact SET value = '\"cuda\"' WHERE key = 'target'")
-        connection.execute("UPDATE tune_fact SET value = '\"sm_90\"' WHERE key = 'arch'")
+        connection.execute("UPDATE fact SET value = '\"cuda\"' WHERE key = 'target'")
+        connection.execute("UPDATE fact SET value = '\"sm_90\"' WHERE key = 'arch'")
     connection.close()
     done = api.compile(TRIDIAG, tmp_path / "out", target="cuda", arch="sm_90", launch=str(measured_there), build=False)
     assert done.launcher is not None
@@ -277,11 +279,17 @@ def test_sources_for_a_gpu(tuned: Path, tmp_path: Path) -> None:
 # ---- settings that fail ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path is in what is emitted: at one path, each setting is compiled once."""
+    return tmp_path_factory.mktemp("faulty")
+
+
 @pytest.fixture
-def faulty(tmp_path: Path) -> Path:
-    (tmp_path / "faulty.dag").write_text(FAULTY)
-    (tmp_path / "faulty.py").write_text(FAULTY_PY)
-    return tmp_path / "faulty.dag"
+def faulty(place: Path) -> Path:
+    (place / "faulty.dag").write_text(FAULTY)
+    (place / "faulty.py").write_text(FAULTY_PY)
+    return place / "faulty.dag"
 
 
 @pytest.mark.mpi

@@ -33,7 +33,7 @@ def test_what_fails_on_one_rank_is_not_chosen(tmp_path: Path) -> None:
     assert any("32" not in text and "wrong" in text for text in both.failures)
     assert both.lines[0].chosen == (("bx", 32),)
     assert load_tuned(tmp_path / "t.db").runs[0].ranks == 2
-    with pytest.raises(UsageError, match="tuned with 2 ranks, this is with 1"):
+    with pytest.raises(UsageError, match="measured on 2 ranks, this run has 1"):
         tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(**{**_given(options), "resume": True}))
 
 

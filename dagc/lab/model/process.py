@@ -80,5 +80,5 @@ class Process:
     def _covariance(self, rows: list[int]) -> Single:
         """Of these rows with all, shape (len(rows), rows of the pool)."""
         differ = self._ones[rows, None] + self._ones[None, :] - 2 * (self.bits[rows] @ self.bits.T)
-        missed = self.signal**2 * np.exp(-differ / np.float32(self.length * self.bits.shape[1]))
+        missed = self.signal**2 * np.exp(-differ / np.float32(self.length * max(1, self.bits.shape[1])))
         return np.asarray(missed + self.paths[rows] @ self.paths.T)

@@ -101,16 +101,16 @@ class Simulator:
     def program(self, traversal: Traversal) -> list[int]:
         """Numbers of its instructions; when all are done, moment `END` is when the iteration ends."""
         out = [self._start]
-        known, stretch = self._known, False
+        known, captured = self._known, False
         for entry in traversal.entries:
             instructions = known.get(entry)
             if instructions is None:
                 instructions = known[entry] = self._instructions(entry)
             if self.captured:
                 on_gpu = not isinstance(entry, Sync) and entry.stream is not None
-                if on_gpu and not stretch:
+                if on_gpu and not captured:
                     out.append(self._capture)
-                stretch = on_gpu
+                captured = on_gpu
             out += instructions
         return out
 

@@ -14,7 +14,8 @@ from dagc.learn.explain.pairs import (
     Verdict,
     time_pairs,
 )
-from dagc.learn.explain.text import FORMATS, as_json, render
+from dagc.learn.explain.text import as_json, render
+from dagc.learn.rules.text import FORMATS
 
 __all__ = [
     "FORMATS", "Answer", "Answers", "Asked", "Edit", "EditView", "Explanation", "Finding", "Options", "Question",

@@ -245,14 +245,14 @@ class Near:
         return Priorities(tuple(issue), priorities.stream, record, sync, wait)
 
     def _ancestors(self, op: int) -> set[int]:
-        found: set[int] = set()
+        ancestors: set[int] = set()
         todo = [op]
         while todo:
             for u in self._before[todo.pop()]:
-                if u not in found:
-                    found.add(u)
+                if u not in ancestors:
+                    ancestors.add(u)
                     todo.append(u)
-        return found
+        return ancestors
 
     def asked(self, u: int, priorities: Priorities, cpu: bool) -> float:
         """The position of a sync op for u that the priorities do not have: after the first op that may need it."""
@@ -446,11 +446,11 @@ def _around(domain: Orders, best: Candidate, rules: Sequence[Rule]) -> Iterator[
     """Neighbours of the best; what is aimed at each rule."""
     near = Near(domain.spaces[best.space].space)
     priorities = priorities_of(best.traversal, near.graph)
-    found: Iterable[Traversal] = (
+    traversals: Iterable[Traversal] = (
         *near.neighbours(best.traversal),
         *(near.follow(other) for rule in rules for other in near.breaking(rule, priorities)),
     )
-    return (Candidate(best.space, traversal) for traversal in found)
+    return (Candidate(best.space, traversal) for traversal in traversals)
 
 
 def _elsewhere(domain: Orders, best: Candidate, known: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -473,8 +473,8 @@ def _search_on(domain: Orders, table: _Table, rule: Rule, variants: int) -> tupl
     best = table.pool.candidates[0]
     near = Near(domain.spaces[best.space].space)
     starts = [edit.candidate for edit in table.edits(rule, _STARTS)]
-    found = [Candidate(best.space, t) for start in starts for t in near.neighbours(start.traversal)]
-    wider = Pool(tuple(dict.fromkeys((best, *starts, *found))), False)
+    neighbours = [Candidate(best.space, t) for start in starts for t in near.neighbours(start.traversal)]
+    wider = Pool(tuple(dict.fromkeys((best, *starts, *neighbours))), False)
     return _Table(domain, wider, table.own).edits(rule, variants)
 
 

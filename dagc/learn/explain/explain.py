@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from dagc.base.errors import counted
+from dagc.base.objective import TIME, Objective
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Event, Issue, Record, Sync, Traversal, Wait, traversal_text
 from dagc.lab.candidate import Candidate
@@ -274,7 +275,7 @@ def _further(learned: LearnedRules, domain: Orders, best: Candidate, own: RuleSe
     configured = domain.spaces[best.space]
     alone = Samples([(configured.graph, configured.configuration, best.traversal)])
     others = [s for s in learned.of_class(own.number) if s != own][:sets]
-    rules = dict.fromkeys(rule for found in others for rule in found.rules if rule not in own.rules)
+    rules = dict.fromkeys(rule for rule_set in others for rule in rule_set.rules if rule not in own.rules)
     if not rules:
         return []
     imply = Implications(Samples.of(learned.samples))
@@ -304,9 +305,15 @@ def answer(
 
 
 def explanation(
-    learned: LearnedRules, domain: Orders, asked: Asked, answers: Answers, seconds: float, notes: Sequence[str] = ()
+    learned: LearnedRules,
+    domain: Orders,
+    asked: Asked,
+    answers: Answers,
+    seconds: float,
+    notes: Sequence[str] = (),
+    objective: Objective = TIME,
 ) -> Explanation:
-    """All that is printed. `seconds`: the best's time in the results file."""
+    """All that is printed. `seconds`: the best's time in the results file, or what it has of another `objective`."""
     configured = domain.spaces[asked.best.space]
     return Explanation(
         program=configured.graph.program.name,
@@ -327,6 +334,7 @@ def explanation(
             *asked.notes,
             *(["interrupted: some edits were timed less, or not at all"] if answers.interrupted else []),
         ),
+        objective=objective,
     )
 
 
@@ -345,7 +353,7 @@ def _view(domain: Orders, best: Candidate, rule: Rule, edit: Edit) -> EditView:
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
-    """The stretches in which two texts differ, with an entry on both sides: `... a [b] c ...`."""
+    """Where two texts differ, with an entry on both sides: `... a [b] c ...`."""
     if list(before) == list(after):
         return "", ""
     least = min(len(before), len(after))
@@ -353,8 +361,8 @@ def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
     end = next((i for i in range(least - start) if before[-1 - i] != after[-1 - i]), least - start)
     start, end = max(0, start - 1), max(0, end - 1)
 
-    def stretch(words: Sequence[str]) -> str:
-        shown = list(words[start : len(words) - end])
-        return " ".join((["..."] if start else []) + shown + (["..."] if end else []))
+    def shown(words: Sequence[str]) -> str:
+        middle = list(words[start : len(words) - end])
+        return " ".join((["..."] if start else []) + middle + (["..."] if end else []))
 
-    return stretch(before), stretch(after)
+    return shown(before), shown(after)

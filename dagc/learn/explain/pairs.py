@@ -14,6 +14,7 @@ from enum import Enum
 from random import Random
 from statistics import median, median_low
 
+from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import shift_interval
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
@@ -182,11 +183,12 @@ class Explanation:
     answers: tuple[Answer, ...]
     shown: tuple[tuple[EditView, ...], ...]
     notes: tuple[str, ...] = ()
+    objective: Objective = TIME
 
 
 @dataclass(frozen=True, slots=True)
 class EditView:
-    """An edit for the reader. `before` and `after`: the stretch of the traversal that differs; empty where none does.
+    """An edit for the reader. `before` and `after`: the entries of the traversal that differ; empty where none do.
 
     mechanism   what it changes for the machine, in words; "" where nothing can be said
     """

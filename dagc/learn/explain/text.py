@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dagc.base.errors import UsageError, counted
+from dagc.base.errors import counted
+from dagc.base.objective import Objective
 from dagc.learn.explain.pairs import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
-
-FORMATS = ("text", "md", "json")
+from dagc.learn.rules.text import cell, finite, in_form
 
 _WORDS = {
     Finding.CAUSE: "costs",
@@ -25,22 +24,10 @@ _WORDS = {
 
 def render(explanation: Explanation, form: str = "text") -> str:
     """The explanation in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
-    match form:
-        case "text":
-            return _text(explanation)
-        case "md":
-            return _markdown(explanation)
-        case "json":
-            return json.dumps(as_json(explanation), indent=1) + "\n"
-        case _:
-            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    return in_form(form, lambda: _text(explanation), lambda: _markdown(explanation), lambda: as_json(explanation))
 
 
 # ---- pieces ---------------------------------------------------------------------------------
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:.2f} us"
 
 
 def _class(explanation: Explanation) -> str:
@@ -59,12 +46,12 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}"
 
 
-def _cost(timing: Timing | None) -> str:
+def _cost(timing: Timing | None, objective: Objective) -> str:
     """`+5.1 % (+3.2 to +7.0), 3.48 us`."""
     if timing is None or timing.verdict is Verdict.FAILED:
         return "-"
     span = f"({_percent(timing.low)} to {_percent(timing.high)})"
-    return f"{_percent(timing.ratio)} % {span}, {timing.cost * 1e6:+.2f} us"
+    return f"{_percent(timing.ratio)} % {span}, {objective.show(timing.cost, '+')}"
 
 
 def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
@@ -136,8 +123,9 @@ def _closing(explanation: Explanation) -> Iterator[str]:
 
 
 def _text(explanation: Explanation) -> str:
+    objective = explanation.objective
     out = [
-        f"best       {_us(explanation.seconds)}, {_class(explanation)}",
+        f"best       {objective.named(explanation.seconds)}, {_class(explanation)}",
         f"           {explanation.configuration.text}",
         f"           {explanation.traversal}",
     ]
@@ -148,23 +136,23 @@ def _text(explanation: Explanation) -> str:
         if not answers:
             out += ["  there are none"] if own else []
             continue
-        rows = [(answer.rule.text, _cost(answer.middle), _finding(answer)) for answer, _ in answers]
+        rows = [(answer.rule.text, _cost(answer.middle, objective), _finding(answer)) for answer, _ in answers]
         rule, cost = (max(len(row[i]) for row in rows) for i in (0, 1))
         out += [f"  {row[0]:{rule}}  {row[1]:{cost}}  {row[2]}" for row in rows]
     out += ["", *_closing(explanation)]
     for own, _ in _SECTIONS:
         for answer, views in _sorted(explanation, own):
-            out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views)]
+            out += ["", f"{answer.rule.text}: {_WORDS[answer.finding]}", *_text_of(answer, views, objective)]
     return "\n".join(out).rstrip() + "\n"
 
 
-def _text_of(answer: Answer, views: Sequence[EditView]) -> Iterator[str]:
+def _text_of(answer: Answer, views: Sequence[EditView], objective: Objective) -> Iterator[str]:
     for remark in (_none(answer), _also(answer)):
         if remark:
             yield f"  {remark}"
     edits = zip(answer.question.edits, answer.timings, views, strict=True)
     for number, (edit, timing, view) in enumerate(edits, 1):
-        yield f"  {number}. {timing.failure or _cost(timing)}; {_size(edit)}"
+        yield f"  {number}. {timing.failure or _cost(timing, objective)}; {_size(edit)}"
         if view.mechanism:
             yield f"     {view.mechanism}"
         if view.before:
@@ -176,43 +164,38 @@ def _text_of(answer: Answer, views: Sequence[EditView]) -> Iterator[str]:
 
 
 def _markdown(explanation: Explanation) -> str:
+    objective = explanation.objective
     out = [
-        f"## What breaking a rule costs: {_cell(explanation.program)}",
+        f"## What breaking a rule costs: {cell(explanation.program)}",
         "",
-        f"Best: {_us(explanation.seconds)}, {_class(explanation)}, {_cell(explanation.configuration.text)}",
+        f"Best: {objective.named(explanation.seconds)}, {_class(explanation)}, {cell(explanation.configuration.text)}",
         "",
         f"    {explanation.traversal}",
         "",
-        *(f"- {_cell(note)}" for note in explanation.notes),
+        *(f"- {cell(note)}" for note in explanation.notes),
     ]
     for own, title in _SECTIONS:
         answers = list(_sorted(explanation, own))
         if answers:
             out += ["", title, "", "| rule | cost | finding | remarks |", "|---|---|---|---|"]
             out += [
-                f"| {_cell(a.rule.text)} | {_cost(a.middle)} | {_finding(a)} | {_cell(_none(a) or _also(a))} |"
+                f"| {cell(a.rule.text)} | {_cost(a.middle, objective)} | {_finding(a)} | {cell(_none(a) or _also(a))} |"
                 for a, _ in answers
             ]
-    out += ["", *(f"- {_cell(line)}" for line in _closing(explanation))]
+    out += ["", *(f"- {cell(line)}" for line in _closing(explanation))]
     for own, _ in _SECTIONS:
         for answer, views in _sorted(explanation, own):
             if views:
-                out += ["", f"### {_cell(answer.rule.text)}", ""]
+                out += ["", f"### {cell(answer.rule.text)}", ""]
                 out += ["| cost | what changes | instead of | edit |", "|---|---|---|---|"]
-                out += [_markdown_row(t, v) for t, v in zip(answer.timings, views, strict=True)]
+                out += [_markdown_row(t, v, objective) for t, v in zip(answer.timings, views, strict=True)]
     return "\n".join(out).rstrip() + "\n"
 
 
-def _markdown_row(timing: Timing, view: EditView) -> str:
-    stretches = [f"`{text}`" if text else "" for text in (view.before, view.after)]
-    return f"| {_cell(timing.failure) or _cost(timing)} | {_cell(view.mechanism)} | {stretches[0]} | {stretches[1]} |"
-
-
-def _cell(text: str) -> str:
-    """Names of ops and values of decisions as they are, in a table."""
-    for mark in "\\`*_~|<":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+def _markdown_row(timing: Timing, view: EditView, objective: Objective) -> str:
+    entries = [f"`{text}`" if text else "" for text in (view.before, view.after)]
+    cost = cell(timing.failure) or _cost(timing, objective)
+    return f"| {cost} | {cell(view.mechanism)} | {entries[0]} | {entries[1]} |"
 
 
 # ---- JSON -----------------------------------------------------------------------------------
@@ -222,13 +205,14 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     """Everything, with times in seconds and ratios to the best; what is unknown is null."""
     return {
         "program": explanation.program,
+        "objective": explanation.objective.text,
         "configuration": dict(explanation.configuration.decisions),
         "traversal": explanation.traversal,
-        "seconds": _number(explanation.seconds),
+        "seconds": finite(explanation.seconds),
         "class": explanation.number + 1,
         "classes": explanation.classes,
         "implementations": explanation.implementations,
-        "noise": _number(explanation.noise),
+        "noise": finite(explanation.noise),
         "notes": list(explanation.notes),
         "rules": [_rule_json(a, v) for own, _ in _SECTIONS for a, v in _sorted(explanation, own)],
     }
@@ -241,9 +225,9 @@ def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
         "of_the_best": answer.question.own,
         "finding": answer.finding.value,
         "all_looked_at": answer.question.exact,
-        "ratio": _number(middle.ratio) if middle else None,
-        "low": _number(middle.low) if middle else None,
-        "high": _number(middle.high) if middle else None,
+        "ratio": finite(middle.ratio) if middle else None,
+        "low": finite(middle.low) if middle else None,
+        "high": finite(middle.high) if middle else None,
         "edits": [
             {
                 "configuration": dict(view.configuration.decisions),
@@ -256,14 +240,10 @@ def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
                 "failure": timing.failure,
                 "pairs": timing.pairs,
                 **{
-                    name: _number(getattr(timing, name))
+                    name: finite(getattr(timing, name))
                     for name in ("ratio", "low", "high", "confidence", "best", "edited")
                 },
             }
             for edit, timing, view in zip(answer.question.edits, answer.timings, views, strict=True)
         ],
     }
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value

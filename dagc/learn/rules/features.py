@@ -42,7 +42,7 @@ class Naming:
         for u, v in graph.completion:
             if graph.ops[u].gpu:
                 users[u].append(v)
-        return Naming(graph, tuple(tuple(sorted(set(found))) for found in users))
+        return Naming(graph, tuple(tuple(sorted(set(ops))) for ops in users))
 
     def positions(self, traversal: Traversal) -> dict[str, int]:
         """Name -> position of the entry that bears it; names that no entry bears are left out."""

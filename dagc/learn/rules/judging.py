@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # implementation of the whole space; accuracy is the share whose time lies in the range of the class that it is given.
 #
 # Few wide classes make that easy. So beside it stand: the number of classes, their widths against the noise, and
-# `chance`, the accuracy of random labels: as many implementations in each class, but drawn by lot; and `constant`, that
-# of the same class for all.
+# `chance`, the accuracy of labels drawn at random, as many of each class; and `constant`, that of the same class for
+# all.
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def check(learned: LearnedRules, full: LearnedRules) -> tuple[CheckedRuleSet, ..
     """Every rule set of `learned` against a full exploration, in the same order."""
     whole = Samples.of(full.samples)
     times = [s.seconds for s in full.samples]
-    return tuple(_check(found, learned, full, whole, times) for found in learned.rule_sets)
+    return tuple(_check(rule_set, learned, full, whole, times) for rule_set in learned.rule_sets)
 
 
 def _check(
@@ -180,8 +180,8 @@ def _check(
 
 def meant_classes(number: int, classes: Classes, full: Classes) -> tuple[int, ...]:
     """The classes of a full exploration that class `number` of a part stands for, ascending; at least one."""
-    found = tuple(c.number for c in full.classes if classes.of(c.median) == number)
-    return found or (full.of(classes.classes[number].median),)
+    numbers = tuple(c.number for c in full.classes if classes.of(c.median) == number)
+    return numbers or (full.of(classes.classes[number].median),)
 
 
 def _missing(here: Bools, meant: Sequence[int], full: LearnedRules, whole: Samples) -> tuple[Rule, ...]:
@@ -297,7 +297,7 @@ def _table(answers: Any, simulated: Floats) -> Floats:
 
 
 def _forest(bootstrap: bool) -> Any:
-    """Extremely randomised trees: their splits are drawn by lot, so their mean is smooth where they know little."""
+    """Extremely randomised trees: their splits are drawn at random, so their mean is smooth where they know little."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(

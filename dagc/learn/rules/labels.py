@@ -285,11 +285,11 @@ def _convolve(ordered: Floats, radius: int) -> Floats:
 
 
 def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Boundary], float]:
-    """Where a stretch of the times, which starts with the `first`-th of all, rises; and the least prominence."""
+    """Where consecutive times, the first of them the `first`-th of all, rise; and the least prominence."""
     radius = max(1, round(RADIUS * len(ordered)))
     convolution = _convolve(ordered, radius)
-    found, threshold = _peaks(convolution, percentile)
-    positions = [(i + radius - 1, float(convolution[i]), prominence) for i, prominence in found]
+    peaks, threshold = _peaks(convolution, percentile)
+    positions = [(i + radius - 1, float(convolution[i]), prominence) for i, prominence in peaks]
     return [
         Boundary(first + at, _middle(ordered, at), height, prominence, math.nan) for at, height, prominence in positions
     ], threshold

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, Verdict
 from dagc.learn.rules.labels import FEWEST_TO_CUT
@@ -33,6 +34,7 @@ class Findings:
     estimates: Estimates | None = None
     best: Sample | None = None
     advice: tuple[str, ...] = ()
+    objective: Objective = TIME
 
     def verdict(self, rule_set: RuleSet) -> CheckedRuleSet | None:
         return next((c for c in self.checked if c.rule_set == rule_set), None)
@@ -40,26 +42,36 @@ class Findings:
 
 def render(findings: Findings, form: str = "text") -> str:
     """The findings in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
-    match form:
-        case "text":
-            return _text(findings)
-        case "md":
-            return _markdown(findings)
-        case "json":
-            return json.dumps(as_json(findings), indent=1) + "\n"
-        case _:
-            raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    return in_form(form, lambda: _text(findings), lambda: _markdown(findings), lambda: as_json(findings))
+
+
+# ---- pieces that all reports share ----------------------------------------------------------
+
+
+def in_form(
+    form: str, text: Callable[[], str], markdown: Callable[[], str], content: Callable[[], dict[str, Any]]
+) -> str:
+    """What the writer of a form gives, `content` as JSON. Raises UsageError for what is none of FORMATS."""
+    if form not in FORMATS:
+        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    if form == "json":
+        return json.dumps(content(), indent=1) + "\n"
+    return text() if form == "text" else markdown()
+
+
+def cell(text: str) -> str:
+    """Names of ops and values of decisions as they are, in a table of Markdown."""
+    for mark in "\\`*_~|<":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+def finite(value: float) -> float | None:
+    """A number of JSON; null where it is not known."""
+    return value if math.isfinite(value) else None
 
 
 # ---- pieces that text and Markdown share ----------------------------------------------------
-
-
-def duration(seconds: float) -> str:
-    """With a unit that suits it: `68.2 us`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns"
 
 
 def percent(share: float) -> str:
@@ -81,13 +93,13 @@ def _estimate_lines(findings: Findings) -> Iterable[str]:
             yield "So the estimates know little: measure more, or do without them."
 
 
-def _noise_lines(classes: Classes) -> Iterable[str]:
+def _noise_lines(classes: Classes, objective: Objective) -> Iterable[str]:
     if math.isnan(classes.noise):
         yield "Boundaries were not compared with the noise: every one above the threshold of prominence is drawn."
     else:
         yield f"Noise floor of these times: {percent(classes.noise)}."
     for b in classes.dropped:
-        yield f"Boundary at {duration(b.seconds)} not drawn: {b.why_dropped}."
+        yield f"Boundary at {objective.scaled(b.seconds)} not drawn: {b.why_dropped}."
 
 
 def _best_line(findings: Findings) -> Iterable[str]:
@@ -95,7 +107,7 @@ def _best_line(findings: Findings) -> Iterable[str]:
     best, learned = findings.best, findings.learned
     if best is None:
         return
-    measured = f"{duration(best.seconds)}, {counted(best.measurements, 'measurement')}"
+    measured = f"{findings.objective.scaled(best.seconds)}, {counted(best.measurements, 'measurement')}"
     if learned.tree.leaves == 1:
         yield f"What `dagc best` takes: {measured}."
         return
@@ -159,8 +171,8 @@ def _about(findings: Findings) -> list[str]:
     learned = findings.learned
     reason = why_no_rules(learned)
     return [
-        *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes), *([reason] if reason else []),
-        _tree_line(learned), *_best_line(findings),
+        *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes, findings.objective),
+        *([reason] if reason else []), _tree_line(learned), *_best_line(findings),
     ]  # fmt: skip
 
 
@@ -191,6 +203,11 @@ def _rule_lines(rule_set: RuleSet, checked: CheckedRuleSet | None) -> list[tuple
     return out + [("missing", rule.text) for rule in (checked.missing if checked else ())]
 
 
+def _by(findings: Findings) -> str:
+    """By what they are classes, where that is not the time."""
+    return "" if findings.objective.is_time else f" by {findings.objective.text}"
+
+
 def _width(width: float, noise: float) -> str:
     return percent(width) if math.isnan(noise) else f"{percent(width)} ({width / noise:.1f} x noise)"
 
@@ -200,11 +217,12 @@ def _width(width: float, noise: float) -> str:
 
 def _text(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
-    count = len(classes.classes)
-    out = [f"{counted(count, 'performance class', 'performance classes')} of {_implementations(len(learned.samples))}"]
+    count, shown = len(classes.classes), findings.objective.scaled
+    classed = counted(count, "performance class", "performance classes")
+    out = [f"{classed} of {_implementations(len(learned.samples))}{_by(findings)}"]
     for c in classes.classes:
-        span = f"{duration(c.fastest)} to {duration(c.slowest)}"
-        out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {duration(c.median)}, "
+        span = f"{shown(c.fastest)} to {shown(c.slowest)}"
+        out.append(f"  class {c.number + 1}  {c.count:6d}  {span}, median {shown(c.median)}, "
                    f"width {_width(c.width, classes.noise)}")  # fmt: skip
     out += _about(findings)
     if findings.accuracy is not None:
@@ -234,11 +252,12 @@ def _text_of_set(number: int, rule_set: RuleSet, checked: CheckedRuleSet | None)
 
 def _markdown(findings: Findings) -> str:
     learned, classes = findings.learned, findings.learned.classes
-    out = [f"## Performance classes of {_implementations(len(learned.samples))}", ""]
+    shown = findings.objective.scaled
+    out = [f"## Performance classes of {_implementations(len(learned.samples))}{_by(findings)}", ""]
     out += ["| class | implementations | fastest | median | slowest | width |", "|---|---|---|---|---|---|"]
     for c in classes.classes:
-        out.append(f"| {c.number + 1} | {c.count} | {duration(c.fastest)} | {duration(c.median)} | "
-                   f"{duration(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
+        out.append(f"| {c.number + 1} | {c.count} | {shown(c.fastest)} | {shown(c.median)} | "
+                   f"{shown(c.slowest)} | {_width(c.width, classes.noise)} |")  # fmt: skip
     out += ["", *(f"- {line}" for line in _about(findings))]
     if findings.accuracy is not None:
         out.append(f"- {_accuracy_line(findings.accuracy)}")
@@ -255,34 +274,28 @@ def _markdown(findings: Findings) -> str:
 
 def _markdown_row(rule_set: RuleSet, checked: CheckedRuleSet | None) -> str:
     forms = {"": "{}", "extra": "~~{}~~ (extraneous)", "missing": "**{}** (missing)"}
-    rules = "<br>".join(forms[mark].format(_cell(text)) for mark, text in _rule_lines(rule_set, checked))
+    rules = "<br>".join(forms[mark].format(cell(text)) for mark, text in _rule_lines(rule_set, checked))
     remarks = [_insufficient(rule_set), _verdict_text(checked) if checked else ""]
     return f"| {rule_set.samples} | {rules} | {'; '.join(r for r in remarks if r)} |"
-
-
-def _cell(text: str) -> str:
-    """Names of ops and values of decisions as they are, in a table."""
-    for mark in "\\`*_~|<":
-        text = text.replace(mark, f"\\{mark}")
-    return text
 
 
 # ---- JSON -----------------------------------------------------------------------------------
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """Everything, with times in seconds; numbers that are not known are null."""
+    """Everything, with times in seconds, or values of the objective; numbers that are not known are null."""
     learned, classes = findings.learned, findings.learned.classes
     return {
+        "objective": findings.objective.text,
         "implementations": len(learned.samples),
         "measured": learned.measured,
         "estimates": None if findings.estimates is None else {
             "error": findings.estimates.error, "spread": findings.estimates.spread,
         },
-        "noise_of_a_measurement": _number(learned.noise),
-        "noise": _number(classes.noise),
+        "noise_of_a_measurement": finite(learned.noise),
+        "noise": finite(classes.noise),
         "radius": classes.radius,
-        "prominence_threshold": _number(classes.threshold),
+        "prominence_threshold": finite(classes.threshold),
         "classes": [
             {
                 "class": c.number + 1, "count": c.count, "fastest": c.fastest, "median": c.median,
@@ -327,14 +340,10 @@ def _best(findings: Findings) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _boundary(b: Boundary) -> dict[str, Any]:
     return {
         "position": b.position, "seconds": b.seconds, "height": b.height, "prominence": b.prominence,
-        "step": _number(b.step), "samples": b.samples, "chance": b.chance,
+        "step": finite(b.step), "samples": b.samples, "chance": b.chance,
     }  # fmt: skip
 
 
@@ -368,7 +377,7 @@ def _accuracy(accuracy: Accuracy | None) -> dict[str, Any] | None:
         "classes": [
             {
                 "class": c.number + 1, "given": c.classified, "inside": c.inside, "width": c.width,
-                "width_in_noise": _number(c.widths),
+                "width_in_noise": finite(c.widths),
             }
             for c in accuracy.classes
         ],

@@ -111,12 +111,12 @@ class Growth:
     @property
     def leaves(self) -> int:
         """How many leaves the tree as it is has; nodes that were taken back do not count."""
-        left, found = [0], 0
+        left, count = [0], 0
         while left:
             children = self.nodes[left.pop()].children
-            found += children is None
+            count += children is None
             left += children or ()
-        return found
+        return count
 
     @property
     def depth(self) -> int:
@@ -397,12 +397,12 @@ class LearnedRules:
 
     def of_class(self, number: int) -> tuple[RuleSet, ...]:
         """The rule sets of a class, those with the most samples first."""
-        return tuple(found for found in self.rule_sets if found.number == number)
+        return tuple(rule_set for rule_set in self.rule_sets if rule_set.number == number)
 
     def satisfied(self, sample: Sample) -> RuleSet:
         """The rule set that an implementation follows: exactly one."""
         leaf = self.leaves(Samples.of([sample]))[0]
-        return next(found for found in self.rule_sets if found.leaf == leaf)
+        return next(rule_set for rule_set in self.rule_sets if rule_set.leaf == leaf)
 
 
 def learn(
@@ -415,27 +415,24 @@ def learn(
     outliers: Outliers | None = None,
     judge: bool = True,
 ) -> LearnedRules:
-    """Rules that tell fast from slow samples.
+    """Rules that tell fast from slow samples, in any order. ValueError without samples.
 
-    `noise` is the relative standard deviation of a single measurement; medians of several have less. Class boundaries
-    below the noise of the times are not drawn, and the tree does not separate what only the noise may have put on the
-    two sides of a boundary: it is wrong to give a sample a class only where its time is further from the range of that
-    class than the noise. Where the noise is not known (NaN), every boundary is drawn and every other class is wrong.
-    Classes that may be outliers are not drawn either; `outliers` says how many to expect (None: assumed, not counted).
-    A fastest class that holds several configurations is cut again. `all_classes`: nothing of this, all as in the seed.
-    `cost` is by how much each leaf must lower the error of the tree (0.002 is a readable tree). Default: what
-    cross-validation can tell from noise (`dagc.learn.rules.tree`), and no rules at all where the tree is no better on
-    samples held out than one answer for all; with `all_classes` 0, as in the seed. `judge` False:
-    the error on held-out samples, which takes most of the time, is not found, and `cost` is 0 unless it is given.
+    `noise`: relative standard deviation of a single measurement; medians of several have less. Class boundaries below
+    the noise of the times are not drawn, and the tree does not separate what only the noise may have put on the two
+    sides of a boundary: a class is wrong for a sample only where its time is further than the noise from the range of
+    that class. NaN, not known: every boundary is drawn, and every other class is wrong.
+    `outliers`: how many to expect (None: assumed, not counted); classes that may be outliers are not drawn.
+    `all_classes`: every boundary is drawn, as in the seed. Else a fastest class of several configurations is cut again.
+    `cost`: by how much each leaf must lower the error of the tree (0.002 is a readable tree). Default: what
+    cross-validation can tell from noise, and no rules at all where the tree is no better on samples held out than one
+    answer for all; with `all_classes` 0, as in the seed.
+    `judge` False: the error on held-out samples, which takes most of the time, is not computed; `cost` is 0 by default.
     Samples whose times are estimated (`measurements` 0) draw no boundaries: they are of the class between whose
     boundaries their times lie, and the tree learns from them as from the others.
-    The order of the samples does not matter. ValueError without samples.
     """
     import numpy as np
 
-    chosen = tuple(
-        sorted(samples, key=lambda s: (s.seconds, s.configuration.text, traversal_text(s.traversal, s.graph)))
-    )
+    chosen = _sorted(samples)
     if not chosen:
         raise ValueError("no samples")
     measured = tuple(s for s in chosen if s.measurements) or chosen
@@ -451,19 +448,30 @@ def learn(
     wrong = _wrong(labels, chosen, classes) if known else others(labels, len(classes.classes))
     costs = COSTS if cost is None and not all_classes else (cost or 0.0,)
     timed = np.array([s.measurements > 0 for s in chosen])
-    out = held_out(answers, labels, wrong, timed, costs) if judge else None
+    held = held_out(answers, labels, wrong, timed, costs) if judge else None
     growth, tried = grow(answers, labels, len(classes.classes))
     if known:
         growth.prune(wrong, 0.0)
     leaves = growth.leaves
-    least = costs[0] if out is None else out.cost
-    if out is not None and len(costs) > 1 and not out.helps:
-        least = math.inf
-    if least:
+    if least := _cost(held, costs):
         growth.prune(wrong, least)
     tree = growth.tree(wrong, features, tried)
     rule_sets = _rule_sets(tree, Implications(table))
-    return LearnedRules(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, out, leaves)
+    return LearnedRules(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, held, leaves)
+
+
+def _sorted(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    def key(s: Sample) -> tuple[float, str, str]:
+        return s.seconds, s.configuration.text, traversal_text(s.traversal, s.graph)
+
+    return tuple(sorted(samples, key=key))
+
+
+def _cost(held: HeldOut | None, costs: Sequence[float]) -> float:
+    """Of a leaf: infinite where, of several costs, none gives a tree that is better than one answer for all."""
+    if held is None:
+        return costs[0]
+    return math.inf if len(costs) > 1 and not held.helps else held.cost
 
 
 def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Classes) -> tuple[Classes, Ints]:

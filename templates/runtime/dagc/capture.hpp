@@ -1,4 +1,4 @@
-// CUDA graphs of the stretches of a traversal: captured once, launched as one.
+// CUDA graphs of the capture regions of a traversal: captured once, launched as one.
 #pragma once
 
 #include <string>

@@ -58,8 +58,8 @@ inline void take_gpu(int rank, MPI_Comm comm) {
 }
 
 // Ends the program, before any message, unless the MPI takes device pointers or the user says that it does.
-inline void require_device_pointers(bool told) {
-  if (told || mpi_takes_device_pointers()) return;
+inline void require_device_pointers(bool vouched) {
+  if (vouched || mpi_takes_device_pointers()) return;
   fail(exit_missing,
        "this program gives device pointers to MPI (transport mpi_cuda), and this MPI does not say that it takes them; "
        "compile with --transport mpi_host, or give --mpi-takes-device-pointers if you know that it does");

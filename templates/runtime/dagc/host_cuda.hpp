@@ -51,7 +51,7 @@ struct LaunchGrid {
   int line;
 };
 
-// kernel<<<grid, block, shared, stream>>>(arguments...). A launch that CUDA refuses is told by cudaGetLastError.
+// kernel<<<grid, block, shared, stream>>>(arguments...). cudaGetLastError reports a launch that CUDA refuses.
 template <class... Parameters>
 void launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::size_t shared, cudaStream_t stream,
             typename host::Same<Parameters>::type... arguments) {

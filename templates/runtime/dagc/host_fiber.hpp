@@ -46,7 +46,7 @@ __attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) 
 
 // A stack with what is suspended on it. A default one stands for the stack that its thread came with.
 //
-// ThreadSanitizer is not told of the switches: it would take 0.9 MB and 2 ms for each fiber, which a block of 1024
+// The switches are not announced to ThreadSanitizer: that would take 0.9 MB and 2 ms for each fiber, which a block of 1024
 // threads on each of several streams does not bear. To it, all fibers of a stream are one thread (which they are),
 // whose call stack is deeper than it looks; a report's first line is right, the callers under it may be those of a
 // sibling.

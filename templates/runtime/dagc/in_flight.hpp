@@ -1,4 +1,4 @@
-// What ThreadSanitizer is told about message buffers. Without -fsanitize=thread all of it compiles to nothing.
+// Annotations of message buffers for ThreadSanitizer. Without -fsanitize=thread all of it compiles to nothing.
 //
 // MPI reads a send buffer, and writes a receive buffer, at some time between post and wait: in the post, in the wait,
 // or while another call makes progress. The tool sees some of these accesses and misses others (a large message

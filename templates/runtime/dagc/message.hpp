@@ -57,7 +57,7 @@ class Mpi {
 };
 
 // Place of this rank among those of its host, and how many they are. By the host's name: MPI_Comm_split_type answers
-// what the MPI shares memory with, and an MPI told to do without shared memory (MPIR_CVAR_NOLOCAL) says "nobody".
+// what the MPI shares memory with, and an MPI that runs without shared memory (MPIR_CVAR_NOLOCAL) says "nobody".
 struct LocalRank {
   int rank = 0, ranks = 1;
 };

@@ -60,7 +60,7 @@ struct TableOp {
   }
 };
 
-// A table that can be executed: its rows, and a graph for each captured stretch, in order.
+// A table that can be executed: its rows, and a graph for each capture region, in order.
 struct Prepared {
   std::vector<Row> rows;
   std::vector<CapturedGraph> graphs;
@@ -82,7 +82,7 @@ class Runner {
     program_.load(data, comm, 0, 0);
   }
 
-  // Checks a table, makes the streams and events that it needs, and captures its stretches: null, and `wrong` says why,
+  // Checks a table, makes the streams and events that it needs, and captures its regions: null, and `wrong` says why,
   // where it cannot be executed. Collective: before the first capture the table is executed once as it is.
   std::unique_ptr<Prepared> prepare(const Row* rows, std::int64_t n, std::string* wrong) {
     std::unique_ptr<Prepared> out(new Prepared);
@@ -255,33 +255,33 @@ class Runner {
         DAGC_CUDA(cudaEventSynchronize(program_.event[a]));
         end_op();
         break;
-      default: break;  // the marks around a stretch
+      default: break;  // the marks around a capture region
     }
   }
 
   // "" where the table can be executed; makes the streams and events that it needs.
   std::string examine(const std::vector<Row>& rows) {
     std::int32_t streams = 0, events = 0;
-    std::int64_t inside = 0;  // rows left of a stretch
+    std::int64_t inside = 0;  // rows left of a capture region
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Row& r = rows[i];
       const std::string at = "row " + std::to_string(i) + ": ";
       if (r.kind < row_issue || r.kind > row_end) return at + "no such kind: " + std::to_string(r.kind);
       if (r.kind == row_begin) {
-        if (inside || r.a < 1 || r.b < 0 || r.b >= 1 << 10) return at + "a stretch that cannot begin here";
-        if (i + static_cast<std::size_t>(r.a) + 1 >= rows.size()) return at + "a stretch without an end";
+        if (inside || r.a < 1 || r.b < 0 || r.b >= 1 << 10) return at + "a capture region that cannot begin here";
+        if (i + static_cast<std::size_t>(r.a) + 1 >= rows.size()) return at + "a capture region without an end";
         inside = r.a + 1;
         streams = std::max(streams, r.b + 1);
         continue;
       }
       const bool last = inside == 1;
       if (inside > 0) --inside;
-      if ((r.kind == row_end) != last) return at + "the end of a stretch is not where it should be";
+      if ((r.kind == row_end) != last) return at + "the end of a capture region is not where it should be";
       if (last) continue;
       if (r.a < 0 || r.a >= (r.kind == row_issue ? count_ : 1 << 20)) return at + "no such op or event: " + std::to_string(r.a);
       const bool on_stream = r.kind == row_issue ? ops_[r.a].gpu : r.kind != row_sync;
       if (on_stream != (r.b >= 0) || r.b >= 1 << 10) return at + "no such stream: " + std::to_string(r.b);
-      if (inside > 0 && r.b < 0) return at + "the CPU cannot take part in a stretch";
+      if (inside > 0 && r.b < 0) return at + "the CPU cannot take part in a capture region";
       streams = std::max(streams, r.b + 1);
       if (r.kind != row_issue) events = std::max(events, r.a + 1);
     }

@@ -135,4 +135,5 @@ int main(int argc, char** argv) {
     expect(dagc::mpi_takes_device_pointers(), "on the host target every MPI takes device pointers");
   }
   if (rank == 0) std::puts("good");
+  return 0;
 }

@@ -48,4 +48,5 @@ int main(int argc, char** argv) {
     typed<float>(path, std::atol(argv[4]));
   else
     typed<std::int32_t>(path, std::atol(argv[4]));
+  return 0;
 }

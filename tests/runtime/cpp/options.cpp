@@ -13,4 +13,5 @@ int main(int argc, char** argv) {
   options.flag("--check-only", &check_only, "check the results, time nothing");
   options.parse(argc, argv);
   std::printf("%s %g %lld %d\n", data.c_str(), seconds, static_cast<long long>(repeats), check_only);
+  return 0;
 }

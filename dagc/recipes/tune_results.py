@@ -1,4 +1,4 @@
-"""What tuning has found: measurements, settings that may be chosen, the lines that are printed."""
+"""Results of tuning: measurements, settings that may be chosen, the lines that are printed."""
 
 from __future__ import annotations
 

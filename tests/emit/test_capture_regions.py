@@ -40,7 +40,7 @@ def test_what_capturing_adds_only_strengthens_the_order(name: str, streams: int)
 
 
 @pytest.mark.parametrize("streams", [1, 2, 3])
-def test_stretches_hold_gpu_entries_and_are_as_long_as_can_be(streams: int) -> None:
+def test_regions_hold_gpu_entries_and_are_as_long_as_can_be(streams: int) -> None:
     random = Random(1)
     space = Space(spmv(streams))
     for _ in range(60):
@@ -68,7 +68,7 @@ def test_stretches_hold_gpu_entries_and_are_as_long_as_can_be(streams: int) -> N
 
 
 def test_by_hand() -> None:
-    """Two streams; the first stretch is one op long and stays as it is; e0 is waited for from outside."""
+    """Two streams; the first region is one op long and stays as it is; e0 is waited for from outside."""
     graph = spmv()
     text = (
         "yl@s0 post_recv pack@s1 record(e0)@s1 sync(e0) post_send wait_recv wait_send record(e1)@s0 yr@s1"
@@ -79,9 +79,9 @@ def test_by_hand() -> None:
     begin = next(i for i, s in enumerate(steps) if isinstance(s, Begin))
     assert steps[begin] == Begin(0, Stream(0), 9)
     before = rows(traversal, capture=True)[:begin]
-    # s1 has run pack before the stretch: the origin, s0, waits for it.
+    # s1 has run pack before the region: the origin, s0, waits for it.
     assert before[-2:] == [(1, 3, 1), (2, 3, 0)]
-    # e2 is synchronised with after the stretch: recorded again on s0. Nothing more is issued on s1.
+    # e2 is synchronised with after the region: recorded again on s0. Nothing more is issued on s1.
     end = steps.index(End(0))
     assert rows(traversal, capture=True)[end + 1 :] == [(1, 2, 0), (3, 2, -1), (0, 8, -1)]
     assert positions(traversal, capture=True)[end + 1 :] == [None, 13, 14]

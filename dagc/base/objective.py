@@ -1,0 +1,135 @@
+"""What a search minimises: a metric, or an arithmetic expression of metrics."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagc.base.errors import UsageError
+
+_LONGEST = 200  # characters of an expression
+_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """`text` is an expression of `metrics`; what has the least value is the best. Values are above 0.
+
+    unit   of a single metric; "" of expressions
+    """
+
+    text: str = "time"
+    metrics: tuple[str, ...] = ("time",)
+    unit: str = "s"
+
+    @property
+    def is_time(self) -> bool:
+        """Nothing but the time of an iteration."""
+        return self.text == "time"
+
+    def value(self, metrics: Mapping[str, float]) -> float:
+        """Of one sample, which must have all `metrics`; NaN where it is not a number above 0."""
+        if self.is_time:
+            return metrics["time"]
+        try:
+            found = _value(ast.parse(self.text, mode="eval").body, metrics)
+        except ArithmeticError:
+            return math.nan
+        return found if isinstance(found, float) and 0 < found < math.inf else math.nan  # a root may be complex
+
+    def show(self, value: float, sign: str = "", decimals: int = 2) -> str:
+        """A value with its unit: `20.97 us` (times are in microseconds, with so many decimals), `14.2 mJ`, `0.00314`.
+
+        `sign` "+": also above 0.
+        """
+        return f"{value * 1e6:{sign}.{decimals}f} us" if self.unit == "s" else self.scaled(value, sign)
+
+    def named(self, value: float) -> str:
+        """As `show`, and of what it is where that is not the time: `14.2 mJ energy`."""
+        return self.show(value) if self.is_time else f"{self.show(value)} {self.text}"
+
+    def scaled(self, value: float, sign: str = "") -> str:
+        """The same, with the prefix that suits the value: `1.353 ms`."""
+        if not self.unit:
+            return f"{value:{sign}.4g}"
+        factor, prefix = next((p for p in _PREFIXES if abs(value) >= p[0]), _PREFIXES[-1])
+        return f"{value / factor:{sign}.4g} {prefix}{self.unit}"
+
+
+TIME = Objective()
+
+
+def parse_objective(text: str, units: Mapping[str, str]) -> Objective:
+    """An expression of numbers, names of metrics, + - * / ** and brackets; `max:E` is 1 / (E).
+
+    `units`: of all metrics that may stand in it, by name. Nothing of the text is executed. Raises UsageError.
+    """
+    inner = text.strip().removeprefix("max:").strip()
+    if len(text) > _LONGEST:
+        raise UsageError(f"the objective has more than {_LONGEST} characters", "write a shorter one")
+    try:
+        tree = ast.parse(inner, mode="eval").body
+        metrics = _names(tree, units)
+    except SyntaxError as error:
+        column = text.rfind(inner) + (error.offset or len(inner) + 1)  # without one: at its end
+        raise UsageError(f"objective `{text}`, column {column}: {error.msg}", _how(units)) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise UsageError(f"objective `{text}` is not an expression of metrics", _how(units)) from None
+    if not metrics:
+        raise UsageError(f"objective `{text}` names no metric", _how(units))
+    if text.strip().startswith("max:"):
+        return Objective(f"1 / ({inner})", metrics, "")
+    return Objective(inner, metrics, units[inner] if isinstance(tree, ast.Name) else "")
+
+
+def _how(units: Mapping[str, str]) -> str:
+    return f"write an expression of {', '.join(sorted(units))} with + - * / ** ( ), for example time"
+
+
+def _names(node: ast.expr, units: Mapping[str, str]) -> tuple[str, ...]:
+    """The metrics in it, each once. Raises SyntaxError for anything but numbers, metrics and operators."""
+    match node:
+        case ast.Constant(value=bool() | complex()):
+            pass
+        case ast.Constant(value=int() | float()):
+            return ()
+        case ast.Name(id=name) if name in units:
+            return (name,)
+        case ast.Name(id=name):
+            raise _wrong(node, f"there is no metric `{name}`")
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            return _names(operand, units)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return tuple(dict.fromkeys((*_names(left, units), *_names(right, units))))
+    raise _wrong(node, "not a number, a metric or one of + - * / **")
+
+
+def _wrong(node: ast.expr, message: str) -> SyntaxError:
+    return SyntaxError(message, ("", 1, node.col_offset + 1, ""))
+
+
+def _value(node: ast.expr, metrics: Mapping[str, float]) -> float | complex:
+    """May be complex where a root of a negative number is taken. Raises ArithmeticError."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name):
+            return float(metrics[name])
+        case ast.UnaryOp(op=op, operand=operand):
+            found = _value(operand, metrics)
+            return -found if isinstance(op, ast.USub) else found
+        case ast.BinOp(left=left, op=operation, right=right):
+            found = _OPERATORS[type(operation)](_value(left, metrics), _value(right, metrics))
+            return complex(found) if isinstance(found, complex) else float(found)
+    raise AssertionError(node)

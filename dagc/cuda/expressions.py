@@ -1,0 +1,538 @@
+"""Values of the expressions of a kernel, and the loads and stores that their evaluation makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import sympy as sp
+
+from dagc.cuda.text import FLOATING, TYPE_SIZES, NotUnderstood, bare_type, text_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+def symbol(name: str) -> sp.Symbol:
+    """An integer. All symbols of the models are made here, so that equal names are equal symbols."""
+    return sp.Symbol(name, integer=True)
+
+
+def real(name: str) -> sp.Symbol:
+    """A real number."""
+    return sp.Symbol(name, real=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`trips` iterations of a counter from `first`, by `step`.
+
+    `place`: where it stands in the text, in bytes, since two loops one after the other may be alike in all else.
+    """
+
+    counter: sp.Symbol
+    first: sp.Expr
+    trips: sp.Expr
+    step: sp.Expr
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store in the text. `weight`: how often it runs each time its place is reached, 0 to 1; 0 where that
+    is rare (the edge of a grid). `loops` from the outside in.
+
+    `known` is False where the address depends on loaded values in a way that differs between threads, or is not linear
+    in the indices of threads and blocks and the counters of loops. `shared` is True for shared memory.
+    """
+
+    array: str
+    address: sp.Expr
+    size: int
+    store: bool
+    loops: tuple[Loop, ...]
+    weight: float = 1.0
+    known: bool = True
+    shared: bool = False
+
+
+# ---- values ---------------------------------------------------------------------------------
+# What a name or an expression stands for: a SymPy expression for a number (with a symbol of its own where the number is
+# not known), or one of these.
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Into an array, `offset` elements of `size` bytes from its start. `inner`: the further dimensions of an array that
+    is declared with several."""
+
+    array: str
+    offset: sp.Expr
+    size: int
+    shared: bool = False
+    inner: tuple[sp.Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A C++ reference to an element."""
+
+    to: Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """An array or a structure of the thread's own, or the address of a variable: no access of memory that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A pointer into an array that is not known."""
+
+
+@dataclass(slots=True)
+class State:
+    """What is known where evaluation stands, and what it has read and written so far."""
+
+    env: dict[str, Any]
+    constant: frozenset[str]  # arrays that the kernel only reads
+    types: Mapping[str, str]  # C types of those that the program names
+    loops: tuple[Loop, ...] = ()
+    weight: float = 1.0
+    accesses: list[Access] = field(default_factory=list)
+    work: dict[tuple[Loop, ...], list[float]] = field(default_factory=dict)
+    one_thread: bool = False
+    barriers: int = 0
+    notes: list[str] = field(default_factory=list)
+    fresh: int = 0
+    shared: set[str] = field(default_factory=set)  # scalars that other threads may change
+    stored: tuple[str, sp.Expr] | None = None  # what was stored last: it is still in a register
+
+
+_BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
+_SLOW = {"sqrt", "sqrtf", "rsqrt", "exp", "expf", "log", "logf", "pow", "powf", "sin", "cos", "tanh", "tanhf"}
+_NARROW = {"char", "int8_t", "uint8_t", "uchar", "short", "int16_t", "uint16_t", "bool"}
+_LOADS = {"__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"}
+_STORES = {"__stwb", "__stcg", "__stcs", "__stwt"}
+_CASTS = {"static_cast", "reinterpret_cast", "const_cast"}
+_FENCES = {"__syncwarp", "__threadfence", "__threadfence_block", "__threadfence_system"}
+
+
+def shown_text(node: Node | None) -> str:
+    return " ".join(text_of(node).split())[:40]
+
+
+def child_of(node: Node, name: str) -> Node:
+    child = node.child_by_field_name(name)
+    if child is None:
+        raise NotUnderstood(f"`{shown_text(node)}` is not understood")
+    return child
+
+
+def full_type(state: State, text: str) -> str:
+    """A type as a key of TYPE_SIZES, where it is one."""
+    type_ = bare_type(text)
+    return state.types.get(type_, type_)
+
+
+def size_of(type_: str) -> int:
+    if type_ not in TYPE_SIZES:
+        raise NotUnderstood(f"the size of type `{type_}` is not known")
+    return TYPE_SIZES[type_]
+
+
+def converted(state: State, type_: str, value: Any) -> Any:
+    """A number as a type holds it: what may be cut off, or becomes a fraction when divided, is not known."""
+    if not isinstance(value, sp.Expr) or type_ == "auto":
+        return value
+    if type_ in FLOATING:
+        return sp.Float(value) if value.is_number else new_unknown(state)
+    return value if value.is_Integer or (is_known(value) and type_ not in _NARROW) else new_unknown(state)
+
+
+def joined_value(state: State, one: Any, other: Any) -> Any:
+    if isinstance(one, Pointer) and isinstance(other, Pointer):
+        moved = replace(other, offset=one.offset)
+        return replace(one, offset=new_unknown(state)) if moved == one else Lost()
+    if isinstance(one, sp.Expr) and isinstance(other, sp.Expr):
+        return new_unknown(state)
+    return Lost()
+
+
+def assigned_names(node: Node) -> Iterator[tuple[str, bool]]:
+    """Names of variables that change below a node, and whether only by a step (`p++`, `p += 2`)."""
+    target, bumped = None, False
+    if node.type == "assignment_expression":
+        target, bumped = node.child_by_field_name("left"), text_of(node.child_by_field_name("operator")) in ("+=", "-=")
+    elif node.type == "update_expression":
+        target, bumped = node.child_by_field_name("argument"), True
+    elif node.type == "pointer_expression" and text_of(node).startswith("&"):
+        target = node.child_by_field_name("argument")  # whoever has its address may change it
+    elif node.type == "lambda_expression":
+        raise NotUnderstood("a lambda is not understood")
+    while target is not None and target.type == "parenthesized_expression":
+        target = target.named_children[-1]
+    if target is not None and target.type == "identifier":
+        yield text_of(target), bumped
+    for child in node.named_children:
+        yield from assigned_names(child)
+
+
+# ---- expressions ----------------------------------------------------------------------------
+
+
+def new_unknown(state: State) -> sp.Symbol:
+    """A value that is not known here and may differ between threads."""
+    state.fresh += 1
+    return sp.Symbol(f"unknown_{state.fresh}")
+
+
+def is_known(address: sp.Expr) -> bool:
+    return not any(s.name.startswith("unknown_") for s in address.free_symbols)
+
+
+def varies(address: sp.Expr) -> bool:
+    """Does it differ between the threads of a grid?"""
+    return any(s.name.startswith(("threadIdx_", "blockIdx_", "unknown_")) for s in address.free_symbols)
+
+
+def _is_linear(address: sp.Expr) -> bool:
+    """Is an expanded address linear in the indices of threads and blocks and in the counters of loops?"""
+    indices = {s for s in address.free_symbols if s.name.startswith(("threadIdx_", "blockIdx_")) or is_counter(s)}
+    rest = address
+    for index in indices:
+        factor = address.coeff(index, 1)
+        if factor.free_symbols & indices:
+            return False
+        rest = rest - factor * index
+    return not sp.expand(rest).free_symbols & indices
+
+
+def is_counter(name: sp.Symbol) -> bool:
+    """Is it the counter of a loop?"""
+    return name.name.rsplit("_", 1)[-1].isdecimal() and not name.name.startswith(("uniform_", "unknown_"))
+
+
+def as_number(value: Any) -> sp.Expr:
+    if isinstance(value, sp.Expr):
+        return value
+    raise NotUnderstood("a number was expected")
+
+
+def _count(state: State, slow: bool = False) -> None:
+    entry = state.work.setdefault(state.loops, [0.0, 0.0])
+    entry[0] += state.weight
+    entry[1] += state.weight * slow
+
+
+def value_of(state: State, node: Node) -> Any:
+    """What an expression stands for; its loads and stores are noted on the way."""
+    match node.type:
+        case "number_literal":
+            return _literal(state, node)
+        case "identifier":
+            return _name(state, text_of(node))
+        case "field_expression":
+            return _field(state, node)
+        case "parenthesized_expression" | "condition_clause":
+            return value_of(state, node.named_children[-1])
+        case "cast_expression":
+            type_ = child_of(node, "type")
+            return _cast(state, text_of(type_), value_of(state, child_of(node, "value")))
+        case "binary_expression":
+            return _binary(state, node)
+        case "unary_expression":
+            value = value_of(state, node.named_children[-1])
+            sign = text_of(node)[0]
+            return (
+                -value if sign == "-" and isinstance(value, sp.Expr) else (value if sign == "+" else new_unknown(state))
+            )
+        case "pointer_expression" | "subscript_expression":
+            place = place_of(state, node)
+            if text_of(node).startswith("&") and node.type == "pointer_expression":
+                return place
+            return _read(state, place)
+        case "assignment_expression":
+            return _assignment(state, node)
+        case "update_expression":
+            return _update(state, node)
+        case "call_expression":
+            return _call(state, node)
+        case "conditional_expression":
+            values = [value_of(state, child) for child in node.named_children]
+            return values[1] if len(values) == 3 and values[1] == values[2] else joined_value(state, *values[-2:])
+        case "comma_expression":
+            return [value_of(state, child) for child in node.named_children][-1]
+        case "sizeof_expression":
+            return _sizeof(state, node)
+        case "true" | "false":
+            return sp.Integer(node.type == "true")
+        case "string_literal" | "char_literal" | "null" | "type_descriptor" | "concatenated_string" | "comment":
+            return new_unknown(state)
+        case "initializer_list" | "compound_literal_expression":
+            for child in node.named_children:
+                value_of(state, child)
+            return Local()
+        case _:
+            raise NotUnderstood(f"`{shown_text(node)}` is not understood")
+
+
+def _literal(state: State, node: Node) -> sp.Expr:
+    digits = text_of(node).replace("'", "").lower()
+    whole = digits.rstrip("ul")
+    try:
+        return sp.Integer(int(whole, 0) if not whole.isdecimal() or not whole.startswith("0") else int(whole, 8))
+    except ValueError:
+        try:
+            return sp.Float(digits.rstrip("fl"))
+        except ValueError:
+            return new_unknown(state)
+
+
+def _name(state: State, name: str) -> Any:
+    if name == "warpSize":
+        return sp.Integer(32)
+    value = state.env.get(name)
+    if value is None:  # a macro or a variable of the program's own code: it may stand for anything
+        return new_unknown(state)
+    return _read(state, value.to) if isinstance(value, Reference) else value
+
+
+def _field(state: State, node: Node) -> Any:
+    if text_of(node) in _BUILT_IN:
+        return symbol(text_of(node).replace(".", "_"))
+    return _read(state, place_of(state, node))
+
+
+def _sizeof(state: State, node: Node) -> Any:
+    inner = node.named_children[-1]
+    type_ = text_of(inner)
+    if inner.type == "type_descriptor":
+        return sp.Integer(8 if "*" in type_ else size_of(full_type(state, type_)))
+    return new_unknown(state)
+
+
+def _cast(state: State, type_: str, value: Any) -> Any:
+    """`(T)value`: a pointer to elements of another size counts in these."""
+    if not isinstance(value, Pointer) or "*" not in type_:
+        return converted(state, full_type(state, type_), value) if "*" not in type_ else value
+    size = size_of(full_type(state, type_))
+    if size == value.size and not value.inner:
+        return value
+    offset = sp.expand(value.offset * value.size / size)
+    whole = all(term.as_coeff_Mul()[0].is_Integer for term in sp.Add.make_args(offset))
+    return Pointer(value.array, offset if whole else new_unknown(state), size, value.shared)
+
+
+def _binary(state: State, node: Node) -> Any:
+    left, right = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
+    operator = text_of(child_of(node, "operator"))
+    if isinstance(right, Pointer) and operator == "+":
+        left, right = right, left
+    if isinstance(left, (Pointer, Lost)) and isinstance(right, sp.Expr) and operator in "+-":
+        return _moved(left, right if operator == "+" else -right)
+    if not isinstance(left, sp.Expr) or not isinstance(right, sp.Expr):
+        return new_unknown(state)
+    return _arithmetic(state, operator, left, right)
+
+
+def _moved(pointer: Pointer | Lost, by: sp.Expr) -> Pointer | Lost:
+    if isinstance(pointer, Lost):
+        return pointer
+    return replace(pointer, offset=pointer.offset + by * sp.prod(pointer.inner))
+
+
+def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> sp.Expr:
+    if not (is_known(left) and is_known(right)) or left.has(sp.Float) or right.has(sp.Float):
+        if operator in "+-*/":
+            _count(state, operator == "/")
+        return new_unknown(state)
+    match operator:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return sp.expand(left * right)
+        case "/" if right != 0:
+            return sp.floor(left / right)
+        case "%" if right != 0:
+            return left - right * sp.floor(left / right)
+        case "<<":
+            return left * 2**right
+        case ">>":
+            return sp.floor(left / 2**right)
+        case _:
+            return new_unknown(state)
+
+
+# ---- loads and stores -----------------------------------------------------------------------
+
+
+def place_of(state: State, node: Node) -> Any:
+    """Where an expression that can be assigned to lies: a pointer, or Local."""
+    match node.type:
+        case "parenthesized_expression":
+            return place_of(state, node.named_children[-1])
+        case "identifier":
+            value = state.env.get(text_of(node))
+            return value.to if isinstance(value, Reference) else Local()
+        case "subscript_expression":
+            return _element(state, node)
+        case "pointer_expression":
+            inner = child_of(node, "argument")
+            if text_of(node).startswith("&"):
+                return place_of(state, inner)
+            pointer = value_of(state, inner)
+        case "field_expression":
+            inner = child_of(node, "argument")
+            if "->" not in (text_of(child) for child in node.children):
+                if inner.type in ("call_expression", "cast_expression"):
+                    value_of(state, inner)
+                    return Local()
+                return place_of(state, inner)
+            pointer = value_of(state, inner)
+        case _:
+            raise NotUnderstood(f"`{shown_text(node)}` is not understood")
+    if isinstance(pointer, (Pointer, Local)):
+        return pointer
+    raise NotUnderstood(f"where `{shown_text(node)}` points is not understood")
+
+
+def _element(state: State, node: Node) -> Any:
+    base_node, index_node = child_of(node, "argument"), child_of(node, "indices")
+    indices = [value_of(state, child) for child in index_node.named_children if child.type != "comment"]
+    base = _element(state, base_node) if base_node.type == "subscript_expression" else value_of(state, base_node)
+    if isinstance(base, Local):
+        return base
+    if not isinstance(base, Pointer) or len(indices) != 1:
+        raise NotUnderstood(f"where `{shown_text(node)}` points is not understood")
+    index = indices[0] if isinstance(indices[0], sp.Expr) else new_unknown(state)
+    return replace(base, offset=base.offset + index * sp.prod(base.inner), inner=base.inner[1:])
+
+
+def _read(state: State, place: Any) -> Any:
+    if not isinstance(place, Pointer):
+        return new_unknown(state)
+    return place if place.inner else _note(state, place, store=False)
+
+
+def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
+    address = sp.expand(pointer.offset)
+    place = (pointer.array, address)
+    if not store and state.stored == place:
+        return new_unknown(state)  # still in a register
+    known = is_known(address) and _is_linear(address)
+    # One address for all threads and iterations, in an array that nothing is stored to: one value, whatever it is.
+    constant = known and not varies(address) and not any(is_counter(s) for s in address.free_symbols)
+    value: Any = new_unknown(state)
+    if constant and pointer.array in state.constant:
+        value = sp.Symbol(f"uniform_{pointer.array}_{address}", integer=True)
+    same = [
+        a
+        for a in state.accesses
+        if (a.array, a.address, a.loops) == (*place, state.loops)
+        and a.weight >= state.weight
+        and a.size == pointer.size
+    ]
+    if not store and known and any(not a.store for a in same) and state.stored is None:
+        return value  # loaded before, and nothing was stored since
+    state.accesses.append(
+        Access(pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared)
+    )
+    if store:
+        state.stored = place
+    return value
+
+
+def _set(state: State, node: Node, value: Any) -> None:
+    """Assign to what a node names."""
+    while node.type == "parenthesized_expression":
+        node = node.named_children[-1]
+    name = text_of(node)
+    if node.type != "identifier" or isinstance(state.env.get(name), Reference):
+        place = place_of(state, node)
+        if isinstance(place, Pointer):
+            _note(state, place, store=True)
+        return
+    old = state.env.get(name)
+    if name in state.shared:
+        value = new_unknown(state)
+    elif isinstance(old, Local):  # a structure, or an address of one
+        value = value if isinstance(value, (Pointer, Lost)) else old
+    elif isinstance(old, (Pointer, Lost)) and not isinstance(value, (Pointer, Local)):
+        value = Lost()
+    elif isinstance(old, sp.Expr) and old.has(sp.Float):
+        value = new_unknown(state)  # a variable of floating-point type: what is whole today is cut off nowhere
+    state.env[name] = value
+
+
+def _assignment(state: State, node: Node) -> Any:
+    left, right = child_of(node, "left"), child_of(node, "right")
+    operator = text_of(child_of(node, "operator"))
+    value = value_of(state, right)
+    if operator != "=":
+        old = value_of(state, left)
+        if isinstance(old, (Pointer, Lost)) and isinstance(value, sp.Expr) and operator in ("+=", "-="):
+            value = _moved(old, value if operator == "+=" else -value)
+        else:
+            _count(state, operator == "/=")
+            value = new_unknown(state)
+    _set(state, left, value)
+    return value
+
+
+def _update(state: State, node: Node) -> Any:
+    target, step = child_of(node, "argument"), sp.Integer(1 if "++" in text_of(node) else -1)
+    old = value_of(state, target)
+    if isinstance(old, (Pointer, Lost)):
+        new: Any = _moved(old, step)
+    else:
+        new = old + step if isinstance(old, sp.Expr) and is_known(old) and not old.has(sp.Float) else new_unknown(state)
+    _set(state, target, new)
+    return new if text_of(node).startswith(("++", "--")) else old
+
+
+def _call(state: State, node: Node) -> Any:
+    function, arguments = child_of(node, "function"), child_of(node, "arguments")
+    values = [value_of(state, child) for child in arguments.named_children if child.type != "comment"]
+    name, template = text_of(function), ""
+    if function.type == "template_function":
+        name = text_of(child_of(function, "name"))
+        template = text_of(child_of(function, "arguments"))[1:-1]
+        if name in state.env:  # `i < n && j > (k)` reads like a template
+            for child in child_of(function, "arguments").named_children:
+                value_of(state, child)
+            return new_unknown(state)
+    name = name.removeprefix("std::").removeprefix("::")
+    if name in _CASTS or (
+        len(values) == 1 and (function.type == "primitive_type" or name in TYPE_SIZES or name in state.types)
+    ):
+        return _cast(state, template or name, values[0])
+    if name.startswith("__syncthreads") or name in _FENCES:
+        state.barriers += name.startswith("__syncthreads")
+        state.stored = None
+        return sp.Integer(0) if name == "__syncthreads" else new_unknown(state)
+    if name in ("min", "max") and all(isinstance(v, sp.Expr) and is_known(v) for v in values):
+        return (sp.Min if name == "min" else sp.Max)(*values)
+    if name in _LOADS and isinstance(values[0], Pointer):
+        return _note(state, values[0], store=False)
+    if name in _STORES or name.startswith("atomic"):
+        if name.startswith("atomic"):
+            state.notes.append("atomic operations are taken as stores")
+        if not isinstance(values[0], Pointer):
+            raise NotUnderstood(f"where `{shown_text(node)}` stores is not understood")
+        _note(state, values[0], store=True)
+        return new_unknown(state)
+    if any(isinstance(v, (Pointer, Lost)) for v in values) or function.type in (
+        "lambda_expression",
+        "field_expression",
+    ):
+        raise NotUnderstood(f"what `{shown_text(node)}` loads and stores is not known")
+    for child in arguments.named_children:  # what takes the address of a variable may change it
+        for changed, _ in assigned_names(child) if child.type == "pointer_expression" else ():
+            if isinstance(state.env.get(changed), sp.Expr):
+                state.env[changed] = new_unknown(state)
+    _count(state, name in _SLOW)
+    return new_unknown(state)

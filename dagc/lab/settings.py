@@ -1,0 +1,137 @@
+"""The launch settings of one op at one size as what is searched: one decision for each tunable."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from dagc.choice.types import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+MISSED = 0.25  # standard deviation, in natural logarithms, of what a performance model says of one kernel's settings
+UNKNOWN = 0.8  # the same where there is no model
+SCALE = 5.0  # of the level of all times, which no model knows in seconds
+NOISE = 0.02  # relative standard deviation of a measured time
+LENGTH = 0.3  # share of steps of the tunables over which what is missed is alike
+
+
+class LaunchSettings:
+    """Legal settings, as one decision process: tunable by tunable. A candidate is one setting."""
+
+    def __init__(self, settings: Sequence[Settings], prior: Sequence[float] = ()) -> None:
+        """`settings` name the same tunables in the same order, each setting once. `prior`: what a model says each
+        takes, in any unit; none where there is no model."""
+        self.settings, self.prior = tuple(settings), tuple(prior)
+
+    def size(self) -> int:
+        return len(self.settings)
+
+    def at(self, number: int) -> Settings:
+        return self.settings[number]
+
+    def walk(self, random: Random) -> Settings:
+        return random.choice(self.settings)
+
+    def near(self, candidate: Settings, random: Random) -> Settings:
+        """One that differs in as few tunables as any does."""
+        differs = {s: sum(a != b for a, b in zip(s, candidate, strict=True)) for s in self.settings if s != candidate}
+        least = min(differs.values(), default=0)
+        return random.choice([s for s, d in differs.items() if d == least] or [candidate])
+
+    def __iter__(self) -> Iterator[Settings]:
+        return iter(self.settings)
+
+    # ---- the decision process -----------------------------------------------------------
+
+    def start(self) -> Settings:
+        return ()
+
+    def offers(self, node: Settings) -> dict[Any, None]:
+        depth = len(node)
+        return {s[depth]: None for s in self.settings if s[:depth] == node and len(s) > depth}
+
+    def step(self, node: Settings, decision: Any, askers: None) -> Settings:
+        return (*node, decision)
+
+    def path(self, candidate: Settings) -> Settings:
+        return candidate
+
+    def candidate(self, path: Sequence[Any]) -> Settings:
+        return tuple(path)
+
+    # ---- the model ----------------------------------------------------------------------
+
+    has_surrogate = True
+
+    def surrogate(self) -> SettingsModel:
+        return SettingsModel(self.settings, self.prior)
+
+
+class SettingsModel:
+    """Times of settings: what a performance model says, times a level that nothing is known of, times what it misses.
+
+    In logarithms a Gaussian process (`dagc.lab.model.process`). What is missed is alike for settings that are a few
+    steps of their tunables apart.
+    """
+
+    def __init__(self, settings: Sequence[Settings], prior: Sequence[float]) -> None:
+        import numpy as np
+
+        from dagc.lab.model.process import Process  # loads numpy, scipy
+
+        self.candidates: Sequence[Settings] = settings
+        self.row: Mapping[Settings, int] = {s: i for i, s in enumerate(settings)}
+        self.times: dict[Settings, list[float]] = defaultdict(list)
+        self._logs: list[float] = []
+        steps = _steps(settings)
+        self._process = Process(steps.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
+        self._process.extend(steps)
+        self._process.rebuild(np.full((len(settings), 1), SCALE, dtype=np.float32))
+        known = np.array(prior if len(prior) else [1.0] * len(settings), dtype=float)
+        finite = known[np.isfinite(known)]
+        self._prior = np.log(np.where(np.isfinite(known), known, finite.max() if len(finite) else 1.0))
+        # The level of the first measurement is the middle of what the process expects.
+        self._level = math.nan
+
+    def extend(self, candidates: Iterable[Settings]) -> None:
+        """Nothing: all settings are in the pool."""
+
+    def observe(self, candidate: Settings, time: float) -> None:
+        row = self.row[candidate]
+        log = math.log(time) - float(self._prior[row])
+        if math.isnan(self._level):
+            self._level = log
+        self.times[candidate].append(time)
+        self._logs.append(log - self._level)
+        self._process.observe([row])
+
+    def estimate(self) -> tuple[Array, Array]:
+        import numpy as np
+
+        level = 0.0 if math.isnan(self._level) else self._level
+        if not self._logs:
+            mean = np.exp(self._prior)
+            return mean, SCALE * mean
+        missed, deviation = self._process.posterior(np.array(self._logs))
+        mean = np.exp(self._prior + level + missed)
+        return mean, mean * deviation
+
+    def incumbent(self) -> float:
+        rows = [self.row[s] for s in self.times]
+        return float(self.estimate()[0][rows].min()) if rows else math.inf
+
+
+def _steps(settings: Sequence[Settings]) -> Any:
+    """For each setting and each value of a tunable but its least: is it at least so large? Shape (settings, steps)."""
+    import numpy as np
+
+    values = [sorted({s[i][1] for s in settings}) for i in range(len(settings[0]))] if settings else []
+    columns = [[s[i][1] >= value for s in settings] for i, of in enumerate(values) for value in of[1:]]
+    return np.array(columns, dtype=np.float32).reshape(-1, len(settings)).T

@@ -1,0 +1,62 @@
+"""What is measured besides time: one file a metric, `energy.py` holds the metric `energy`.
+
+A file has
+
+    SUMMARY          what it is, in a few words
+    UNIT             of its values, for one iteration
+    SECONDS          the least length of a repetition over which it is measured
+    why_not(target)  why it cannot be measured here for "host" or "cuda", and what to do; None where it can. Asked
+                     before anything is compiled
+    Observer         made on each rank, with its library open; `start()` and `stop()` stand around the repetition.
+                     `stop` gives amounts by the name of what they are of: equal names on several ranks count once
+    combine          the value of all ranks from these amounts: `sum`, or `max`
+
+Adding one needs no other file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from dagc.base.errors import MissingTool
+from dagc.base.objective import Objective, parse_objective
+from dagc.base.resources import names_in
+
+
+def metric(name: str) -> Any:
+    """The module of a metric."""
+    return importlib.import_module(f"dagc.measure.metrics.{name}")
+
+
+def units() -> dict[str, str]:
+    """The unit of every metric for one iteration, `time` among them."""
+    names = (name.replace("-", "_") for name in names_in("measure/metrics"))
+    return {"time": "s"} | {name: metric(name).UNIT for name in names}
+
+
+def summaries() -> tuple[tuple[str, str, str], ...]:
+    """(name, unit, what it is) of every metric."""
+    observers = tuple((name, unit, metric(name).SUMMARY) for name, unit in units().items() if name != "time")
+    return (("time", "s", "seconds of an iteration, the maximum over the ranks"), *observers)
+
+
+def objective_for(text: str, target: str) -> Objective:
+    """Raises UsageError for what is no objective, MissingTool where a metric of it cannot be measured here."""
+    found = parse_objective(text, units())
+    for name in observed(found):
+        why = metric(name).why_not(target)
+        if why is not None:
+            raise MissingTool(f"{name} cannot be measured: {why[0]}", why[1])
+    return found
+
+
+def observed(objective: Objective) -> tuple[str, ...]:
+    """The metrics of an objective that take an observer."""
+    return tuple(name for name in objective.metrics if name != "time")
+
+
+def least_seconds(names: Sequence[str]) -> float:
+    """How long a repetition must be for all of them."""
+    return max((float(metric(name).SECONDS) for name in names), default=0.0)

@@ -1,0 +1,79 @@
+"""The ranks as a laboratory asks them: deaths are counted in one place, and no candidate takes another with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.lab.launches import Launches, SizedProgram, Timing, verify
+from dagc.measure.link import WorkerLink
+from dagc.measure.service import GIVE_UP, Deaths, Service
+from dagc.recipes.tune_measure import sized_program
+from dagc.recipes.tune_prepare import prepare, tuning_task
+from tests.tune.programs import write_fill
+
+FAULTS = """
+if (bx == 64) *(volatile int*)nullptr = 1;
+if (bx == 128) while (*(volatile int*)y != 12345678) continue;
+if (i < n) y[i] = bx == 256 ? -1 : i;
+"""
+
+
+def test_a_place_in_which_nothing_ever_succeeds_is_given_up() -> None:
+    deaths = Deaths()
+    for _ in range(GIVE_UP):
+        assert not deaths.given_up("a")
+        assert deaths.death("a", "it fell") == "it fell"
+    assert deaths.given_up("a") == f"it fell (given up after {GIVE_UP} such failures)"
+    deaths.success("b")
+    for _ in range(2 * GIVE_UP):
+        deaths.death("b", "it fell")
+    assert not deaths.given_up("b")
+    deaths.forget()
+    assert not deaths.given_up("a")
+
+
+@pytest.fixture
+def program(tmp_path: Path, unoptimised: None) -> SizedProgram:
+    path = write_fill(tmp_path, "tune bx in {32, 64, 128, 256, 512}", FAULTS)
+    ready = prepare(tuning_task(api.read(path), sizes="N=100", target="host"), tmp_path / "work")
+    return sized_program(ready, ready.task.check_at)
+
+
+def launches(service: Service, program: SizedProgram) -> Launches:
+    (op,) = (op for op in program.ops[:1])
+    return Launches(
+        service, program, op, [("fill.bx", 32)], lambda s: [(f"fill.{n}", v) for n, v in s],
+        timing=Timing(seconds=0.01), rtol=1e-3,
+    )  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_what_faults_hangs_or_is_wrong_is_an_outcome(program: SizedProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.lab.launches.LIMIT", 20.0)
+    with Service(WorkerLink(1)) as service:
+        machine = launches(service, program)
+        outcomes = {bx: machine.measure((("bx", bx),)) for bx in (32, 64, 128, 256, 512)}
+        assert service.died == 2
+        said = [verify(service, program, [("fill.bx", 32)], [("fill.bx", bx)]) for bx in (512, 64, 256)]
+    assert {bx for bx, outcome in outcomes.items() if not outcome.failure} == {32, 512}
+    assert all(outcomes[bx].seconds > 0 and len(outcomes[bx].times) >= 5 for bx in (32, 512))
+    assert outcomes[64].failure.startswith("run failed: rank 0: ended by SIGSEGV")
+    assert outcomes[128].failure == "hang: rank 0 in op `fill`"
+    assert "largest difference" in outcomes[256].failure
+    assert said[0] == ""
+    assert said[1].startswith("run failed: rank 0: ended by SIGSEGV")
+    assert said[2].startswith("rank 0: y is wrong: ")
+
+
+@pytest.mark.mpi
+def test_a_program_that_does_not_open_is_given_up(program: SizedProgram) -> None:
+    with Service(WorkerLink(1)) as service:
+        machine = launches(service, replace(program, library=replace(program.library, data=Path("/nowhere"))))
+        why = machine.place()
+        assert "nowhere" in why
+        assert machine.measure((("bx", 32),)).failure == why
+        assert service.died == GIVE_UP, "no start more"
