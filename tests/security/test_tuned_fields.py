@@ -21,6 +21,7 @@ from dagc.recipes.tuned import launch_of
 from dagc.store.tuned import load_tuned
 
 MARK = "INJECTED"
+TABLES = ("chooser", "fact", "checked", "assignment", "candidate", "sample", "value", "metric")
 VALUES: tuple[Any, ...] = (None, -1, 2**63, 1e308, float("nan"), [], f'*/ int {MARK}; /*\n"""</script>\\\x1b[2J')
 FIT = {
     "names": ["n"], "middle": [100.0], "half": [50.0], "above": [[0], [1]], "below": [[0]],
@@ -33,16 +34,16 @@ def write_fitted(path: Path, tuned: Path) -> Path:
     """`tuned` with a forest and fitted counts for `a`, a failure and a check."""
     shutil.copy(tuned, path)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        (text,) = connection.execute("SELECT chooser FROM tune_chooser WHERE op = 'a'").fetchone()
+        (text,) = connection.execute("SELECT chooser FROM chooser WHERE domain = 'a'").fetchone()
         chooser = {
             **json.loads(text),
             "method": "rational",
             "selector": SELECTORS[2],
             "fits": dict.fromkeys(COUNTS, FIT),
         }
-        connection.execute("UPDATE tune_chooser SET chooser = ? WHERE op = 'a'", (json.dumps(chooser),))
-        connection.execute("DELETE FROM tune_chooser WHERE op = 'b'")
-        connection.execute("INSERT INTO tune_check VALUES ('a', '{\"bx\":64}', '{\"N\":100}', '')")
+        connection.execute("UPDATE chooser SET chooser = ? WHERE domain = 'a'", (json.dumps(chooser),))
+        connection.execute("DELETE FROM chooser WHERE domain = 'b'")
+        connection.execute("INSERT INTO checked SELECT 'a', id, '{\"N\":100}', '' FROM assignment LIMIT 1")
     return path
 
 
@@ -72,35 +73,24 @@ def replaced(value: Any) -> Iterator[Any]:
 
 def damaged_files(good: Path, path: Path) -> Iterator[str]:
     """What was put where, for each change of one field of `good`, which `path` then has."""
-    shutil.copy(good, path)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
-        tables = [t for (t,) in connection.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'tune%'")]
-        for table in tables:
-            rows = connection.execute(f"SELECT * FROM {table}").fetchall()
-            columns = [c[1] for c in connection.execute(f"PRAGMA table_info({table})")]
-            for row in rows:
-                where = " AND ".join(f"{c} IS ?" for c in columns)
-                for column, old in zip(columns, row, strict=True):
-                    news: list[Any] = [v for v in VALUES if not isinstance(v, list | dict)]
-                    if isinstance(old, str) and old[:1] in ("{", "["):
-                        news += [json.dumps(new) for new in replaced(json.loads(old))]
-                    for new in news:
-                        connection.execute("BEGIN")
-                        try:
-                            connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (new, *row))
-                            connection.execute("COMMIT")
-                        except (sqlite3.Error, OverflowError):  # the table takes no such value
-                            connection.execute("ROLLBACK")
-                            continue
-                        yield f"{table}.{column} = {new!r}"
-                        changed = [new if c == column else v for c, v in zip(columns, row, strict=True)]
-                        connection.execute(
-                            f"UPDATE {table} SET {column} = ? WHERE rowid IN (SELECT rowid FROM {table} WHERE {where})"
-                            if table == "tune_cell"
-                            else f"UPDATE {table} SET {column} = ? WHERE {where}",
-                            (old, *changed),
-                        )
+    with contextlib.closing(sqlite3.connect(good)) as connection:
+        rows = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
+        columns = {table: [c[1] for c in connection.execute(f"PRAGMA table_info({table})")] for table in TABLES}
+    for table, row in ((name, row) for name in TABLES for row in rows[name]):
+        where = " AND ".join(f"{column} IS ?" for column in columns[table])
+        for column, old in zip(columns[table], row, strict=True):
+            news: list[Any] = [v for v in VALUES if not isinstance(v, list | dict)]
+            if isinstance(old, str) and old[:1] in ("{", "["):
+                news += [json.dumps(new) for new in replaced(json.loads(old))]
+            for new in news:
+                shutil.copy(good, path)
+                with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                    connection.execute("PRAGMA synchronous = OFF")
+                    try:
+                        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (new, *row))
+                    except (sqlite3.Error, OverflowError):  # the table takes no such value
+                        continue
+                yield f"{table}.{column} = {new!r}"
 
 
 @pytest.mark.parametrize("name", ["fitted.db", "plans.db"])
