@@ -166,7 +166,7 @@ class Evaluator:
         return tuple(numbers), ",".join(words)
 
     def kind(self, value: Sym) -> ScalarKind:
-        return kind_of(value, self._kind_of_var)
+        return kind_of(value, self.scope.kind_of)
 
     def find(self, name: str, span: Span) -> Family:
         """The family of a name; reports unknown-name and not-visible. Broken names give up silently."""
@@ -343,9 +343,6 @@ class Evaluator:
         return value
 
     # ---- messages -----------------------------------------------------------------------------
-
-    def _kind_of_var(self, name: str) -> ScalarKind:
-        return self.scope.kind_of(name)
 
     def _fail(
         self, code: str, message: str, span: Span, help: str, related: tuple[tuple[Span, str], ...] = ()

@@ -1,5 +1,5 @@
 """Rational programs: arithmetic on data, hardware and program parameters that gives a performance metric (seed 002).
 
-`program` is the language, `lower` its three-address code, which `evaluate` (NumPy) and `cprint` (C) share.
-`partial` splits a program over a table of settings, with `ranges` of its values.
+`program` is the language, `lower` its three-address code, which `evaluate` (NumPy) and `cprint` (C) share. `geometry`
+has what the models `volume`, `mwp_cwp` and `counted` need of a launch.
 """

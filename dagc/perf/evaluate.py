@@ -7,6 +7,7 @@ their ranges, are not looked at.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -201,43 +202,23 @@ def _array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _floordiv(a: Any, b: Any) -> Any:
+def _divided(divide: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    """The quotient; 0 where `b` is zero."""
     if not _array(b):
-        return a // b if b else a * 0
+        return divide(a, b) if b else a * 0
     if np.count_nonzero(b) == b.size:
-        return a // b
-    return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
-
-
-def _ceildiv(a: Any, b: Any) -> Any:
-    return -_floordiv(-a, b)
-
-
-def _div(a: Any, b: Any) -> Any:
-    if not _array(b):
-        return a / b if b else a * 0.0
-    if np.count_nonzero(b) == b.size:
-        return a / b
-    return np.where(b == 0, 0.0, a / np.where(b == 0, 1.0, b))
-
-
-def _select(test: Any, then: Any, other: Any) -> Any:
-    return np.where(test, then, other) if _array(test) else (then if test else other)
-
-
-def _least(a: Any, b: Any) -> Any:
-    return np.minimum(a, b) if _array(a) or _array(b) else (a if a < b else b)
-
-
-def _most(a: Any, b: Any) -> Any:
-    return np.maximum(a, b) if _array(a) or _array(b) else (a if a > b else b)
+        return divide(a, b)
+    return np.where(b == 0, 0, divide(a, np.where(b == 0, 1, b)))
 
 
 _OPERATIONS: dict[str, Any] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": _least, "max": _most,
-    "floordiv": _floordiv, "ceildiv": _ceildiv, "div": _div,
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
-    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "not": lambda a: ~a if _array(a) else not a,
-    "select": _select, "copy": lambda a: a, "real": lambda a: a.astype(np.float64) if _array(a) else float(a),
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "min": lambda a, b: np.minimum(a, b) if _array(a) or _array(b) else (a if a < b else b),
+    "max": lambda a, b: np.maximum(a, b) if _array(a) or _array(b) else (a if a > b else b),
+    "floordiv": lambda a, b: _divided(operator.floordiv, a, b), "div": lambda a, b: _divided(operator.truediv, a, b),
+    "ceildiv": lambda a, b: -_divided(operator.floordiv, -a, b),
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "and": operator.and_, "or": operator.or_, "not": lambda a: ~a if _array(a) else not a,
+    "select": lambda test, then, other: np.where(test, then, other) if _array(test) else (then if test else other),
+    "copy": lambda a: a, "real": lambda a: a.astype(np.float64) if _array(a) else float(a),
 }  # fmt: skip

@@ -396,7 +396,8 @@ def questions(
     out = []
     for rule in dict.fromkeys((*own, *further)):
         edits = table.edits(rule, variants)
-        if not pool.exact and usable is None and rule.feature.kind not in _CHOICES and not _alone(edits):
+        alone = bool(edits) and not edits[0].also
+        if not pool.exact and usable is None and rule.feature.kind not in _CHOICES and not alone:
             edits = _search_on(domain, table, rule, variants) or edits
         out.append(Question(rule, rule in own, edits, pool.exact))
     provers = {c.space: Prover(domain.spaces[c.space].graph) for q in out for c in (e.candidate for e in q.edits)}
@@ -406,10 +407,6 @@ def questions(
                 edit.candidate.traversal, f"the edit that breaks `{question.rule.text}`"
             )
     return tuple(out)
-
-
-def _alone(edits: Sequence[Edit]) -> bool:
-    return bool(edits) and not edits[0].also
 
 
 # ---- candidates -----------------------------------------------------------------------------

@@ -269,10 +269,6 @@ def _classes(times: tuple[float, ...], boundaries: Sequence[Boundary]) -> tuple[
     )
 
 
-def _middle(ordered: Floats, position: int) -> float:
-    return float((ordered[position] + ordered[position + 1]) / 2)
-
-
 def _convolve(ordered: Floats, radius: int) -> Floats:
     """Mean of the next `radius` times minus that of the last, after each position with so many on both sides."""
     import numpy as np
@@ -290,8 +286,9 @@ def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Bo
     convolution = _convolve(ordered, radius)
     peaks, threshold = _peaks(convolution, percentile)
     positions = [(i + radius - 1, float(convolution[i]), prominence) for i, prominence in peaks]
+    middles = (ordered[:-1] + ordered[1:]) / 2
     return [
-        Boundary(first + at, _middle(ordered, at), height, prominence, math.nan) for at, height, prominence in positions
+        Boundary(first + at, float(middles[at]), height, prominence, math.nan) for at, height, prominence in positions
     ], threshold
 
 
