@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ FAULTS = {
     "all": "true",
 }
 ABORTS = {"block aborts": "bx == 64", "large sizes abort": "n >= 300"}
+ABORT = 'std::FILE* f = std::fopen(std::getenv("LOG"), "a"); std::fputs("x", f); std::fclose(f); std::abort();'
 
 
 def tuned(folder: Path, tune: str, body: str, **options: object) -> Tuning:
@@ -38,14 +39,9 @@ def tuned(folder: Path, tune: str, body: str, **options: object) -> Tuning:
     return tune_recipe.tune(program, folder / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program with any of the faults, as the variable FAULT says when it is set up: compiled once."""
-    number = {name: i for i, name in enumerate([*FAULTS, *ABORTS])}
-    wrong = " || ".join(f"(fault == {number[name]} && {where})" for name, where in FAULTS.items())
-    ends = " || ".join(f"(fault == {number[name]} && {where})" for name, where in ABORTS.items())
-    ended = 'std::FILE* f = std::fopen(std::getenv("LOG"), "a"); std::fputs("x", f); std::fclose(f); std::abort();'
-    path = write_fill(tmp_path_factory.mktemp("faulty"), BLOCKS, f"if ({ends}) {{ {ended} }} {WRONG.format(wrong)}")
+def with_faults(folder: Path, body: str, faults: Iterable[str]) -> Path:
+    """The program of this body, with the fault that the variable FAULT names when it is set up: compiled once."""
+    path = write_fill(folder, BLOCKS, body)
     path.write_text(
         path.read_text()
         .replace("scalar n : i32", "scalar n : i32\nscalar fault : i32")
@@ -53,23 +49,40 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
         .replace("gpu fill(y, n)", "gpu fill(y, n, fault)")
     )
     setup = path.with_suffix(".py")
-    given = f'{{"n": N, "fault": {number}[os.environ["FAULT"]]}}'
+    given = f'{{"n": N, "fault": {list(faults)}.index(os.environ["FAULT"])}}'
     setup.write_text("import os\n" + setup.read_text().replace('{"n": N}', given))
     return path
+
+
+def any_of(faults: dict[str, str]) -> str:
+    return " || ".join(f"(fault == {number} && {where})" for number, where in enumerate(faults.values()))
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_faults(tmp_path_factory.mktemp("faulty"), WRONG.format(any_of(FAULTS)), FAULTS)
+
+
+@pytest.fixture(scope="module")
+def aborting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program of its own: it has no model, that of wrong results has one."""
+    body = f"if ({any_of(ABORTS)}) {{ {ABORT} }} if (i < n) y[i] = i;"
+    return with_faults(tmp_path_factory.mktemp("aborting"), body, ABORTS)
 
 
 Tune = Callable[..., Tuning]
 
 
 @pytest.fixture
-def tune(faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
+def tune(faulty: Path, aborting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
     """`tune(FAULT, method="knn")`: the program with this fault, tuned into t.db."""
 
     def tuned_with(fault: str, **options: object) -> Tuning:
         monkeypatch.setenv("FAULT", fault)
         monkeypatch.setenv("LOG", str(tmp_path / "log"))
         asked = {"sizes": "N=100,300", "target": "host", "cell": 0.01, **options}
-        return tune_recipe.tune(faulty, tmp_path / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
+        program = aborting if fault in ABORTS else faulty
+        return tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(**asked))  # type: ignore[arg-type]
 
     return tuned_with
 
@@ -83,6 +96,7 @@ def test_no_chooser_answers_with_a_setting_that_is_wrong(tune: Tune, tmp_path: P
     assert ["128" in failure for failure in done.failures] == [True]
     assert {dict(c.settings)["bx"] for c in load_tuned(tmp_path / "t.db").cells} == {32}
     assert answers(tmp_path) == {32, 64}, "what was not timed is checked too"
+    assert {line.why for line in done.lines} != {"the default"}, "there is a model"
 
 
 def test_a_setting_that_is_wrong_at_one_size_is_chosen_at_none(tune: Tune, tmp_path: Path) -> None:
