@@ -160,6 +160,21 @@ def test_an_objective_in_a_file_is_data(tmp_path: Path, objective: str) -> None:
             load(path)
 
 
+@pytest.mark.parametrize(("joules", "readable"), [(0.0, True), (-1.0, False)])
+def test_nothing_may_have_been_used_but_not_less(tmp_path: Path, joules: float, readable: bool) -> None:
+    path = tmp_path / "r.db"
+    with Records.open(path, PROGRAM, RUN) as records:
+        records.metric("energy", "J")
+        records.add(records.begin(HOST, "a"), 1e-3, NAN, 10, others={"energy": joules})
+    if readable:
+        assert load(path, "time + energy").implementations[0].seconds() == 1e-3
+        with pytest.raises(UsageError, match="no number above 0"):
+            load(path, "energy")
+    else:
+        with pytest.raises(UsageError, match="damaged"):
+            load(path)
+
+
 def test_drift_is_divided_out_of_the_time_alone(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     with Records.open(path, PROGRAM, RUN) as records:

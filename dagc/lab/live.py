@@ -100,7 +100,7 @@ class LiveMachine:
             return Outcome(seconds, self._around(), iterations)
         values = {"time": seconds, **others}
         value = self._objective.value(values)
-        if math.isnan(value):
+        if math.isnan(value) or not all(0 <= amount < math.inf for amount in values.values()):
             said = ", ".join(f"{name} {amount:g}" for name, amount in values.items())
             return Outcome(failure=f"no objective: {self._objective.text} is no number above 0 ({said})")
         return Outcome(value, iterations=iterations, values=values)

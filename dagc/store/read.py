@@ -172,7 +172,7 @@ def _measurements(
             continue
         drift = drifts.get(run)
         around = math.nan if drift is None else drift.at(key) * reference / drift.median
-        seconds = values.get("time", math.nan)
+        seconds = row_as(values["time"], Seconds) if "time" in values else math.nan
         if not objective.is_time:
             seconds = objective.value({**values, "time": seconds * drift_factor(reference, around)})
             around = math.nan
@@ -219,6 +219,7 @@ Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Ranks = Annotated[int, Meta(ge=1, le=1_000_000)]
 PositiveReal = Annotated[float, Meta(gt=0, le=1e300)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+Amount = Annotated[float, Meta(ge=0, le=1e300)]
 Moment = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1e9)]
 Unit = Annotated[str, Meta(pattern=r"\A[A-Za-z%]{0,10}\Z")]
@@ -227,12 +228,12 @@ Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Decisions = dict[Name, bool | Whole | Number | Line]
 
 _Noted = tuple[Whole, Whole, Seconds]
-_Value = tuple[Whole, Whole, Whole, Word, Seconds]
+_Value = tuple[Whole, Whole, Whole, Word, Amount]
 _Trace = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
 
 
-def row_as(row: Sequence[object] | Mapping[str, object], kind: Any) -> Any:
-    """A row as a type, each value of exactly that type. Raises ValueError, naming the column by its place or name."""
+def row_as(row: object, kind: Any) -> Any:
+    """A row, or a value, of exactly this type. Raises ValueError, naming the column by its place or name."""
     try:
         return msgspec.convert(row, kind)
     except msgspec.MsgspecError as error:
