@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from dagc.cli.main import main
 from dagc.measure.metrics import energy, objective_for
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
-from dagc.store.records import Records, load
+from dagc.store.records import Records, load, merge
 from dagc.store.results import ranking
 from tests.examples import examples
 from tests.run.conftest import SPMV, can_run
@@ -99,8 +100,6 @@ def test_any_text_is_an_objective_or_an_error(text: str) -> None:
 
 def _file(path: Path, objective: str = "energy") -> Path:
     """`a` takes less time, `b` less energy; one measurement of `c` has no energy."""
-    from dataclasses import replace
-
     with Records.open(path, PROGRAM, replace(RUN, options={"objective": objective})) as records:
         records.metric("energy", "J")
         for traversal, seconds, joules in (("a", 1e-3, 3.0), ("b", 2e-3, 1.0)):
@@ -124,6 +123,30 @@ def test_a_file_is_read_for_what_it_was_searched_for(tmp_path: Path) -> None:
         load(path, "cpu")
     with pytest.raises(UsageError, match=r"r\.db: objective `time - energy` is no number above 0 for measurement 1"):
         load(path, "time - energy")
+
+
+def test_merged_files_have_the_metrics_of_both(tmp_path: Path) -> None:
+    first = _file(tmp_path / "1.db")
+    second = tmp_path / "2.db"
+    with Records.open(second, PROGRAM, replace(RUN, seed=8, options={"objective": "energy"})) as records:
+        for name, unit in (("cpu", "s"), ("energy", "J")):  # with other IDs than in the first file
+            records.metric(name, unit)
+        records.add(records.begin(HOST, "b"), 5e-3, NAN, 10, others={"energy": 7.0, "cpu": 0.5})
+    third = tmp_path / "3.db"
+    with Records.open(third, PROGRAM, replace(RUN, seed=9)) as records:
+        records.metric("energy", "kWh")
+        records.add(records.begin(HOST, "b"), 5e-3, NAN, 10, others={"energy": 7.0})
+    with pytest.raises(UsageError, match="energy was measured in 'J', not in 'kWh'"):
+        merge([first, third], tmp_path / "m.db")
+    assert not (tmp_path / "m.db").exists()
+    merge([first, second], tmp_path / "m.db")
+    results = load(tmp_path / "m.db")
+    assert results.objective.text == "energy"
+    assert results.units == {"time": "s", "energy": "J", "cpu": "s"}
+    b = next(i for i in results.implementations if i.traversal == "b")
+    assert [m.values for m in b.measurements][2:] == [
+        {"time": 2e-3, "energy": 1.0}, {"time": 5e-3, "energy": 7.0, "cpu": 0.5},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("objective", ["power", "__import__('os')", 7, "x" * 300])

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.fuzz_files import write_plans, write_program, write_results, write_schema_1, write_tuned
 from dagc.base.errors import UsageError
-from dagc.store.records import Records, load
+from dagc.store.records import Records, load, merge
 from dagc.store.results import Results, ranking
 from dagc.store.tuned import Tuned, load_tuned
 
@@ -83,6 +83,13 @@ def test_both_schemas_say_the_same(folder: Path) -> None:
     now, before = _tuned(folder / "plans.db"), _tuned(folder / "old-plans.db")
     assert [c.times for c in now.cells] == [(1e-05, 1.1e-05), (1e-05,)]
     assert replace(now, runs=()) == replace(before, runs=())
+
+
+def test_what_was_tuned_is_not_merged_nor_lost(folder: Path, tmp_path: Path) -> None:
+    for name in ("plans.db", "old-plans.db"):
+        with pytest.raises(UsageError, match=f"{name} holds tuned settings, which are not merged"):
+            merge([folder / "orders.db", folder / name], tmp_path / "m.db")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_converted_where_it_is_written_to_and_kept(tmp_path: Path) -> None:

@@ -26,6 +26,14 @@ _Terms: TypeAlias = tuple[tuple[int, int], ...]
 _Row: TypeAlias = tuple[_Terms, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """An expression, multiplied out by the `Facts` that it belongs to: coefficients by the numbers of monomials."""
+
+    terms: dict[int, int | Fraction]
+    constant: int | Fraction
+
+
 class Facts:
     """Conditions that hold wherever the program runs, and what follows from them."""
 
@@ -33,10 +41,11 @@ class Facts:
         """`fractional`: variables that are no integers. What names one of them says nothing here."""
         self._fractional = frozenset(fractional)
         self._rows: dict[_Terms, int] = {}
-        self._polynomials: dict[Sym, Poly | None] = {}
-        self._answers: dict[frozenset[tuple[tuple[Sym, ...], Fraction]], bool | None] = {}
+        self._linear: dict[Sym, Linear] = {}
+        self._answers: dict[tuple[frozenset[tuple[int, int | Fraction]], int | Fraction], bool | None] = {}
         self._later = list(conditions)
         self._numbers: dict[tuple[Sym, ...], int] = {}
+        self._monomials: list[tuple[Sym, ...]] = []  # by their numbers
         self._near: dict[int, list[_Row]] = {}  # rows by the monomials in them
         self._signed: set[tuple[int, bool]] = set()  # monomials, and whether with a positive coefficient
         self._work = _Work()
@@ -48,30 +57,37 @@ class Facts:
 
     def at_most(self, a: Sym, b: Sym) -> bool | None:
         """Is a <= b, for integers a and b? True or False where it follows for all values, None where it does not."""
-        if isinstance(a, Const) and isinstance(b, Const):
-            return bool(a.value <= b.value)  # type: ignore[operator]
-        p, q = self.polynomial(a), self.polynomial(b)
-        if p is None or q is None:
-            return True if a == b else None
-        difference = dict(q)
-        for monomial, coefficient in p.items():
-            difference[monomial] = difference.get(monomial, Fraction(0)) - coefficient
-        difference = {m: c for m, c in difference.items() if c}
-        if not difference or (len(difference) == 1 and () in difference):
-            return difference.get((), Fraction(0)) >= 0
-        key = frozenset(difference.items())
+        return self.ascend(self.linear(a), self.linear(b))
+
+    def linear(self, expr: Sym) -> Linear:
+        """Each expression is multiplied out once; what has too many terms counts as a variable."""
+        if expr not in self._linear:
+            poly: Poly = polynomial(expr) if _terms(expr) <= _MOST_TERMS else {(expr,): Fraction(1)}
+            terms = {self._number(m): _whole(c) for m, c in poly.items() if m}
+            self._linear[expr] = Linear(terms, _whole(poly.get((), Fraction(0))))
+        return self._linear[expr]
+
+    def ascend(self, a: Linear, b: Linear) -> bool | None:
+        """As `at_most`, of expressions that `linear` gave."""
+        if a.terms == b.terms:
+            return a.constant <= b.constant
+        terms = dict(b.terms)
+        for monomial, coefficient in a.terms.items():
+            terms[monomial] = terms.get(monomial, 0) - coefficient
+        key = (frozenset((m, c) for m, c in terms.items() if c), b.constant - a.constant)
         if key not in self._answers:
             self._work.left -= _QUESTION
             if self._work.left < 0:
                 return None
-            self._answers[key] = self._sign(difference)
+            difference = {self._monomials[m]: Fraction(c) for m, c in key[0]}
+            self._answers[key] = self._sign(difference | {(): Fraction(key[1])})
         return self._answers[key]
 
-    def polynomial(self, expr: Sym) -> Poly | None:
-        """Each expression is multiplied out once; None where it has too many terms."""
-        if expr not in self._polynomials:
-            self._polynomials[expr] = polynomial(expr) if _terms(expr) <= _MOST_TERMS else None
-        return self._polynomials[expr]
+    def _number(self, monomial: tuple[Sym, ...]) -> int:
+        found = self._numbers.setdefault(monomial, len(self._monomials))
+        if found == len(self._monomials):
+            self._monomials.append(monomial)
+        return found
 
     def _sign(self, difference: Poly) -> bool | None:
         """Is it at least 0?"""
@@ -167,7 +183,7 @@ class Facts:
         varying = {m: int(c * scale) for m, c in poly.items() if m and c}
         constant = int(poly.get((), Fraction(0)) * scale)
         whole = all(self._integral(atom) for monomial in varying for atom in monomial)
-        terms = {self._numbers.setdefault(m, len(self._numbers)): c for m, c in varying.items()}
+        terms = {self._number(m): c for m, c in varying.items()}
         return _row(terms, constant, whole)
 
     def _usable(self, atom: Sym) -> bool:
@@ -207,6 +223,11 @@ def _properties(atom: Apply) -> Iterator[Poly]:
         yield polynomial(atom)
         if isinstance(atom.args[1].value, int):
             yield polynomial(Apply(Fn.SUB, (atom.args[1], atom)))
+
+
+def _whole(value: Fraction) -> int | Fraction:
+    """Whole numbers are several times faster."""
+    return value.numerator if value.denominator == 1 else value
 
 
 # ---- elimination -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ Sizes and by-value arguments are symbolic (`dagc.ir.sym`) in per-rank scalars.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType, TypeAlias
@@ -500,3 +500,25 @@ class Graph:
             if op.name == name:
                 return op
         raise KeyError(name)
+
+
+def near(regions: Sequence[Region]) -> Iterator[tuple[int, int]]:
+    """Pairs, by their places, that are worth a comparison: all but constant slices that lie apart."""
+    constant = [
+        (r.start.value, r.stop.value, k)
+        for k, r in enumerate(regions)
+        if isinstance(r.start, Const) and isinstance(r.stop, Const)
+    ]
+    constant.sort()
+    for n, (_, stop, place) in enumerate(constant):
+        for m in range(n + 1, len(constant)):
+            start, _, other = constant[m]
+            if start >= stop:  # type: ignore[operator]
+                break
+            yield place, other
+    fixed = [place for _, _, place in constant]
+    known = set(fixed)
+    others = [place for place in range(len(regions)) if place not in known]
+    for n, place in enumerate(others):
+        for other in (*others[n + 1 :], *fixed):
+            yield place, other

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
-from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End
+from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End, near
 from dagc.ir.sym import Const, Sym, show
 from dagc.lang import ast
 from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
@@ -205,22 +207,35 @@ def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
     return buffer
 
 
+_End: TypeAlias = tuple[ir.Region, bool, Span]  # what is sent, or received
+_MOST_PAIRS = 200_000  # of slices of messages that are compared in one program
+
+
 def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]) -> None:
     """What is received may not overlap anything else of the exchange: all its messages are on the way at once."""
-    buffers: dict[str, list[tuple[ir.Region, bool, Span]]] = {}
+    buffers: dict[str, dict[tuple[ir.Region, int], _End]] = {}
     for message, node in messages:
         for region, received, span in ((message.send, False, node.send.span), (message.recv, True, node.recv.span)):
-            for other, other_received, other_span in buffers.get(region.array, ()):
-                if (received or other_received) and overlap(region, other, frame.ctx.facts):
-                    frame.ctx.report.error(
-                        "overlapping-messages",
-                        f"`{region.array}` is received into while another message of the exchange uses it",
-                        span,
-                        "use another array, or disjoint parts",
-                        ((other_span, "also used here"),),
-                    )
-                    return
-            buffers.setdefault(region.array, []).append((region, received, span))
+            ends = buffers.setdefault(region.array, {})
+            ends.setdefault((region, len(ends) if received else -1), (region, received, span))  # sends may be alike
+    for array, found in buffers.items():
+        used = list(found.values())
+        for first, second in (sorted(pair) for pair in near([region for region, _, _ in used])):
+            frame.ctx.compared += 1
+            (a, received, span), (b, other_received, other_span) = used[first], used[second]
+            if frame.ctx.compared > _MOST_PAIRS:
+                text = f"the messages of exchanges use too many slices of `{array}` to be compared"
+                help = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
+                frame.ctx.report.fail("too-many-ops", text, other_span, help)
+            if (received or other_received) and overlap(a, b, frame.ctx.facts):
+                frame.ctx.report.error(
+                    "overlapping-messages",
+                    f"`{array}` is received into while another message of the exchange uses it",
+                    other_span,
+                    "use another array, or disjoint parts",
+                    ((span, "also used here"),),
+                )
+                return
 
 
 # ---- collectives --------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.program import Device
-from dagc.ir.sym import Const, Sym, show
+from dagc.ir.sym import Apply, Const, Fn, Sym, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
 from dagc.lang.declarations import Declared, Declarer, feature, select
@@ -329,7 +329,7 @@ class Lowering:
             code=tuple(self.collected.codes),
             features=tuple(self.collected.features),
             selects=(*selects, *out.selects),
-            requires=requires,
+            requires=requires if isinstance(repeat, Const | None) else (*requires, Apply(Fn.GE, (repeat, Const(1)))),
             decisions=decisions,
             ops=insert_copies(out.ops, d.arrays),
             edges=edges,
@@ -441,6 +441,9 @@ class Lowering:
         if main is not None and main.repeat is not None:
             with self.ctx.report.guard():
                 repeat = self.ev.settled(main.repeat, (ScalarKind.INT,))
+                if isinstance(repeat, Const) and repeat.value < 1:  # type: ignore[operator]
+                    message = f"a dag that runs {show(repeat)} times"
+                    self.ctx.report.fail("bad-size", message, main.repeat.span, "give at least 1")
         if main is not None and main.until is not None:
             with self.ctx.report.guard():
                 stop = until(self.ev, out, main.until)

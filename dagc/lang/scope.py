@@ -480,6 +480,7 @@ class Context:
     used: set[str] = field(default_factory=set)  # display names of values that something reads
     expansions: int = 0
     ops: int = 0
+    compared: int = 0  # pairs of slices of messages
     facts: Facts = field(default_factory=Facts)  # what holds of the scalars when the program runs
     noted: set[str] = field(default_factory=set)
     trials: Trials = field(default_factory=Trials)

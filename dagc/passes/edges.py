@@ -163,10 +163,10 @@ class _Earlier:
 
 @dataclass(slots=True)
 class _Array:
-    """One array, or one staging buffer: its regions with those that they may share elements with."""
+    """One array, or one staging buffer: its regions, and with each those that it may share elements with."""
 
-    neighbours: dict[Region, list[Region]]
     earlier: dict[Region, _Earlier]
+    near: dict[Region, list[tuple[Region, _Earlier]]]
 
 
 class Hazards:
@@ -208,15 +208,17 @@ class Hazards:
         out: dict[str | Region, _Array] = {}
         for storage, accesses in regions.items():
             try:
-                out[storage] = _Array(self.regions.neighbours(accesses), {r: _Earlier() for r in accesses})
+                neighbours = self.regions.neighbours(accesses)
             except TooManyRegions:
                 array = next(iter(accesses)).array
                 raise TooManyConflicts(array, f"has {len(accesses)} slices, more than can be compared") from None
+            earlier = {r: _Earlier() for r in accesses}
+            near = {r: [(other, earlier[other]) for other in found] for r, found in neighbours.items()}
+            out[storage] = _Array(earlier, near)
         return out
 
     def _conflicting(self, array: _Array, touch: Touch) -> Iterator[int]:
-        for region in array.neighbours[touch.region]:
-            earlier = array.earlier[region]
+        for _, earlier in array.near[touch.region]:
             for candidates in (earlier.writes, earlier.reads if touch.mode is not Mode.IN else ()):
                 self._looked_at += len(candidates)
                 if self._looked_at > LIMIT:
@@ -245,9 +247,8 @@ class Hazards:
         comes later in the text, and stands for nothing.
         """
         if touch.mode is not Mode.IN and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
-            for region in array.neighbours[touch.region]:
-                if self.regions.within(region, touch.region):
-                    earlier = array.earlier[region]
+            for region, earlier in array.near[touch.region]:
+                if (earlier.reads or earlier.writes) and self.regions.within(region, touch.region):
                     earlier.reads = self._not_before(earlier.reads, touch)
                     earlier.writes = self._not_before(earlier.writes, touch)
         earlier = array.earlier[touch.region]

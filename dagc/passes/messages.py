@@ -12,8 +12,7 @@ Messages of host arrays are MPI's under every transport.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -39,7 +38,7 @@ from dagc.ir.program import (
     regions,
 )
 from dagc.ir.sym import Const
-from dagc.passes.regions import Regions
+from dagc.passes.regions import Regions, TooManyRegions
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
 EDGES_LIMIT = 1_000_000
@@ -92,6 +91,7 @@ class _Lowering:
         self.program, self.transport, self.staging = program, transport, staging
         self.places = {array.name: array.place for array in program.arrays}
         self._reads, self._writes = _by_array(program)
+        self._neighbours: dict[str, dict[Region, list[Region]]] = {}
         self.regions = Regions(program, (r for op in program.ops for r in regions(op)))
         self.exchanges = sum(isinstance(op, ExchangeOp) for op in program.ops)
         self.ops: list[GraphOp] = []
@@ -157,14 +157,12 @@ class _Lowering:
 
     def _producer(self, index: int, region: Region) -> str | None:
         """The one GPU op whose result is sent, None where a copy cannot be fused with it."""
-        writers = self._writes.get(region.array, [])
         if self.program.explicit:
-            writers_before = self._meeting(region, (w for w in writers if w[0] != index), 2)
-            if len(set(writers_before)) != 1:
+            writers_before = self._others(region, self._writes, index)
+            if len(writers_before) != 1:
                 return None
         else:
-            before = writers[: bisect_left(writers, index, key=lambda w: w[0])]
-            writers_before = self._meeting(region, reversed(before), 1)
+            writers_before = self._meeting(region, self._writes, range(index), 1, last=True)
         if not writers_before:
             return None
         op = self.program.ops[writers_before[0]]
@@ -174,26 +172,40 @@ class _Lowering:
     def _consumer(self, index: int, region: Region) -> str | None:
         """The one GPU op that reads what was received, None where there are several."""
         ops = self.program.ops
-        readers, writers = self._reads.get(region.array, []), self._writes.get(region.array, [])
-        if not self.program.explicit:
-            after = writers[bisect_right(writers, index, key=lambda w: w[0]) :]
-            stop = self._meeting(region, after, 1)
-            start = bisect_right(readers, index, key=lambda r: r[0])
-            end = bisect_right(readers, stop[0], key=lambda r: r[0]) if stop else len(readers)
-            readers = readers[start:end]
-        readers_after = set(self._meeting(region, (r for r in readers if r[0] != index), 2))
-        (first,) = readers_after if len(readers_after) == 1 else (None,)
+        if self.program.explicit:
+            readers = self._others(region, self._reads, index)
+        else:
+            stop = self._meeting(region, self._writes, range(index + 1, len(ops)), 1)
+            end = stop[0] + 1 if stop else len(ops)
+            readers = self._meeting(region, self._reads, range(index + 1, end), 2)
+        (first,) = readers if len(readers) == 1 else (None,)
         return ops[first].name if first is not None and _on_gpu(ops[first]) else None
 
-    def _meeting(self, region: Region, accesses: Iterable[tuple[int, Region]], most: int) -> list[int]:
-        """The first `most` ops, in the order given, whose access may share elements with the region."""
-        ops: list[int] = []
-        for op, other in accesses:
-            if op not in ops and self.regions.overlap(region, other):
-                ops.append(op)
-                if len(ops) == most:
-                    break
-        return ops
+    def _others(self, region: Region, uses: _Uses, index: int) -> list[int]:
+        """The first two ops besides `index` whose access may share elements with the region."""
+        found = self._meeting(region, uses, range(len(self.program.ops)), 3)
+        return [op for op in found if op != index][:2]
+
+    def _meeting(self, region: Region, uses: _Uses, within: range, most: int, last: bool = False) -> list[int]:
+        """The first `most` ops of a range, or the last, whose access may share elements with the region."""
+        by_region = uses.get(region.array, {})
+        found: set[int] = set()
+        for other in self._near(region):
+            ops = by_region.get(other, ())
+            start, stop = bisect_left(ops, within.start), bisect_left(ops, within.stop)
+            found.update(ops[max(start, stop - most) : stop] if last else ops[start : min(stop, start + most)])
+        return sorted(found, reverse=last)[:most]
+
+    def _near(self, region: Region) -> list[Region]:
+        """The regions of its array that it may share elements with, itself included."""
+        array = region.array
+        if array not in self._neighbours:
+            used = dict.fromkeys((*self._reads.get(array, ()), *self._writes.get(array, ())))
+            try:
+                self._neighbours[array] = self.regions.neighbours(used)
+            except TooManyRegions:  # an error of the array as soon as its conflicts are looked for
+                self._neighbours[array] = {}
+        return self._neighbours[array].get(region, [])
 
     # ---- ops ----------------------------------------------------------------------------
 
@@ -386,11 +398,11 @@ def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
     return list(modes.items())
 
 
-_Uses: TypeAlias = dict[str, list[tuple[int, Region]]]
+_Uses: TypeAlias = dict[str, dict[Region, list[int]]]
 
 
 def _by_array(program: Program) -> tuple[_Uses, _Uses]:
-    """Per array what reads it, and what writes it: indices of ops, ascending, and regions."""
+    """What reads each region of each array, and what writes it: indices of ops, ascending."""
     reads: _Uses = {}
     writes: _Uses = {}
     for i, op in enumerate(program.ops):
@@ -400,7 +412,7 @@ def _by_array(program: Program) -> tuple[_Uses, _Uses]:
         for region, mode in pairs:
             for table, unwanted in ((reads, Mode.OUT), (writes, Mode.IN)):
                 if mode is not unwanted:
-                    table.setdefault(region.array, []).append((i, region))
+                    table.setdefault(region.array, {}).setdefault(region, []).append(i)
     return reads, writes
 
 

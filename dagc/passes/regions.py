@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from dagc.ir.program import Program, Region, facts
+from dagc.ir.linear import Linear
+from dagc.ir.program import Program, Region, facts, near
 from dagc.ir.sym import Apply, Const, Fn, Sym
 
-LIMIT = 1_000_000  # pairs of constant slices that are compared
+LIMIT = 2_000_000  # pairs of constant slices that are compared, of all arrays together
 _SYMBOLIC = 8  # constant pairs that one pair of other slices counts as: it takes as long
 
 
 class TooManyRegions(Exception):
-    """More than LIMIT pairs of regions of one array would have to be compared."""
+    """More than LIMIT pairs of regions would have to be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """A region with its bounds multiplied out; `family`: of a part that is disjoint from its siblings."""
+
+    region: Region
+    start: Linear | None
+    stop: Linear | None
+    constant: bool
+    family: str | None
 
 
 class Regions:
@@ -24,42 +37,58 @@ class Regions:
         # A bounded part is known by its region. Siblings of one family are disjoint by declaration (the emitted
         # program checks their bounds when it starts), whatever their bounds look like.
         self._families = {p.region: p.name.split("[", 1)[0] for p in program.parts if p.bounded}
+        self._slices: dict[Region, _Slice] = {}
+        self._cost = 0
 
     def neighbours(self, regions: Iterable[Region]) -> dict[Region, list[Region]]:
         """For each region of one array those that it may share elements with, itself included.
 
-        Raises TooManyRegions.
+        Raises TooManyRegions, where more would have to be compared than LIMIT says, for all arrays together.
         """
-        overlapping = {region: [region] for region in regions}
-        cost = 0
-        for a, b in _candidates(list(overlapping)):
-            cost += 1 if isinstance(a.start, Const) and isinstance(b.start, Const) else _SYMBOLIC
-            if cost > LIMIT:
+        slices = [self._slice(region) for region in regions]
+        overlapping = [[slice_.region] for slice_ in slices]
+        for i, j in near([slice_.region for slice_ in slices]):
+            a, b = slices[i], slices[j]
+            self._cost += 1 if a.constant and b.constant else _SYMBOLIC
+            if self._cost > LIMIT:
                 raise TooManyRegions
-            if self.overlap(a, b):
-                overlapping[a].append(b)
-                overlapping[b].append(a)
-        return overlapping
+            if self._overlap(a, b):
+                overlapping[i].append(b.region)
+                overlapping[j].append(a.region)
+        return {slice_.region: found for slice_, found in zip(slices, overlapping, strict=True)}
 
     def overlap(self, a: Region, b: Region) -> bool:
         """May they share elements?"""
-        if a == b:
-            return True
-        if a.part is not None and b.part is not None:
-            return a.part == b.part
+        return a == b or self._overlap(self._slice(a), self._slice(b))
+
+    def _overlap(self, a: _Slice, b: _Slice) -> bool:
+        if a.region.part is not None and b.region.part is not None:
+            return a.region.part == b.region.part
         if a.start is None or b.start is None or a.stop is None or b.stop is None:
             return True
-        if a in self._families and self._families.get(b) == self._families[a]:
+        if a.family is not None and a.family == b.family:
             return False
-        return not (self._facts.at_most(a.stop, b.start) or self._facts.at_most(b.stop, a.start))
+        return not (self._facts.ascend(a.stop, b.start) or self._facts.ascend(b.stop, a.start))
 
     def within(self, inner: Region, outer: Region) -> bool:
         """Is every element of `inner` surely one of `outer`?"""
-        if inner == outer or (outer.start is None and outer.part is None):
+        if outer.start is None and outer.part is None:
             return True
-        if inner.start is None or outer.start is None or inner.stop is None or outer.stop is None:
+        a, b = self._slice(inner), self._slice(outer)
+        if a is b:
+            return True
+        if a.start is None or b.start is None or a.stop is None or b.stop is None:
             return False
-        return bool(self._facts.at_most(outer.start, inner.start) and self._facts.at_most(inner.stop, outer.stop))
+        return bool(self._facts.ascend(b.start, a.start) and self._facts.ascend(a.stop, b.stop))
+
+    def _slice(self, region: Region) -> _Slice:
+        """What comparisons need of a region: hashing and multiplying out its bounds takes long."""
+        found = self._slices.get(region)
+        if found is None:
+            start, stop = (None if b is None else self._facts.linear(b) for b in (region.start, region.stop))
+            constant = isinstance(region.start, Const) and isinstance(region.stop, Const)
+            found = self._slices[region] = _Slice(region, start, stop, constant, self._families.get(region))
+        return found
 
     @property
     def given_up(self) -> bool:
@@ -72,22 +101,3 @@ class Regions:
             return ()
         pairs = ((a.stop, b.start), (b.stop, a.start))
         return tuple(Apply(Fn.LE, pair) for pair in pairs if self._facts.at_most(*pair) is None)
-
-
-def _candidates(regions: list[Region]) -> Iterator[tuple[Region, Region]]:
-    """Pairs that are worth a comparison: all but constant slices that lie apart."""
-    constant = [
-        (r.start.value, r.stop.value, r) for r in regions if isinstance(r.start, Const) and isinstance(r.stop, Const)
-    ]
-    constant.sort(key=lambda slice_: slice_[:2])
-    for k, (_, stop, region) in enumerate(constant):
-        for start, _, other in constant[k + 1 :]:
-            if start >= stop:  # type: ignore[operator]
-                break
-            yield region, other
-    fixed = [region for _, _, region in constant]
-    known = set(fixed)
-    others = [region for region in regions if region not in known]
-    for k, region in enumerate(others):
-        for other in (*others[k + 1 :], *fixed):
-            yield region, other

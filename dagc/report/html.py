@@ -386,6 +386,7 @@ def as_html(
     no_rules = "" if learned is None else why_no_rules(learned)
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
+    failures = [i for i in results.implementations if i.failure]
     return _environment().get_template("page.html.j2").render(
         program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
@@ -394,9 +395,9 @@ def as_html(
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
         less_often=0 if best is None else sum(p.seconds < best.seconds for p in points),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
-        legend=_legend(groups),
+        legend=_legend(groups), compared="" if objective.is_time else objective.text,
         chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file, by),
-        dags=pictures(groups, graphs),
+        dags=pictures(groups, graphs), convergence=_convergence(results, by),
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         classes=class_views(learned, by) if learned is not None else (),
@@ -404,13 +405,9 @@ def as_html(
         tree=_tree(learned), no_rules=no_rules, advice=noise_advice_of(results),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
-        convergence=_convergence(results, by),
         fastest=fastest_rows(choices[:MOST_ROWS], groups, by), runs=provenance(results), data=_data(points, groups, by),
-        failures=[i for i in results.implementations if i.failure][:MOST_ROWS],
-        failed=sum(bool(i.failure) for i in results.implementations),
-        floor=si.percent(results.noise),
-        noise_known=not math.isnan(results.noise),
-        compared="" if objective.is_time else objective.text,
+        failures=failures[:MOST_ROWS], failed=len(failures),
+        floor=si.percent(results.noise), noise_known=not math.isnan(results.noise),
         count=si.count, percent=si.percent,
     )  # fmt: skip
 

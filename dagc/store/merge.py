@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dagc.base.errors import UsageError
-from dagc.store.read import load, read_program, read_runs
+from dagc.store.read import read_program, results_in, snapshot
+from dagc.store.results import Results
 from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
 
 
@@ -25,9 +26,7 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
         raise UsageError(f"{out} exists", "choose another name with -o")
-    for path in files:
-        load(path)  # all of it can be read
-    _check_equal(files, other_machine)
+    _check_equal(files, [_read(path) for path in files], other_machine)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as folder:
@@ -40,6 +39,13 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
         raise UsageError(f"{out}: {error.strerror}", "choose a place that can be written to") from None
 
 
+def _read(path: Path) -> Results:
+    with snapshot(path) as connection:
+        if connection.execute("SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser").fetchone():
+            raise UsageError(f"{path} holds tuned settings, which are not merged", "leave it out")
+        return results_in(connection)
+
+
 def _merge(files: Sequence[Path], scratch: Path) -> None:
     with closing(connect_as(scratch, "rwc")) as target:
         target.execute("PRAGMA synchronous = OFF")  # the file appears under its name only when it is whole
@@ -50,43 +56,39 @@ def _merge(files: Sequence[Path], scratch: Path) -> None:
                 _copy(source, target, path)
 
 
-def _check_equal(files: Sequence[Path], other_machine: bool) -> None:
+def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machine: bool) -> None:
     if len(files) < 2:
         raise UsageError("one file cannot be merged", "give two results files or more")
-    first = None
-    where: dict[tuple[object, ...], int] = {}  # the file of each run, by its place
-    for place, path in enumerate(files):
-        with closing(connect(path)) as source:
-            program, runs = read_program(source), [run for _, run in read_runs(source)]
-            if source.execute("SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser").fetchone():
-                raise UsageError(f"{path} holds tuned settings, which are not merged", "leave it out")
-        for run in runs:
+    where: dict[tuple[object, ...], Path] = {}  # the file of each run
+    program, first = results[0].program, next((run for found in results for run in found.runs), None)
+    for path, found in zip(files, results, strict=True):
+        if found.program.hash != program.hash:
+            raise UsageError(
+                f"{path} is of another program ({found.program.name} {found.program.hash}) than {files[0]}"
+                f" ({program.name} {program.hash})",
+                "merge results of one program with the same parameters",
+            )
+        mine: dict[tuple[object, ...], Path] = {}
+        for run in found.runs:
             # A noise floor that was measured is as good as a serial number.
-            key = (run.started, run.strategy, run.noise if not math.isnan(run.noise) else path.resolve(), run.seed)
-            if where.setdefault(key, place) != place:
+            mine[run.started, run.strategy, run.noise if not math.isnan(run.noise) else path.resolve(), run.seed] = path
+            assert first is not None
+            if run.ranks != first.ranks:
                 raise UsageError(
-                    f"{path} and {files[where[key]]} hold the same run, begun {run.started}",
-                    "its measurements would count twice; leave one of them out",
-                )
-        for program_and_run in ((program, run) for run in runs):
-            first = first or program_and_run
-            if program_and_run[0].hash != first[0].hash:
-                raise UsageError(
-                    f"{path} is of another program ({program.name} {program.hash}) than {files[0]}"
-                    f" ({first[0].name} {first[0].hash})",
-                    "merge results of one program with the same parameters",
-                )
-            if program_and_run[1].ranks != first[1].ranks:
-                raise UsageError(
-                    f"{path} was measured on {program_and_run[1].ranks} ranks, {files[0]} on {first[1].ranks}",
+                    f"{path} was measured on {run.ranks} ranks, {files[0]} on {first.ranks}",
                     "merge results of the same number of ranks",
                 )
-            if program_and_run[1].machine.key != first[1].machine.key and not other_machine:
+            if run.machine.key != first.machine.key and not other_machine:
                 raise UsageError(
-                    f"{path} was measured on another machine ({program_and_run[1].machine.key}) than {files[0]}"
-                    f" ({first[1].machine.key})",
+                    f"{path} was measured on another machine ({run.machine.key}) than {files[0]} ({first.machine.key})",
                     "give --other-machine to merge them all the same",
                 )
+        for key in mine.keys() & where.keys():
+            raise UsageError(
+                f"{path} and {where[key]} hold the same run, begun {key[0]}",
+                "its measurements would count twice; leave one of them out",
+            )
+        where |= mine
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> None:

@@ -141,9 +141,11 @@ def insert_sample(
 
 
 def metric_id(connection: sqlite3.Connection, name: str, unit: str) -> int:
-    """The ID of a metric, which is inserted where it is not there yet."""
+    """The ID of a metric, which is inserted where it is not there yet. Raises UsageError where it has another unit."""
     connection.execute("INSERT OR IGNORE INTO metric (name, unit) VALUES (?, ?)", (name, unit))
-    (found,) = connection.execute("SELECT id FROM metric WHERE name = ?", (name,)).fetchone()
+    found, kept = connection.execute("SELECT id, unit FROM metric WHERE name = ?", (name,)).fetchone()
+    if kept != unit:
+        raise UsageError(f"{name} was measured in {kept!r}, not in {unit!r}", "keep them in two files")
     return int(found)
 
 

@@ -114,6 +114,27 @@ def test_many_slices_with_bounds_that_are_scalars(tmp_path: Path) -> None:
     assert (errors, messages.splitlines()[-1]) == (1, "array `a` has 1500 slices, more than can be compared")
 
 
+def test_the_slices_of_all_arrays_together_have_a_limit(tmp_path: Path) -> None:
+    text = HEAD + "".join(f"array b{k} : f32[*] inout\n" for k in range(3)) + "scalar m : i64\ndag {"
+    text += "".join(f"for i in 0..500 {{ o{k}[i] : gpu k(b{k}[m * 3 + i .. m * 3 + i + 1], 1) }}\n" for k in range(3))
+    path = tmp_path / "many.dag"
+    path.write_text(text + "}")
+    errors = [d.message for d in api.check(path).diagnostics if d.severity is Severity.ERROR]
+    assert errors == ["array `b2` has 500 slices, more than can be compared"]
+
+
+def test_the_messages_of_all_exchanges_together_have_a_limit(tmp_path: Path) -> None:
+    text = HEAD + "array b, c : f32[*] out\nscalar m : i32\ndag {"
+    text += "".join(
+        f"x{k} : mpi exchange {{ for i in 0..300 {{ p[i] : send a to m recv b[m + i .. m + i + 1] from m }} }}\n"
+        for k in range(8)
+    )
+    path = tmp_path / "many.dag"
+    path.write_text(text + "}")
+    errors = {d.message for d in api.check(path).diagnostics if d.severity is Severity.ERROR}
+    assert "the messages of exchanges use too many slices of `b` to be compared" in errors
+
+
 @pytest.mark.parametrize("text", ["}", "}\nparam\n", '"""x"""\n'])
 def test_a_text_of_one_word(tmp_path: Path, text: str) -> None:
     errors, memory, _ = check(tmp_path, text * (LARGEST // len(text)))

@@ -12,7 +12,7 @@ from dagc.base.source import Source
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.program import Device
-from dagc.ir.sym import Const, Var, evaluate
+from dagc.ir.sym import Const, Var, evaluate, show
 from dagc.lang.lower import analyse, lower, parse_with_includes
 from dagc.passes import build_graph
 
@@ -349,3 +349,12 @@ def test_collectives() -> None:
     assert [a.mode for a in ops["s"].accesses] == [Mode.OUT, Mode.IN]
     assert (ops["s"].reduce, ops["b"].accesses[0].mode, ops["w"].args) == ("max", Mode.INOUT, ())
     assert ops["a"].args[2:] == (ir.Region("many"), ir.Region("many"))
+
+
+@pytest.mark.parametrize("repeat", ["0", "2 - 5"])
+def test_a_dag_runs_at_least_once(repeat: str) -> None:
+    text = BASE.format(decls="", items="", dag="o : gpu scale(y, x, n)").replace("\ndag {", f"\ndag repeat {repeat} {{")
+    found = analyse(parse_with_includes(Source("t.dag", text))).diagnostics
+    assert [(d.code, d.help) for d in found if d.severity is Severity.ERROR] == [("bad-size", "give at least 1")]
+    program = lower(parse_with_includes(Source("t.dag", text.replace(f"repeat {repeat}", "repeat n"))))
+    assert [show(condition) for condition in program.requires] == ["n >= 1"]

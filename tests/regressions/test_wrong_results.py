@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.base.errors import ProgramError, WrongResult
+from dagc.base.errors import ProgramError, RunFailed, WrongResult
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from tests.regressions.programs import run, write
@@ -60,6 +60,27 @@ def kernel(name: str, header: str, code: str, count: int = 6) -> str:
 
 
 MOVE = kernel("move", "z: out f64[2, 3], x: in f64[2, 3]", "z[i] = x[i];")
+
+
+@pytest.mark.parametrize("value", ["7", "x[i]"], ids=["value", "what lies behind another array"])
+def test_an_op_that_writes_behind_the_end_of_an_array_is_named(tmp_path: Path, value: str) -> None:
+    code = f"if (i < 6) y[i] = 2 * x[i]; else y[i] = {value};"
+    dag = "dag {\n  far : gpu twice(y, x)\n  moved : gpu move(z, x)\n}\nverify y ~ doubled() rtol 0\n"
+    path = program(tmp_path, kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", code, count=7) + MOVE + dag)
+    wrong = "op `far` writes behind the end of `y`"
+    with pytest.raises(WrongResult, match=wrong):
+        run(path, ranks=1)
+    with pytest.raises(WrongResult, match=wrong):
+        explore(path, tmp_path / "r.db", QUICK)
+
+
+def test_an_array_whose_size_overflows_is_refused(tmp_path: Path) -> None:
+    """2**33 squared is 2**66 elements, of which no bit is left in 64."""
+    text = 'program small\nsetup "small.py" sized()\nscalar n : i64\narray y : f64[n, n] out\n'
+    text += kernel("some", "y: out f64[n, n], n: i64", "y[i] = 1;") + "dag { op : gpu some(y, n) }\n"
+    path = write(tmp_path, text, "def sized(rank, size, seed):\n    return {'n': 2**33}\n")
+    with pytest.raises(RunFailed, match=r"y: a size of \(8589934592, 8589934592\) elements is too large"):
+        run(path, ranks=1)
 
 
 def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None:

@@ -423,12 +423,10 @@ def learn(
     that class. NaN, not known: every boundary is drawn, and every other class is wrong.
     `outliers`: how many to expect (None: assumed, not counted); classes that may be outliers are not drawn.
     `all_classes`: every boundary is drawn, as in the seed. Else a fastest class of several configurations is cut again.
-    `cost`: by how much each leaf must lower the error of the tree (0.002 is a readable tree). Default: what
-    cross-validation can tell from noise, and no rules at all where the tree is no better on samples held out than one
-    answer for all; with `all_classes` 0, as in the seed.
+    `cost`: by how much each leaf must lower the error of the tree (0.002 is a readable tree). Default: by
+    cross-validation, and no rules where the tree is no better than one answer; with `all_classes` 0, as in the seed.
     `judge` False: the error on held-out samples, which takes most of the time, is not computed; `cost` is 0 by default.
-    Samples whose times are estimated (`measurements` 0) draw no boundaries: they are of the class between whose
-    boundaries their times lie, and the tree learns from them as from the others.
+    Estimated times (`measurements` 0) draw no boundaries, but the tree learns from them too.
     """
     import numpy as np
 

@@ -7,13 +7,16 @@
 //   store.reset(0);                                    // carried arrays restored, results and scratch poisoned
 //   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, {1e-5, false});
 //   std::vector<std::string> changed = store.changed();    // inputs and constants that are not as they were loaded
+//   std::vector<std::string> beyond = store.overrun();     // arrays behind whose end something was written
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -40,6 +43,11 @@ struct Array {
 
   std::size_t bytes() const { return static_cast<std::size_t>(size) * sizeof(T); }
 };
+
+// Bytes behind the end of each array, of its first poison but for a number of the array in each element: what reads them
+// computes with NaN, and what writes them, a value of another array's as well, is found.
+inline constexpr std::size_t guard_bytes = 64;
+using Guard = std::array<unsigned char, guard_bytes>;
 
 // Bytes [begin, end) of an array.
 struct Range {
@@ -113,6 +121,9 @@ class Store {
     a.size = 1;
     for (std::int64_t d : shape) {
       if (d < 0) fail(exit_run_failed, std::string(name) + ": a dimension is negative: " + std::to_string(d));
+      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;  // bytes
+      if (d > 0 && a.size > most / static_cast<std::int64_t>(sizeof(T)) / d)
+        fail(exit_run_failed, std::string(name) + ": a size of " + detail::shape_text(shape) + " elements is too large");
       a.size *= d;
     }
     poison(add(a, name, shape, place, role));
@@ -133,6 +144,19 @@ class Store {
     std::vector<std::string> out;
     for (const Entry& e : entries_)
       if (e.read_only() && digest_of(e) != e.digest) out.push_back(e.name);
+    return out;
+  }
+
+  // Names of the arrays behind whose end something was written since this was asked last. Waits for the device.
+  std::vector<std::string> overrun() {
+    std::vector<std::string> out;
+    for (Entry& e : entries_) {
+      Guard now;
+      DAGC_CUDA(cudaMemcpy(now.data(), e.end(), guard_bytes, cudaMemcpyDefault));
+      if (now == guard_of(e)) continue;
+      out.push_back(e.name);
+      DAGC_CUDA(cudaMemcpy(e.end(), guard_of(e).data(), guard_bytes, cudaMemcpyDefault));
+    }
     return out;
   }
 
@@ -261,6 +285,7 @@ class Store {
 
     bool read_only() const { return role == Role::in || role == Role::constant; }
     bool poisoned() const { return role == Role::out || role == Role::scratch; }
+    char* end() const { return static_cast<char*>(data) + bytes; }
     bool on_device() const { return place == Place::device || place == Place::any; }
   };
 
@@ -288,22 +313,25 @@ class Store {
   template <class T>
   Entry& add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
     static_assert(std::is_arithmetic_v<T>, "elements are plain numbers");
-    const std::size_t room = a.bytes() ? a.bytes() : 1;  // empty arrays have an address too
+    const std::size_t room = a.bytes() + guard_bytes;
     void* data = nullptr;
     void* other = nullptr;
+    cudaError_t status = cudaSuccess;
     if (place == Place::host) {
       data = std::aligned_alloc(64, (room + 63) / 64 * 64);
-      if (!data) fail(exit_run_failed, "out of memory: " + std::to_string(room) + " bytes");
-    } else if (place == Place::pinned) {
-      DAGC_CUDA(cudaMallocHost(&data, room));
+      if (!data) status = cudaErrorMemoryAllocation;
     } else {
-      DAGC_CUDA(cudaMalloc(&data, room));
+      status = place == Place::pinned ? cudaMallocHost(&data, room) : cudaMalloc(&data, room);
     }
-    if (place == Place::any) DAGC_CUDA(cudaMallocHost(&other, room));
+    if (status == cudaSuccess && place == Place::any) status = cudaMallocHost(&other, room);
+    if (status == cudaErrorMemoryAllocation)
+      fail(exit_run_failed, "out of memory: array " + std::string(name) + " takes " + std::to_string(room) + " bytes");
+    DAGC_CUDA(status);
     a.data = static_cast<T*>(data);
     a.mirror = static_cast<T*>(other);
     entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>()});
     if (other) std::memset(other, entries_.back().poison.bytes[0], a.bytes());
+    DAGC_CUDA(cudaMemcpy(entries_.back().end(), guard_of(entries_.back()).data(), guard_bytes, cudaMemcpyDefault));
     return entries_.back();
   }
 
@@ -338,6 +366,14 @@ class Store {
       DAGC_CUDA(cudaMemset(e.data, byte, e.bytes));
     else
       std::memset(e.data, byte, e.bytes);
+  }
+
+  Guard guard_of(const Entry& e) const {
+    Guard out;
+    out.fill(e.poison.bytes[0]);
+    for (std::size_t i = 0; i < guard_bytes; i += e.width)  // the lowest byte: NaN stays NaN
+      out[i] = static_cast<unsigned char>(e.poison.bytes[0] ^ (1 + static_cast<std::size_t>(&e - entries_.data()) % 100));
+    return out;
   }
 
   std::string directory_;

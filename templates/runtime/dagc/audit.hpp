@@ -35,7 +35,7 @@ struct Declared {
 template <class Program>
 class Audit {
  public:
-  Audit(const Program& program, const Declared<Program>& declared) : program_(program), declared_(declared) {}
+  Audit(Program& program, const Declared<Program>& declared) : program_(program), declared_(declared) {}
 
   void before(std::int32_t op) {
     ranges_ = declared_.writes(program_, op);
@@ -49,6 +49,9 @@ class Audit {
     const std::vector<std::uint64_t> now = program_.store.digests_without(ranges_);
     for (std::size_t i = 0; wrong_.empty() && i < now.size(); ++i)
       if (now[i] != digests_[i]) wrong_ = undeclared(name, i);
+    const std::vector<std::string> overrun = program_.store.overrun();
+    if (wrong_.empty() && !overrun.empty())
+      wrong_ = std::string("op `") + name + "` writes behind the end of `" + overrun.front() + "`";
     for (const auto& [array, old] : contents_) written_[{op, array}] = program_.store.differ(array, old);
   }
 
@@ -76,7 +79,7 @@ class Audit {
     return what + ", which the header of its kernel does not declare as written";
   }
 
-  const Program& program_;
+  Program& program_;
   const Declared<Program>& declared_;
   std::vector<Range> ranges_;
   std::vector<std::uint64_t> digests_;

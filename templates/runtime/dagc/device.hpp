@@ -86,6 +86,14 @@ inline std::string changed_text(const std::vector<std::string>& names) {
   return list + (names.size() == 1 ? " was" : " were") + " changed, which no op declares to write";
 }
 
+// What is wrong where something was written behind the end of these arrays; "" where nothing was.
+inline std::string overrun_text(const std::vector<std::string>& names) {
+  if (names.empty()) return "";
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "`" : ", `") + name + "`";
+  return "something was written behind the end of " + list;
+}
+
 // Says what `first_wrong` gave, once, and returns the exit code of every rank.
 inline int report(const std::string& wrong, int rank) {
   if (wrong.empty()) return exit_good;

@@ -63,10 +63,11 @@ class Results {
   std::string verify() {
     DAGC_CUDA(cudaGetLastError());
     DAGC_CUDA(cudaDeviceSynchronize());
-    const std::string changed = first_wrong(changed_text(p_.changed()), p_.rank, p_.comm);
-    if (changed.empty()) return first_wrong(p_.verify(), p_.rank, p_.comm);
-    p_.reload();
-    return changed;
+    std::string changed = first_wrong(changed_text(p_.changed()), p_.rank, p_.comm);
+    if (!changed.empty()) p_.reload();
+    const std::string overrun = first_wrong(overrun_text(p_.store.overrun()), p_.rank, p_.comm);
+    if (changed.empty()) changed = overrun;
+    return changed.empty() ? first_wrong(p_.verify(), p_.rank, p_.comm) : changed;
   }
 
  private:
