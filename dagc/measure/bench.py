@@ -6,13 +6,13 @@ import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
+from dagc.base.statistics import median_interval
 from dagc.measure.launch import Finished, launch
 from dagc.measure.watchdog import LIMIT, ended, hang_summary
 
@@ -151,20 +151,6 @@ def _failure(done: Finished) -> DagcError:
 
 
 # ---- statistics, as templates/runtime/dagc/measure.hpp has them ----
-
-
-def median_interval(n: int) -> tuple[int, int]:
-    """Ranks (from 0) of the order statistics that hold the median with at least 95% confidence.
-
-    The largest r with P(Binomial(n, 1/2) < r) <= 2.5%; distribution-free. With fewer than 6 values, all of them.
-    """
-    below, rank = 0.0, 0
-    for k in range(n // 2):
-        below += comb(n, k) / 2**n
-        if below > 0.025:
-            break
-        rank = k
-    return rank, n - 1 - rank
 
 
 def describe(seconds: Sequence[float], ranks: int) -> BenchResult:
