@@ -168,8 +168,9 @@ def test_a_trace_keeps_the_order_of_the_traversal(ranks: Ranks) -> None:
         for entry, (_, cpu_end, gpu_begin, gpu_end) in zip(entries, trace.tolist(), strict=True):
             match entry:
                 case Issue(_, int(stream)):
-                    # Events have the precision of a float of milliseconds.
-                    assert gpu_ends.get(stream, 0.0) - 1e-6 <= gpu_begin <= gpu_end
+                    # Events have the precision of a float of milliseconds. The start is of the CPU's clock.
+                    earliest = gpu_ends[stream] - 1e-6 if stream in gpu_ends else -CLOCKS
+                    assert earliest <= gpu_begin <= gpu_end
                     gpu_ends[stream] = gpu_end
                 case Record(event, stream):
                     recorded[event] = gpu_ends[stream]
