@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from dagc.base.errors import RunFailed
 from dagc.base.statistics import interval
@@ -54,7 +54,7 @@ def verify(service: Service, program: SizedProgram, base: Values, settings: Valu
 
     Raises RunFailed where the program cannot be opened.
     """
-    failure = _opened(service, program)
+    failure = service.insist(("open", program.library), lambda: service.open(program.library)).get("error")
     if failure:
         raise RunFailed(f"the program does not run: {failure}")
     try:
@@ -63,24 +63,7 @@ def verify(service: Service, program: SizedProgram, base: Values, settings: Valu
         )
     except RanksDied as death:
         return one_line(str(death))
-    return one_line(f"run failed: {answer['error']}" if "error" in answer else answer.get("wrong", ""))
-
-
-def _opened(service: Service, program: SizedProgram) -> str:
-    """Open the program's library: "" or why that fails."""
-    deaths, place = service.deaths, ("open", program.library)
-    while not deaths.given_up(place):
-        try:
-            answer = service.open(program.library)
-        except RanksDied as death:
-            deaths.death(place, reason(str(death)))
-            continue
-        return str(answer.get("error", ""))
-    return deaths.given_up(place)
-
-
-def reason(death: str) -> str:
-    return one_line(death).removeprefix("run failed: ")
+    return _outcome(answer).failure
 
 
 class Launches:
@@ -108,60 +91,48 @@ class Launches:
         """Run the program as far as the op. "" or why it does not run at all, whatever the settings."""
         if self._placed_at == self._service.died:
             return ""
-        deaths, place = self._service.deaths, (self._program.library, self._op)
-        while not deaths.given_up(place):
-            try:
-                answer = self._service.ask(
-                    self._program.library, do="place", rows=self._program.rows, base=self._base, op=self._op,
-                    ops=self._program.ops,
-                    # In the middle of a program that repeats: there its kernels do what they do on average.
-                    iterations=(self._program.repeats - 1) // 2, limit=LIMIT,
-                )  # fmt: skip
-            except RanksDied as death:
-                deaths.death(place, reason(str(death)))
-                continue
-            if "error" in answer:
-                return one_line(answer["error"])
-            self._placed_at, self._wrong = self._service.died, answer.get("wrong", "")
-            deaths.success(place)
-            return ""
-        return deaths.given_up(place)
+        answer = self._service.insist((self._program.library, self._op), self._placed)
+        if "error" in answer:
+            return one_line(answer["error"])
+        self._placed_at, self._wrong = self._service.died, answer.get("wrong", "")
+        return ""
 
     def measure(self, candidate: Settings) -> Outcome:
         """Times of single launches; their median. A failure is an outcome."""
-        failure = self.place() or self._wrong
-        if failure:
-            return Outcome(failure=one_line(failure))
-        try:
-            answer = self._service.ask(
-                self._program.library, do="launch", op=self._op, settings=self._named(candidate), rtol=self._rtol,
-                timing=asdict(self._timing), limit=LIMIT,
-            )  # fmt: skip
-        except RanksDied as death:
-            return Outcome(failure=one_line(str(death)))
-        return _outcome(answer)
+        return self._ask(candidate, do="launch", rtol=self._rtol, timing=asdict(self._timing))
 
     def count(self, candidate: Settings) -> str:
         """Have a profiler see one launch. "" or why there is none."""
+        return self._ask(candidate, do="count").failure
+
+    def _placed(self) -> dict[str, Any]:
+        return self._service.ask(
+            self._program.library, do="place", rows=self._program.rows, base=self._base, op=self._op,
+            ops=self._program.ops,
+            # In the middle of a program that repeats: there its kernels do what they do on average.
+            iterations=(self._program.repeats - 1) // 2, limit=LIMIT,
+        )  # fmt: skip
+
+    def _ask(self, candidate: Settings, **command: Any) -> Outcome:
+        """Have a command executed where the program stands before the op, under a setting."""
         failure = self.place() or self._wrong
         if failure:
-            return one_line(failure)
+            return Outcome(failure=one_line(failure))
+        settings = self._named(candidate)
         try:
-            answer = self._service.ask(
-                self._program.library, do="count", op=self._op, settings=self._named(candidate), limit=LIMIT
+            return _outcome(
+                self._service.ask(self._program.library, op=self._op, settings=settings, limit=LIMIT, **command)
             )
         except RanksDied as death:
-            return one_line(str(death))
-        return _outcome(answer).failure
+            return Outcome(failure=one_line(str(death)))
 
 
-def _outcome(answer: Mapping[str, object]) -> Outcome:
+def _outcome(answer: Mapping[str, Any]) -> Outcome:
     if "error" in answer:
         return Outcome(failure=one_line(f"run failed: {answer['error']}"))
     if "wrong" in answer:
         return Outcome(failure=one_line(str(answer["wrong"])))
-    times = answer["times"]
-    assert isinstance(times, list)
+    times = answer.get("times", ())
     return Outcome(median(times) if times else math.nan, iterations=len(times), times=tuple(map(float, times)))
 
 

@@ -7,7 +7,7 @@ end, the next command starts them again, and what was opened is opened again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -120,6 +120,21 @@ class Service:
             self._open = {key: other for key, other in self._open.items() if other.path != library.path}
             self._open[library.key] = library
         return answer
+
+    def insist(self, place: Hashable, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The answer to what must succeed before anything else can be measured: asked for GIVE_UP times where the ranks
+        die of it, and no more in a place that was given up; then an `error`."""
+        failure = self.deaths.given_up(place)
+        for _ in range(0 if failure else GIVE_UP):
+            try:
+                answer = ask()
+            except RanksDied as death:
+                failure = self.deaths.death(place, one_line(str(death)).removeprefix("run failed: "))
+                continue
+            if "error" not in answer:
+                self.deaths.success(place)
+            return answer
+        return {"error": self.deaths.given_up(place) or failure}
 
     def send(self, command: dict[str, Any]) -> dict[str, Any]:
         """A command that needs no library. Raises RanksDied."""

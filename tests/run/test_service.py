@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dagc import api
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
-from dagc.measure.link import WorkerLink
+from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.service import GIVE_UP, Deaths, Service
 from dagc.recipes.tune_measure import sized_program
 from dagc.recipes.tune_prepare import prepare, tuning_task
@@ -34,6 +35,24 @@ def test_a_place_in_which_nothing_ever_succeeds_is_given_up() -> None:
     assert not deaths.given_up("b")
     deaths.forget()
     assert not deaths.given_up("a")
+
+
+def test_what_succeeded_once_is_not_asked_for_without_end() -> None:
+    asked = 0
+
+    def dies() -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        raise RanksDied("run failed: it fell")
+
+    service = Service(WorkerLink(1))  # starts nothing
+    assert service.insist("a", dict) == {}
+    for turn in (1, 2):
+        assert service.insist("a", dies) == {"error": "it fell"}
+        assert asked == turn * GIVE_UP
+    assert "given up" in service.insist("b", dies)["error"]
+    assert "given up" in service.insist("b", dies)["error"]
+    assert asked == 3 * GIVE_UP
 
 
 @pytest.fixture
