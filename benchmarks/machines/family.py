@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -78,7 +78,7 @@ class Drawn:
         return 1e-6 * self.executions[candidate.space].time(candidate.traversal)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _graphs(program: str, joint: bool) -> tuple[tuple[Configuration, Graph], ...]:
     path, choices = PROGRAMS[program]
     out = []

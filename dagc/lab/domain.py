@@ -36,6 +36,9 @@ class Surrogate(Protocol[C]):
     def extend(self, candidates: Iterable[C]) -> None:
         """Candidates that the pool does not have yet are added to it."""
 
+    def keep(self, rows: Sequence[int]) -> None:
+        """The others, but for those that it needs, may be dropped from the pool; rows are renumbered."""
+
     def observe(self, candidate: C, time: float) -> None:
         """A measurement of a candidate of the pool."""
 
@@ -60,6 +63,9 @@ class Domain(Protocol[C]):
 
     def walk(self, random: Random) -> C:
         """A random candidate: each decision equally likely."""
+
+    def sample(self, random: Random) -> C:
+        """A random candidate: each equally likely where they can be counted, else by `walk`."""
 
     def near(self, candidate: C, random: Random) -> C:
         """A random candidate that has much in common with this one."""

@@ -9,7 +9,6 @@ the outline does not have is placed directly before the op that needs it, one th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from random import Random
 from typing import TypeAlias
 
@@ -288,16 +287,18 @@ def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
     return traversal
 
 
-def translated(
-    items: Sequence[Item], ops: Mapping[int, int], moves: Moves, streams: int
-) -> list[Item]:
-    """An outline of another graph, `ops` being the ops that both have: those that it lacks come before their users.
+def translated(items: Sequence[Item], ops: Mapping[int, int], moves: Moves) -> list[Item]:
+    """An outline for the graph of `moves` from that of another; `ops` are those that both have, with their new numbers.
 
-    `streams`: of the other graph; labels beyond this graph's are taken to its last.
+    An op that the other lacks comes before its users. Streams beyond those of this graph become its last.
     """
-    out = [
-        (kind, ops[op], min(stream, moves.streams - 1)) for kind, op, stream in items if op in ops
-    ]
+    out: list[Item] = []
+    for kind, op, stream in items:
+        if op in ops:
+            label = min(stream, moves.streams - 1)
+            if kind == ISSUE and stream >= 0 and not moves.allowed[ops[op]] >> label & 1:
+                label = bits(moves.allowed[ops[op]])[0]
+            out.append((kind, ops[op], label))
     present = {op for kind, op, _ in out if kind == ISSUE}
     for op in reversed(range(moves.size)):
         if op not in present:

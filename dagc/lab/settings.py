@@ -39,6 +39,9 @@ class LaunchSettings:
     def walk(self, random: Random) -> Settings:
         return random.choice(self.settings)
 
+    def sample(self, random: Random) -> Settings:
+        return random.choice(self.settings)
+
     def near(self, candidate: Settings, random: Random) -> Settings:
         """One that differs in as few tunables as any does."""
         differs = {s: sum(a != b for a, b in zip(s, candidate, strict=True)) for s in self.settings if s != candidate}
@@ -102,6 +105,9 @@ class SettingsModel:
 
     def extend(self, candidates: Iterable[Settings]) -> None:
         """Nothing: all settings are in the pool."""
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Nothing: they are few."""
 
     def observe(self, candidate: Settings, time: float) -> None:
         row = self.row[candidate]
