@@ -189,21 +189,25 @@ def markdown(record: dict[str, Any], names: Sequence[str]) -> str:
                 f"{shown(median(one['within']))} ({shown(low)} to {shown(high)}), {100 * median(one['loss']):.1f} %"
             )
         out.append(f"| {row['machine']} {row['noise']} | {row['program']} | {' | '.join(cells)} |")
-    out += ["", "| strategy | within, median of machines | worst machine | above random on | loss, mean | worst | halo | ms a step |",
-            "|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    for name in names:
-        medians = [median(r["strategies"][name]["within"]) for r in rows]
-        losses = [median(r["strategies"][name]["loss"]) for r in rows if r["program"] != "halo"] or [math.nan]
-        halo = [median(r["strategies"][name]["loss"]) for r in rows if r["program"] == "halo"] or [math.nan]
-        times = [
-            f"{p} {max(r['strategies'][name]['ms'] for r in rows if r['program'] == p):.2f}"
-            for p in dict.fromkeys(r["program"] for r in rows)
-        ]
-        out.append(
-            f"| {name} | {shown(median(medians))} | {shown(max(medians))} | {above_random(rows, name)} |"
-            f" {100 * sum(losses) / len(losses):.2f} % | {100 * max(losses):.1f} % | {100 * max(halo):.1f} % | {', '.join(times)} |"
-        )
-    return "\n".join(out) + "\n"
+    columns = ("strategy", "within, median of machines", "worst machine", "above random on", "loss, mean", "worst",
+               "halo, worst", "ms a step")  # fmt: skip
+    out += ["", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join([*out, *(f"| {' | '.join(summary(rows, name))} |" for name in names)]) + "\n"
+
+
+def summary(rows: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """Of one strategy over all machines."""
+    medians = [median(r["strategies"][name]["within"]) for r in rows]
+    losses = [100 * median(r["strategies"][name]["loss"]) for r in rows if r["program"] != "halo"] or [math.nan]
+    halo = [100 * median(r["strategies"][name]["loss"]) for r in rows if r["program"] == "halo"] or [math.nan]
+    times: dict[str, float] = {}
+    for row in rows:
+        times[row["program"]] = max(times.get(row["program"], 0.0), row["strategies"][name]["ms"])
+    return [
+        name, shown(median(medians)), shown(max(medians)), above_random(rows, name),
+        f"{sum(losses) / len(losses):.2f} %", f"{max(losses):.1f} %", f"{max(halo):.1f} %",
+        ", ".join(f"{p} {t:.2f}" for p, t in times.items()),
+    ]  # fmt: skip
 
 
 def above_random(rows: Iterable[dict[str, Any]], name: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 C = TypeVar("C", bound=Hashable)  # a candidate
 
@@ -44,6 +45,9 @@ class Surrogate(Protocol[C]):
 
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
+
+    def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
+        """Probability that one of the first rows is faster than the best of the second by more than this share."""
 
     def incumbent(self) -> float:
         """The smallest expected time of what was measured; infinite where nothing was."""

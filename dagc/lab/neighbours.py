@@ -9,6 +9,7 @@ the outline does not have is placed directly before the op that needs it, one th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from random import Random
 from typing import TypeAlias
 
@@ -19,6 +20,24 @@ from dagc.space.moves import Moves, bits
 ISSUE, RECORD, WAIT, SYNC = range(4)
 # (ISSUE, op, stream or -1); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits), (SYNC, op, -1).
 Item: TypeAlias = tuple[int, int, int]
+
+# Entries are few and traversals many: equal ones are one object.
+
+
+@cache
+def _issue(op: int, stream: int) -> Entry:
+    return Issue(OpId(op), Stream(stream) if stream >= 0 else None)
+
+
+@cache
+def _record(event: int, stream: int) -> Entry:
+    return Record(Event(event), Stream(stream))
+
+
+@cache
+def _wait(event: int, stream: int) -> Entry:
+    return Wait(Event(event), Stream(stream)) if stream >= 0 else Sync(Event(event))
+
 
 TRIES = 8  # changes that are tried for one that has an effect
 
@@ -113,7 +132,7 @@ class _Follower:
             self._appears(stream)
             self.tails[label] |= 1 << op
             self.last[label] = op
-        self.entries.append(Issue(OpId(op), Stream(label) if on_gpu else None))
+        self.entries.append(_issue(op, label))
         return True
 
     def _label(self, stream: int) -> int:
@@ -173,7 +192,7 @@ class _Follower:
     def _record(self, label: int) -> None:
         self.groups[label].append([self.tails[label], 0, 0, self.events, self.last[label]])
         self.tails[label] = 0
-        self.entries.append(Record(Event(self.events), Stream(label)))
+        self.entries.append(_record(self.events, label))
         self.events += 1
 
     def _synchronise(self, source: int, group: list[int], stream: int) -> None:
@@ -189,8 +208,7 @@ class _Follower:
                 older[2] |= 1 << label
             if older is group:
                 break
-        event = Event(group[3])
-        self.entries.append(Sync(event) if label < 0 else Wait(event, Stream(label)))
+        self.entries.append(_wait(group[3], label))
 
 
 def follow(moves: Moves, items: Sequence[Item]) -> Traversal:

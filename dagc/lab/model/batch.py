@@ -42,9 +42,9 @@ class Batch:
         """Only these columns are left."""
         self.programs = self.programs[:, columns]
 
-    def times(self, costs: Array) -> Array:
+    def times(self, costs: Array, columns: Any = slice(None)) -> Array:
         """When each iteration ends, in microseconds, under these costs (one for each of `Costs.prior`)."""
-        return self._run(costs, self.programs, None)[0]
+        return self._run(costs, self.programs[:, columns], None)[0]
 
     def paths(self, costs: Array, columns: Numbers) -> tuple[Array, Array]:
         """The same of some columns, with how often each cost lies on the path that was waited for.

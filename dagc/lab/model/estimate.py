@@ -104,6 +104,12 @@ class Model:
         rows = self._process.observed
         return float(self.estimate()[0][rows].min()) if rows else math.inf
 
+    def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
+        """Probability that one of the first rows is faster than the best of the second by more than this share."""
+        mean, _ = self.estimate()
+        with self._threads.limit(limits=1, user_api="blas"):
+            return self._process.doubt(mean / self._level, unmeasured, measured, share)
+
     # ---- the process --------------------------------------------------------------------
 
     def _make_estimate(self) -> tuple[Array, Array]:
@@ -125,12 +131,12 @@ class Model:
     def _add(self) -> None:
         """The fresh measurements, each cut off where the model finds it hardly possible."""
         process = self._process
-        missing, deviation = process.posterior(self._left(self._taken))
         assert self._simulated is not None
         rows = [self.pool.row[c] for c, _ in self._fresh]
-        for row, (candidate, time) in zip(rows, self._fresh, strict=True):
-            middle = self._simulated[row] + self._level * missing[row]
-            limit = OUTLIER * self._level * math.hypot(deviation[row], process.noise)
+        missing, deviation = process.posterior(self._left(self._taken), rows)
+        for i, (candidate, time) in enumerate(self._fresh):
+            middle = self._simulated[rows[i]] + self._level * missing[i]
+            limit = OUTLIER * self._level * math.hypot(deviation[i], process.noise)
             self._observed.append((candidate, time))
             self._taken.append(float(min(max(time, middle - limit), middle + limit)))
         process.observe(rows)
@@ -176,7 +182,8 @@ class Model:
         rows = np.array([self.pool.row[c] for c, _ in held])
         values = np.array([cut.get(one, one[1]) for one in held])
         self._level = float(np.median(values))
-        self._scale(rows, self._level)
+        if self._fitted_with < SCALED_BY:
+            self._scale(rows, self._level)
         self._costs = fit_costs(
             lambda costs: self.pool.batch.paths(costs, rows), self._prior, self._costs, values, 2 * NOISE * self._level
         )
@@ -190,7 +197,7 @@ class Model:
         for _ in range(STEPS):
             middle = math.sqrt(low * high)
             prior = np.where(work, middle * self._usual, self._usual)
-            if float(np.median(self.pool.batch.paths(prior, some)[0])) < level:
+            if float(np.median(self.pool.batch.times(prior, some))) < level:
                 low = middle
             else:
                 high = middle

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one a sample
 SAMPLE = 600  # the first sample of a larger space
-RENEW = 5  # measurements after which the model is searched for more
+RENEW = 8  # measurements after which the model is searched for more
 ROUNDS, GROWTH = 2, 48  # rounds of that, each with so many neighbours of the best
 FASTEST = 8  # that neighbours are taken of
 MOST, LEFT = 1500, 800  # rows of the pool, and how many stay when there are more
 GAIN = 12  # the first measurements are for gain alone
 FAIR_EVERY = 4  # afterwards every fourth is drawn uniformly
+_OPEN, _FAILED, _TIMED = range(3)
 
 
 class Strategy(Generic[C]):
@@ -41,6 +42,7 @@ class Strategy(Generic[C]):
         self.measured = 0
         self.grown_with = -RENEW
         self.closed: set[C] = set()
+        self._states = bytearray()  # of each row of the pool: _OPEN, _FAILED or _TIMED
         self._built: Surrogate[C] | None = None  # when it is first needed: that takes a while
 
     @classmethod
@@ -57,7 +59,7 @@ class Strategy(Generic[C]):
             fair = self._fair()
             if fair is not None:
                 return fair
-        rows = self._open(model)
+        rows = self._rows(model, _OPEN)
         if not len(rows):
             return self._fair()
         mean, deviation = model.estimate()
@@ -72,15 +74,35 @@ class Strategy(Generic[C]):
             return
         self._built.extend([candidate])
         self.closed.add(candidate)
+        row = self._built.row[candidate]
+        self._states.extend(bytes(max(0, row + 1 - len(self._states))))
+        self._states[row] = _FAILED if math.isnan(outcome.seconds) else _TIMED
         if not math.isnan(outcome.seconds):
             self.measured += 1
             self._built.observe(candidate, outcome.seconds * 1e6)
 
     def best(self) -> C | None:
         """The current choice: of what was measured, the one with the smallest expected time. Not the luckiest one."""
+        return next(iter(self.ranked(1)), None)
+
+    def ranked(self, number: int) -> list[C]:
+        """So many, at most, of what was measured, by their expected times."""
+        import numpy as np
+
         model = self._model()
-        mean, row = model.estimate()[0], model.row
-        return min((c for c in model.times if c in row), key=lambda c: (float(mean[row[c]]), row[c]), default=None)
+        rows = self._rows(model, _TIMED)
+        order = rows[np.argsort(model.estimate()[0][rows], kind="stable")]
+        return [model.candidates[int(row)] for row in order[:number]]
+
+    def doubt(self, share: float) -> float:
+        """Probability that something unmeasured is faster than the current choice by more than this share of it.
+
+        Of a space that is not simulated as a whole: something of the pool, which holds the best that local search
+        finds.
+        """
+        model = self._model()
+        open_, timed = self._rows(model, _OPEN), self._rows(model, _TIMED)
+        return model.doubt(open_, timed, share) if len(open_) and len(timed) else float(not len(timed))
 
     # ---- pool ---------------------------------------------------------------------------
 
@@ -112,18 +134,20 @@ class Strategy(Generic[C]):
             hopeful = np.argsort(np.round(mean - deviation, 6), kind="stable")[:FASTEST]
             fastest = np.argsort(np.round(mean, 6), kind="stable")[:FASTEST]
             starts = [model.candidates[int(i)] for i in (*hopeful, *fastest)]
-            model.extend([self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)])
+            near = [self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)]
+            model.extend(c for c in near if c not in self.closed)
         if len(model.candidates) > MOST:
             mean, deviation = model.estimate()
+            states = dict(zip(model.candidates, self._states, strict=False))
             model.keep([int(i) for i in np.argsort(np.round(mean - deviation, 6), kind="stable")[:LEFT]])
+            self._states = bytearray(states.get(c, _OPEN) for c in model.candidates)
 
-    def _open(self, model: Surrogate[C]) -> Numbers:
-        """Rows that have not been measured."""
+    def _rows(self, model: Surrogate[C], state: int) -> Numbers:
+        """Rows of the pool in this state, ascending."""
         import numpy as np
 
-        rows = np.ones(len(model.candidates), dtype=bool)
-        rows[[row for c in self.closed if (row := model.row.get(c)) is not None]] = False
-        return np.flatnonzero(rows)
+        self._states.extend(bytes(max(0, len(model.candidates) - len(self._states))))
+        return np.flatnonzero(np.frombuffer(self._states, dtype=np.uint8) == state)
 
     def _fair(self) -> C | None:
         """A candidate that is not measured yet, each equally likely."""
