@@ -236,7 +236,7 @@ def best(
             f"{path} has {counted(len(ranked), 'implementation')} measured often enough",
             "run `dagc explore --resume`" if not ranked else f"give --rank 0 to {len(ranked) - 1}",
         )
-    chosen, reference = ranked[rank], loaded.results.reference
+    chosen = ranked[rank]
     found = _judged(ranked, rank, loaded.results)
     name = "best" if rank == 0 else f"number {rank}"
     head = [

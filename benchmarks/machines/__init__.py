@@ -1,1 +1,0 @@
-"""Synthetic machines on which the truth is exact: how good search strategies are where nobody tuned them."""
