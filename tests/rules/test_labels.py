@@ -92,6 +92,14 @@ def test_equal_steps_are_found_and_nothing_else(count: int, data: st.DataObject)
     assert len({b.prominence for b in found.boundaries}) == 1
 
 
+@pytest.mark.parametrize("unit", [1.0, 68e-6])
+def test_rounding_errors_are_no_peaks(unit: float) -> None:
+    """Three evenly rising classes with two equal steps: the sums' rounding errors once made nine classes of them."""
+    times = [unit * (level + 1e-5 * rise) for level in (1.0, 1.5, 2.0) for rise in range(666)]
+    assert [c.count for c in classify_times(times).classes] == [666, 666, 666]
+    assert [c.count for c in classify_times(times, 0.01).classes] == [666, 666, 666]
+
+
 @given(st.lists(st.floats(1e-6, 1e-3), min_size=2, max_size=80))
 def test_boundaries_are_the_most_prominent_peaks(times: list[float]) -> None:
     """Above the percentile, or as prominent as the most prominent: whatever the times are."""

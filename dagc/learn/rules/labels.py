@@ -156,6 +156,7 @@ RADIUS = 0.005
 FEWEST_TO_CUT = 20
 OUTLYING = 3  # noise floors
 EQUAL = 1e-9  # prominences are differences of floating-point sums: so close, they are equal
+ROUNDING = 1e-12  # of the largest time: a smaller prominence is the rounding of those sums, and no peak
 
 
 def noise_of(noise: float, measurements: float) -> float:
@@ -284,7 +285,7 @@ def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Bo
     """Where consecutive times, the first of them the `first`-th of all, rise; and the least prominence."""
     radius = max(1, round(RADIUS * len(ordered)))
     convolution = _convolve(ordered, radius)
-    peaks, threshold = _peaks(convolution, percentile)
+    peaks, threshold = _peaks(convolution, percentile, ROUNDING * float(ordered[-1]))
     positions = [(i + radius - 1, float(convolution[i]), prominence) for i, prominence in peaks]
     middles = (ordered[:-1] + ordered[1:]) / 2
     return [
@@ -292,8 +293,11 @@ def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Bo
     ], threshold
 
 
-def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, float]], float]:
-    """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed."""
+def _peaks(convolution: Floats, percentile: float, rounding: float) -> tuple[list[tuple[int, float]], float]:
+    """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed.
+
+    None of them is at most `rounding`: evenly rising times have hundreds of such peaks, so that the percentile is one.
+    """
     import numpy as np
     from scipy.signal import find_peaks, peak_prominences
 
@@ -306,7 +310,7 @@ def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, floa
     # Of few peaks, or where several are the most prominent, the percentile is the largest prominence, and none is
     # above it: those with that prominence are kept, and no others.
     least = min(threshold, float(prominences.max()) * (1 - EQUAL))
-    return [peak for peak in prominent if peak[1] > least], threshold
+    return [peak for peak in prominent if peak[1] > max(least, rounding)], threshold
 
 
 def _above_noise(
