@@ -241,6 +241,18 @@ def cut_again(
     )
 
 
+def dropped_from(classes: Classes, boundaries: Sequence[Boundary]) -> Classes:
+    """Without these of its boundaries; the classes beside each are one."""
+    gone = {b.position for b in boundaries}
+    left = [b for b in classes.boundaries if b.position not in gone]
+    joined = _classes(classes.times, left)
+    steps = [above.median / below.median - 1 for below, above in pairwise(joined)]
+    drawn = tuple(replace(b, step=step) for b, step in zip(left, steps, strict=True))
+    return _with_dropped(
+        replace(classes, classes=joined, boundaries=drawn, dropped=()), [*classes.dropped, *boundaries]
+    )
+
+
 def with_estimates(classes: Classes, times: Sequence[float]) -> Classes:
     """The same boundaries; classes of these times, some of which are estimated, and of those that drew them."""
     inside: list[list[float]] = [[] for _ in classes.classes]
