@@ -72,7 +72,7 @@ def test_nothing_has_no_centre() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 0.01, 0.05])
 def test_the_shrunk_least_is_not_too_low_and_its_interval_covers(spread: float) -> None:
-    """Ten that were chosen by a noisy measurement of each, then measured five times. The plain least is 1.5 % too low."""
+    """Ten that were chosen by a noisy measurement of each, then measured five times. The plain least is too low."""
     random, covered, off, naive, trials = Random(3), 0, [], [], 400
     for _ in range(trials):
         truths = [1 + random.gauss(0, spread) for _ in range(100)]

@@ -84,7 +84,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
         help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
         " --strategy help lists them",
     )  # fmt: skip
-    help = "measurements to search with (default: until 1%, of strategies that cannot tell 200; exhaustive: all)"
+    help = "measurements to search with (default: until 1%%; random, mcts: 200; exhaustive: all)"
     add("--budget", type=positive, metavar="N", help=help)
     add("--time", type=duration, metavar="T", help="end the search after 90s, 10m, 1.5h (default: no limit)")
     help = "end the search where nothing faster by more than this share is expected (default: 1%% without the above)"

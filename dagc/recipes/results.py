@@ -242,9 +242,9 @@ def best(
     chosen = ranked[rank]
     found = _judged(ranked, rank, loaded.results)
     name = "best" if rank == 0 else f"number {rank}"
+    interval_of = spread(found.low, found.high, found.measurements, compared)
     head = [
-        f"{name:10} {compared.named(found.seconds)}"
-        f" ({spread(found.low, found.high, found.measurements, compared)}){equal(found.ties)}",
+        f"{name:10} {compared.named(found.seconds)} ({interval_of}){equal(found.ties)}",
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",

@@ -23,7 +23,7 @@ from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
-from dagc.store.results import Configuration, Results, Estimate, best_estimate, noise_advice_of, shown, wanted_repeats
+from dagc.store.results import Configuration, Estimate, Results, best_estimate, noise_advice_of, shown, wanted_repeats
 
 if TYPE_CHECKING:
     import jinja2
