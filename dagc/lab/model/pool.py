@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.batch import Batch
-from dagc.lab.model.simulate import Costs, Simulator
+from dagc.lab.model.simulate import Costs, Simulator, messages_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ class Pool:
 
     def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
         self.spaces = spaces
-        self.costs = Costs(max(s.space.moves.streams for s in spaces))
+        self.costs = Costs(max(s.space.moves.streams for s in spaces), max(len(messages_of(s.graph)) for s in spaces))
         self._simulators = [Simulator(s.graph, s.configuration, self.costs) for s in spaces]
         self.batch = Batch(self.costs)
         self.candidates: list[Candidate] = []
