@@ -103,6 +103,11 @@ def prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
 
 
+def unroll(parser: argparse.ArgumentParser) -> None:
+    help = "an order for every round of a loop (default: one order, which its rounds repeat)"
+    parser.add_argument("--unroll", action="store_true", help=help)
+
+
 def defines_of(args: argparse.Namespace) -> dict[str, str]:
     out: dict[str, str] = {}
     for text in args.defines:

@@ -19,6 +19,7 @@ from dagc.cli.arguments import (
     quiet,
     ranks,
     seconds,
+    unroll,
 )
 
 
@@ -98,6 +99,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
     defines(parser)
+    unroll(parser)
     prune(parser)
     add("--passes", type=positive, default=1, metavar="N", help="measurements of everything measured (default: 1)")
     add("--confirm", type=natural, default=10, metavar="K", help="re-measure the best K at the end (default: 10)")
@@ -144,7 +146,7 @@ def _explore(args: argparse.Namespace) -> int:
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet, launch=args.launch, objective=args.objective,
+            quiet=args.quiet, launch=args.launch, objective=args.objective, unroll=args.unroll,
         ),
         defines_of(args),
     )  # fmt: skip

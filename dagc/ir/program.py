@@ -514,6 +514,11 @@ class Graph:
     matches: tuple[tuple[OpId, OpId], ...]
     folding: Folding | None = None
 
+    @property
+    def unrolled(self) -> Graph:
+        """The graph that runs: with every round of every loop."""
+        return self if self.folding is None else self.folding.unrolled
+
     def by_name(self, name: str) -> GraphOp:
         """KeyError where there is none of that name."""
         for op in self.ops:

@@ -1,6 +1,6 @@
 """Folds loops: one period of a loop in place of all its turns, where all turns do the same in the same order.
 
-A loop is a run of turns of an outermost `for`, in groups of p turns (the period), of which each has the same ops and the
+A loop is a run of turns of an outermost `for`, in groups of p turns (the period). Each group has the same ops and the
 same edges as the one before: inside, and to as many rounds earlier. Names of arrays play no part, so that two buffers
 that alternate leave the period at one turn. A `for` whose turns do not depend on each other is no loop in time, and
 what is not alike (the first turns, the last) stands beside the loop as it is.
@@ -104,8 +104,8 @@ class _Search:
         return best
 
     def _extended(self, front: int, count: int, period: int) -> _Run | None:
-        """The rounds from turn `front` as far as their edges are alike, with the rounds beside them that have more ops or
-        fewer edges. The ops are left to what stands before or after the loop; an edge too many only orders too much."""
+        """The rounds from turn `front` as far as their edges are alike, with the rounds beside them that have more ops
+        or fewer edges. These ops stand before or after the loop; an edge too many only orders too much."""
         rounds = [self._round(front + i * period, period) for i in range(count)]
         known = self._alike(rounds)
         if len(rounds) < LEAST - 2 or not rounds:

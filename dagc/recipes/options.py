@@ -17,7 +17,7 @@ class ExploreOptions:
     "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None
     (auto with GPUs, fixed without); `objective` an expression of metrics (`dagc.base.objective`), None: that of the
     results file that is resumed or replayed, else the time;
-    `time`, `seconds` and `watchdog` are in seconds.
+    `time`, `seconds` and `watchdog` are in seconds. `unroll`: every round of a loop has an order of its own.
     """
 
     ranks: int = 4
@@ -47,6 +47,7 @@ class ExploreOptions:
     quiet: bool = False
     launch: str | None = None
     objective: str | None = None
+    unroll: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
+from dagc.space.loops import unroll
 from dagc.store.results import Configuration, Results, noise_advice_of, shown, ties, wanted_repeats
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def traced(
     ends = [point for point in (best, worst) if point is not None]
     parsed = [_parsed(p, graphs, file) for p in ends]
     lines = [
-        timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))
+        timeline.timelines(*unroll(graph, traversal), results.traces.get(p.implementation.id, ()))
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
     shown = [timeline.shown_ranks(lanes) for lanes in lines]

@@ -45,6 +45,14 @@ def unroll(graph: Graph, traversal: Traversal) -> tuple[Graph, Traversal]:
     return graph.folding.unrolled, _Unrolling(graph, graph.folding, traversal).run()
 
 
+def speaks_of_rounds(text: str, graph: Graph) -> bool:
+    """Is this the text of a traversal of a folded graph, not of the unrolled one?"""
+    if graph.folding is None:
+        return False
+    names = {graph.ops[op].name for segment in graph.folding.segments if segment.loop for op in segment.ops}
+    return any(word.partition("@")[0] in names for word in text.split())
+
+
 class _Unrolling:
     def __init__(self, graph: Graph, folding: Folding, traversal: Traversal) -> None:
         self.graph, self.folding = graph, folding
@@ -97,10 +105,10 @@ class _Unrolling:
         for number, segment in enumerate(self.segments):
             placed: list[_Slot] = []
             for slot in self.bodies[number]:
-                v = slot.entry.op if isinstance(slot.entry, Issue) else None
-                into = self.enter[number] if segment.loop else placed
-                for u in needs.get(v, ()) if v is not None else ():
-                    into += self._wait_for(u, self.stream.get(v) if v is not None else None, known)
+                if isinstance(slot.entry, Issue):
+                    into = self.enter[number] if segment.loop else placed
+                    for u in needs.get(slot.entry.op, ()):
+                        into += self._wait_for(u, slot.entry.stream, known)
                 placed.append(slot)
             self.bodies[number] = placed
 

@@ -12,6 +12,7 @@ from heapq import nsmallest
 from statistics import median
 from typing import Any, NewType, TypeVar
 
+from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.ir.program import Value
@@ -188,6 +189,9 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
 
+FOLDED = "folded"  # of a run's options: true where its traversals are those of one round of each loop
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """A results file, loaded. `reference` is the median of the drift reference over the file (NaN: never measured).
@@ -204,6 +208,20 @@ class Results:
     traces: dict[ImplementationId, tuple[TraceSpan, ...]] = field(default_factory=dict, compare=False, hash=False)
     objective: Objective = TIME
     units: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+    @property
+    def folded(self) -> bool:
+        """Are its traversals those of one round of each loop (`dagc.space.loops`), not of every round?"""
+        return any(run.options.get(FOLDED) is True for run in self.runs)
+
+    def check_folded(self, folded: bool, name: str) -> None:
+        """Raises UsageError where its traversals and those that are to join them are not of one kind."""
+        if self.runs and self.folded != folded:
+            kinds = {True: "one order for all rounds of a loop", False: "an order for each round of a loop"}
+            raise UsageError(
+                f"{name} has {kinds[self.folded]}, this is a search for {kinds[folded]}",
+                f"{'drop' if self.folded else 'give'} --unroll, or choose another file with -o",
+            )
 
     def measured(self) -> tuple[Implementation, ...]:
         """Those with at least one time, fastest first (median, drift divided out; ties by ID).
