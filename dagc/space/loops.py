@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dagc.base.errors import UsageError
 from dagc.ir.program import Folding, Graph, OpId, Segment
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 
@@ -39,7 +40,11 @@ class _Slot:
 
 
 def unroll(graph: Graph, traversal: Traversal) -> tuple[Graph, Traversal]:
-    """The unrolled graph and the traversal of it; both as they are where the graph is not folded."""
+    """The unrolled graph and the traversal of it; both as they are where the graph is not folded.
+
+    Raises UsageError for a traversal that mixes the ops of a loop with others. What else is wrong with it, so is what
+    comes out, for `Prover` to find.
+    """
     if graph.folding is None:
         return graph, traversal
     return graph.folding.unrolled, _Unrolling(graph, graph.folding, traversal).run()
@@ -72,16 +77,9 @@ class _Unrolling:
         return _numbered(list(self._rounds()))
 
     def _split(self, traversal: Traversal) -> list[list[_Slot]]:
-        """The entries of each segment. A sync op belongs to that of the next op."""
+        """The entries of each segment. A record belongs to that of the op before it, a wait to that of the next op."""
         bodies: list[list[_Slot]] = [[] for _ in self.segments]
-        at, number = len(traversal.entries), len(self.segments) - 1
-        places: dict[int, int] = {}  # of each entry's segment
-        while at:
-            at -= 1
-            entry = traversal.entries[at]
-            if isinstance(entry, Issue):
-                number = self.home[entry.op]
-            places[at] = number
+        places = self._places(traversal)
         records = {e.event: (at, places[at]) for at, e in enumerate(traversal.entries) if isinstance(e, Record)}
         for at, entry in enumerate(traversal.entries):
             here = places[at]
@@ -92,6 +90,23 @@ class _Unrolling:
             before = self.segments[here].loop and there == here and record > at
             bodies[here].append(_Slot(entry, (there, int(entry.event)), int(before)))
         return bodies
+
+    def _places(self, traversal: Traversal) -> list[int]:
+        """The segment of each entry. Raises UsageError where an op stands between those of another segment."""
+        after, number = [], len(self.segments) - 1
+        for entry in reversed(traversal.entries):
+            if isinstance(entry, Issue):
+                if self.home[entry.op] > number:
+                    name = self.graph.ops[entry.op].name
+                    help = "write the ops of a loop together, after those before it and before those after it"
+                    raise UsageError(f"`{name}` stands before ops of an earlier part of the program", help)
+                number = self.home[entry.op]
+            after.append(number)
+        out, number = [], 0
+        for entry, following in zip(traversal.entries, reversed(after), strict=True):
+            number = self.home[entry.op] if isinstance(entry, Issue) else number
+            out.append(number if isinstance(entry, Record) else following)
+        return out
 
     # ---- between segments ---------------------------------------------------------------
 
@@ -184,18 +199,19 @@ class _Carried:
         self.depth = max(distance for _, _, distance in segment.carried)
         self.needs: dict[OpId, list[tuple[OpId, int]]] = {}
         for u, v, distance in segment.carried:
-            if unrolling.graph.ops[u].gpu:
+            if unrolling.stream.get(u) is not None:  # a CPU op has completed when it was issued
                 self.needs.setdefault(v, []).append((u, distance))
 
     def add(self) -> None:
         """Until nothing is missing: each gap that is closed may close others."""
+        closed = None
         while True:
             gap = self._gap()
-            if gap is None:
+            if gap is None or gap == closed:  # one that cannot be closed is of an op that is issued twice
                 return
-            v, u, distance = gap
+            closed = v, u, distance = gap
             stream = self.unrolling.stream[u]
-            assert stream is not None, "a CPU op has completed when it was issued"
+            assert stream is not None
             key = self.unrolling.record_after(self.number, u, stream)
             body = self.unrolling.bodies[self.number]
             at = next(i for i, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == v)
