@@ -14,7 +14,7 @@ from typing import Any, NewType, TypeVar
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
-from dagc.base.statistics import interval
+from dagc.base.statistics import interval, shrunk
 from dagc.ir.program import Value
 
 ImplementationId = NewType("ImplementationId", int)
@@ -77,6 +77,7 @@ class Measurement:
     order       position among all measurements of its file
     run         whose it is: index into `Results.runs`
     values      all that was measured, by the name of the metric, as measured
+    purpose     why: "search", or "confirm" once it was settled what is confirmed
     """
 
     seconds: float
@@ -85,6 +86,7 @@ class Measurement:
     order: int
     run: int = 0
     values: Mapping[str, float] = field(default_factory=dict)
+    purpose: str = "search"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,15 @@ class Implementation:
         A measurement without a reference, and all of them where `reference` is NaN, are taken as they are.
         """
         return tuple(m.seconds * drift_factor(reference, m.reference) for m in self.measurements)
+
+    def confirming(self, reference: float = math.nan) -> tuple[float, ...]:
+        """Those of `times` that were taken after it was chosen to be confirmed: they did not choose it."""
+        pairs = zip(self.measurements, self.times(reference), strict=True)
+        return tuple(seconds for m, seconds in pairs if m.purpose == "confirm")
+
+    def judged(self, reference: float = math.nan) -> tuple[float, ...]:
+        """What its speed is judged by: measurements that did not choose it, all where there are none."""
+        return self.confirming(reference) or self.times(reference)
 
     def seconds(self, reference: float = math.nan) -> float:
         """The median of `times`; NaN where nothing was measured."""
@@ -272,18 +283,31 @@ def noise_advice_of(results: Results) -> tuple[str, ...]:
 
 CONFIRMED = 5  # measurements that a choice is sure with: more do not count for more
 FASTEST = 10
+ALIKE = 50  # candidates at most that were chosen to be confirmed: more is a pass over everything
 T = TypeVar("T")
 
 
-def rank(timed: Iterable[T], times: Callable[[T], Sequence[float]]) -> tuple[T, ...]:
+def rank(
+    timed: Iterable[T],
+    times: Callable[[T], Sequence[float]],
+    confirming: Callable[[T], Sequence[float]] = lambda _: (),
+) -> tuple[T, ...]:
     """The candidates for the best, fastest first: by the median of their times, of equal medians in the order given.
 
-    `times` are of one candidate, in the order taken, at least one, with drift divided out. A single time that was fast
+    `times` are of one candidate, in the order taken, at least one, with drift divided out; `confirming` those of them
+    that were taken once it was settled what is confirmed. Where there are such, they alone judge: what a candidate was
+    chosen by is too low by as much as it was lucky. A single time that was fast
     by chance must not win over a median of several. So only those are ranked that have as many measurements as any has,
     at most CONFIRMED. Where none of the FASTEST by their first measurements has so many, the count is the largest that
     one of these has: a pass over everything that ended early has not measured the fastest again yet.
     """
-    times_of = [(one, times(one)) for one in timed]
+    candidates = list(timed)
+    confirmed = [(one, confirming(one)) for one in candidates]
+    most = min(CONFIRMED, max((len(series) for _, series in confirmed), default=0))
+    if most:
+        judged = [(median(series), one) for one, series in confirmed if len(series) >= most]
+        return tuple(one for _, one in sorted(judged, key=lambda pair: pair[0]))
+    times_of = [(one, times(one)) for one in candidates]
     shortlist = nsmallest(FASTEST, (series for _, series in times_of), key=lambda series: series[0])
     enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
     ranked = [(median(series), one) for one, series in times_of if len(series) >= enough]
@@ -296,7 +320,35 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
     Everything that names a best implementation asks this.
     """
     timed = (i for i in results.implementations if i.measurements and not i.failure)
-    return rank(timed, lambda i: i.times(results.reference))
+    return rank(timed, lambda i: i.times(results.reference), lambda i: i.confirming(results.reference))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the best is expected to take. `low` to `high`: 95%; `measurements` of the best that it rests on.
+
+    ties    how many others are equal to it within the noise
+    """
+
+    seconds: float
+    low: float
+    high: float
+    measurements: int
+    ties: int
+
+
+def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> Estimate:
+    """Of the first of `ranked`: what each candidate is judged by, best first, at least one.
+
+    Candidates that were confirmed together are alike: the least of their medians is moved towards the others
+    (`dagc.base.statistics.shrunk`). Where there are too few, it is the median with its own interval.
+    """
+    best = ranked[0]
+    alike = [series for series in ranked if len(series) == len(best)] if len(best) > 1 else []
+    found = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
+    seconds, low, high = found or (median(best), *interval(best))
+    equal = ties(ranked, noise) if found is None else sum(interval(t)[0] <= high for t in ranked[1:])
+    return Estimate(seconds, low, high, len(best), equal)
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
