@@ -81,12 +81,12 @@ def check_ranks(data: Path, comm: MPI.Comm) -> None:
     """Ends the program unless the data were made for as many ranks as there are."""
     if comm.rank == 0:
         if not data.is_dir():
-            fail(BAD_INPUT, f"{data}: no such folder; make it with `dagc setup`")
+            fail(BAD_INPUT, f"{data}: no such folder; create it with `dagc setup`")
         found = 0
         while (data / f"rank-{found:04d}").is_dir():
             found += 1
         if found == 0:
-            fail(BAD_INPUT, f"{data}: holds no rank-0000; make it with `dagc setup`")
+            fail(BAD_INPUT, f"{data}: has no rank-0000; create it with `dagc setup`")
         if found != comm.size:
             fail(
                 MISSING,

@@ -31,10 +31,10 @@ inline std::string rank_directory(const std::string& data, int rank) {
 // Ends the program unless `data` was made for exactly `ranks` ranks.
 inline void check_ranks(const std::string& data, int rank, int ranks, MPI_Comm comm) {
   if (rank == 0) {
-    if (!is_directory(data)) fail(exit_bad_input, data + ": no such folder; make it with `dagc setup`");
+    if (!is_directory(data)) fail(exit_bad_input, data + ": no such folder; create it with `dagc setup`");
     int found = 0;
     while (is_directory(rank_directory(data, found))) ++found;
-    if (found == 0) fail(exit_bad_input, data + ": holds no rank-0000; make it with `dagc setup`");
+    if (found == 0) fail(exit_bad_input, data + ": has no rank-0000; create it with `dagc setup`");
     if (found != ranks)
       fail(exit_missing, data + ": made for " + std::to_string(found) + " ranks, but started with " +
                              std::to_string(ranks) + "; start it with mpiexec -n " + std::to_string(found));
