@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,20 @@ def duration(text: str) -> float:
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
     return seconds(number) * unit
+
+
+def share(text: str) -> float:
+    """`1%` or `0.01`, between 0 and 1."""
+    number, percent = text.removesuffix("%"), text.endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is no share: give a percentage such as 1%, or a number such as 0.01"
+        )
+    return value
 
 
 def file(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +116,11 @@ def ranks(parser: argparse.ArgumentParser) -> None:
 
 def prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prune-syncs", action="store_true", help="remove redundant sync ops (default: keep)")
+
+
+def unroll(parser: argparse.ArgumentParser) -> None:
+    help = "an order for every round of a loop (default: one order, which its rounds repeat)"
+    parser.add_argument("--unroll", action="store_true", help=help)
 
 
 def defines_of(args: argparse.Namespace) -> dict[str, str]:

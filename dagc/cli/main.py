@@ -28,6 +28,7 @@ from dagc.cli.arguments import (
     ranks,
     seconds,
     space,
+    unroll,
 )
 from dagc.cli.results import Add, add_commands
 from dagc.cli.tune import add_tune, run_tune
@@ -65,7 +66,7 @@ def _count(args: argparse.Namespace) -> int:
     from dagc.report import counting
     from dagc.report.display import Display
 
-    report = api.count(args.file, defines_of(args), Display(quiet=args.quiet), args.time)
+    report = api.count(args.file, defines_of(args), Display(quiet=args.quiet), args.time, args.unroll)
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
     return 0
 
@@ -73,7 +74,7 @@ def _count(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from dagc.recipes import program as api
 
-    lines = api.traversals(args.file, defines_of(args), args.limit, args.prune_syncs)
+    lines = api.traversals(args.file, defines_of(args), args.limit, args.prune_syncs, args.unroll)
     if args.json:
         import json
 
@@ -148,6 +149,7 @@ def _compile(args: argparse.Namespace) -> int:
         watchdog=args.watchdog,
         force=args.force,
         launch=args.launch,
+        unroll=args.unroll,
         display=Display(quiet=args.quiet),
     )
     if done.result is not None or not args.run:  # of several ranks, the first reports
@@ -206,12 +208,14 @@ def _add_readers(add: Add) -> None:
         metavar="T",
         help="time limit such as 90s or 10m, then print a lower bound (default: none)",
     )
+    unroll(count)
     count.add_argument("--json", action="store_true", help="print JSON")
     quiet(count)
 
     list_ = add("list", _list, "list the implementations, with stable numbers")
     program(list_)
     list_.add_argument("--limit", type=natural, metavar="N", help="only the first N (default: all)")
+    unroll(list_)
     prune(list_)
     form = list_.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
@@ -241,6 +245,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     defines(compile_)
     add("--traversal", default="first", metavar="first|ID|FILE", help="which implementation (default: first)")
     space(compile_)
+    unroll(compile_)
     prune(compile_)
     add("--no-build", action="store_true", help="write only sources")
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")

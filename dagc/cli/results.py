@@ -19,6 +19,8 @@ from dagc.cli.arguments import (
     quiet,
     ranks,
     seconds,
+    share,
+    unroll,
 )
 
 
@@ -83,9 +85,11 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
         help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
         " --strategy help lists them",
     )  # fmt: skip
-    help = "number of measurements in the search (default: 200; exhaustive: all; with --time: no limit)"
+    help = "number of measurements in the search (default: until 1%%; random, mcts: 200; exhaustive: all)"
     add("--budget", type=positive, metavar="N", help=help)
     add("--time", type=duration, metavar="T", help="time limit of the search, such as 90s, 10m, 1.5h (default: none)")
+    help = "end the search when nothing faster by more than this share is expected (default: 1%% without the above)"
+    add("--until", type=share, metavar="P%%", help=help)
     help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine supports)"
     add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
@@ -98,10 +102,11 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
     defines(parser)
+    unroll(parser)
     prune(parser)
     add("--passes", type=positive, default=1, metavar="N", help="measurements of each implementation (default: 1)")
     add("--confirm", type=natural, default=10, metavar="K", help="re-measure the best K at the end (default: 10)")
-    add("--repeats", type=positive, default=5, metavar="R", help="until each has R measurements (default: 5)")
+    add("--repeats", type=positive, default=5, metavar="R", help="each of them R times (default: 5)")
     add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the search (default: 0)")
     add("--resume", action="store_true", help="continue an existing results file")
@@ -166,7 +171,7 @@ def _explore(args: argparse.Namespace) -> int:
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet, launch=args.launch, objective=args.objective,
+            quiet=args.quiet, launch=args.launch, objective=args.objective, until=args.until, unroll=args.unroll,
         ),
         defines_of(args),
     )  # fmt: skip

@@ -318,6 +318,22 @@ class Verify(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a loop: the value of its variable, the names of its ops."""
+
+    value: int
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(Spanned):
+    """An outermost `for` of the main dag over whole numbers, which `Program.ops` has unrolled."""
+
+    variable: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     name: str
     path: str
@@ -341,6 +357,7 @@ class Program:
     setup: Setup | None
     verifies: tuple[Verify, ...]
     sources: Mapping[str, Source] = field(compare=False, repr=False)
+    loops: tuple[Loop, ...] = ()
 
     def decision(self, name: str) -> Value:
         """The value chosen for a decision. Raises KeyError if there is none of that name."""
@@ -480,6 +497,8 @@ class Graph:
     touches    every access of every op, for hazards
     hazards    pairs of indices into `touches` that conflict, first before second
     matches    (wait, post) pairs: the wait may only be issued after the post (every rank issues the same traversal)
+    folding    what it stands for, where it has one period of each loop in place of all; `touches` and `hazards`, which
+               only proofs need, are empty then
     """
 
     program: Program
@@ -493,6 +512,12 @@ class Graph:
     touches: tuple[Touch, ...]
     hazards: tuple[tuple[int, int], ...]
     matches: tuple[tuple[OpId, OpId], ...]
+    folding: Folding | None = None
+
+    @property
+    def unrolled(self) -> Graph:
+        """The graph that runs: with every round of every loop."""
+        return self if self.folding is None else self.folding.unrolled
 
     def by_name(self, name: str) -> GraphOp:
         """Raises KeyError if there is none of that name."""
@@ -500,6 +525,38 @@ class Graph:
             if op.name == name:
                 return op
         raise KeyError(name)
+
+
+# ---- folded loops ----
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Ops of a folded graph that are all issued before those of the next segment.
+
+    ops      ascending; all of a loop's period, or those between two loops
+    rounds   per round of the loop the op of the unrolled graph that each of `ops` stands for; one round where `loop` is
+             false
+    carried  (u, v, distance): v starts after u of so many rounds earlier has completed
+    """
+
+    loop: bool
+    ops: tuple[OpId, ...]
+    rounds: tuple[tuple[OpId, ...], ...]
+    carried: tuple[tuple[OpId, OpId, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """How a folded graph becomes the unrolled one.
+
+    `crossing`: pairs (u, v) of ops of the folded graph in different segments, of which some instance of v starts after
+    some instance of u has completed.
+    """
+
+    unrolled: Graph
+    segments: tuple[Segment, ...]
+    crossing: tuple[tuple[OpId, OpId], ...]
 
 
 def near(regions: Sequence[Region]) -> Iterator[tuple[int, int]]:

@@ -107,6 +107,7 @@ class GraphOut:
     selects: list[ir.Select] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     explicit: ast.EdgesExplicit | None = None
+    loops: list[ir.Loop] = field(default_factory=list)
     doubtful: set[str] = field(default_factory=set)  # words in ops with errors, which may write arrays of these names
 
     def use(self, frame: Frame, op: str, storage: Storage, mode: Mode, span: Span) -> ir.Access:

@@ -451,8 +451,7 @@ def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: 
     for item in items:
         with frame.ctx.report.guard():
             if isinstance(item, ast.For):
-                for ev in turns(frame.ev, item):
-                    lower_items(out, frame.turn(ev), item.items, main)
+                _loop(out, frame, item, main)
             elif isinstance(item, ast.If):
                 lower_items(out, frame, branch(frame.ev, item), main)
             elif isinstance(item, (ast.Op, ast.Exchange, ast.Collective)):
@@ -467,6 +466,20 @@ def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: 
                 out.edges.append((item, frame))
             else:
                 _other(out, frame, item, main)
+
+
+def _loop(out: GraphOut, frame: Frame, item: ast.For, main: bool) -> None:
+    """All turns; of an outermost loop over whole numbers in the main dag also which ops each turn has."""
+    (variable, *inner) = (b.name for b in item.bindings)
+    kept: list[ir.Turn] | None = [] if main and not inner and not frame.ev.loops else None
+    for ev in turns(frame.ev, item):
+        before = len(out.ops)
+        lower_items(out, frame.turn(ev), item.items, main)
+        value = ev.loops[variable][0]
+        if kept is not None and isinstance(value, Const) and type(value.value) is int:
+            kept.append(ir.Turn(value.value, tuple(op.name for op in out.ops[before:])))
+    if kept:
+        out.loops.append(ir.Loop(variable, tuple(kept), span=item.span))
 
 
 def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:

@@ -339,6 +339,7 @@ class Lowering:
             setup=set_up,
             verifies=verifies,
             sources=dict(self.ctx.sources),
+            loops=tuple(out.loops),
         )
 
     # ---- values -------------------------------------------------------------------------------

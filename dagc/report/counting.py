@@ -44,8 +44,8 @@ class Line:
 class CountReport:
     """`count`: orders and stream bindings of the graph as asked for. `states`: number that the exact count needed.
 
-    `per_op`: open variants and tunables: (op name, legal combinations). `whole` is None if it was not counted. `count`
-    is None if the time limit ended it; `more_than` is then a lower bound.
+    `per_op`: open variants and tunables: (op name, legal combinations). `whole` is None if it was not counted.
+    `count` is None if the time limit ended it; `more_than` is then a lower bound. `loops`: how they count.
     """
 
     name: str
@@ -57,6 +57,18 @@ class CountReport:
     whole: int | None
     whole_note: str
     more_than: int = 0
+    loops: tuple[str, ...] = ()
+
+
+def loop_notes(graph: Graph) -> tuple[str, ...]:
+    """What is counted and searched of each loop of a folded graph."""
+    segments = () if graph.folding is None else graph.folding.segments
+    return tuple(
+        f"{len(s.rounds)} rounds of {graph.ops[s.ops[0]].name} to {graph.ops[s.ops[-1]].name} repeat one order"
+        " (--unroll: an order for each)"
+        for s in segments
+        if s.loop
+    )
 
 
 def count_report(
@@ -83,7 +95,7 @@ def count_report(
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, tally, per_op)
     chosen = tuple(_sensible(current).items())
-    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more)
+    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more, loop_notes(graph))
 
 
 def _watch(phase: Phase, seconds: float | None) -> Callable[[int], None]:
@@ -247,6 +259,7 @@ def as_text(report: CountReport) -> str:
     """The count first, then a line per lowering and choice, then the whole space."""
     asked = " ".join(f"{name}={shown(value)}" for name, value in report.choices)
     out = [f"{_how_many(report)} of {report.name}" + (f": {asked}" if asked else "")]
+    out += [f"  {note}" for note in report.loops]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
         out += [
@@ -283,6 +296,7 @@ def as_json(report: CountReport) -> str:
             "per_op": dict(report.per_op),
             "whole": report.whole,
             "whole_note": report.whole_note,
+            "loops": list(report.loops),
         },
         indent=1,
     )

@@ -23,7 +23,8 @@ from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
-from dagc.store.results import Configuration, Results, noise_advice_of, shown, ties, wanted_repeats
+from dagc.space.loops import unroll
+from dagc.store.results import Configuration, Estimate, Results, best_estimate, noise_advice_of, shown, wanted_repeats
 
 if TYPE_CHECKING:
     import jinja2
@@ -83,7 +84,7 @@ def traced(
     ends = [point for point in (best, worst) if point is not None]
     parsed = [_parsed(p, graphs, file) for p in ends]
     lines = [
-        timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))
+        timeline.timelines(*unroll(graph, traversal), results.traces.get(p.implementation.id, ()))
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
     shown = [timeline.shown_ranks(lanes) for lanes in lines]
@@ -129,6 +130,12 @@ def interval_text(point: Point, by: Quantity) -> str:
         return "1 measurement, no interval"
     what = "95 %" if len(point.times) >= 6 else "range"
     return f"{what}: {by.text(point.low)} to {by.text(point.high)}, {len(point.times)} measurements"
+
+
+def _estimate_text(found: Estimate, by: Quantity) -> str:
+    if found.measurements == 1:
+        return "1 measurement, no interval"
+    return f"95 %: {by.text(found.low)} to {by.text(found.high)}, {found.measurements} measurements"
 
 
 def _chip(entry: object, graph: Graph) -> Chip:
@@ -186,13 +193,14 @@ def summary_tiles(
     if best is None:
         return [Tile("best", "none", "nothing could be measured")]
     middle, worst = points[len(points) // 2], points[-1]
+    found = best_estimate([p.judged for p in ranked(points)], results.noise)
     measured = sum(len(p.times) for p in points)
     space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
     size = space.size()
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
-        Tile("best", by.text(best.seconds), interval_text(best, by)),
+        Tile("best", by.text(found.seconds), _estimate_text(found, by)),
         Tile("the median takes", si.times(middle.seconds / best.seconds), by.text(middle.seconds)),
         Tile("the worst takes", si.times(worst.seconds / best.seconds), by.text(worst.seconds)),
         Tile("implementations", si.count(len(points)), of),
@@ -392,7 +400,7 @@ def as_html(
         program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         tiles=summary_tiles(results, points, best, groups, graphs, by),
-        ties=ties([p.times for p in choices], results.noise),
+        ties=best_estimate([p.judged for p in choices], results.noise).ties if choices else 0,
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
         less_often=0 if best is None else sum(p.seconds < best.seconds for p in points),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},

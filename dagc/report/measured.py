@@ -21,6 +21,11 @@ class Point:
     low: float
     high: float
     times: tuple[float, ...]
+    confirming: tuple[float, ...] = ()  # those of them that did not choose it
+
+    @property
+    def judged(self) -> tuple[float, ...]:
+        return self.confirming or self.times
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,8 @@ def points_of(results: Results) -> tuple[Point, ...]:
     points = []
     for implementation in results.measured():
         times = implementation.times(results.reference)
-        points.append(Point(implementation, median(times), *interval(times), times))
+        confirming = implementation.confirming(results.reference)
+        points.append(Point(implementation, median(times), *interval(times), times, confirming))
     return tuple(points)
 
 
@@ -79,7 +85,7 @@ def ranked(points: Sequence[Point]) -> tuple[Point, ...]:
 
     `points`: fastest first. A point with a smaller time that is missing here was measured less often.
     """
-    return rank(points, lambda p: p.times)
+    return rank(points, lambda p: p.times, lambda p: p.confirming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
 from dagc.ir.program import Graph, OpId
 from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait, entry_text
+from dagc.space.loops import unroll
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,14 @@ class NotProved(DagcError):
 
 
 class Prover:
-    """Proves traversals of one graph. Its preparation pays off from the first proof: a few mask operations each."""
+    """Proves traversals of one graph. Its preparation pays off from the first proof: a few mask operations each.
+
+    Of a folded graph every round is proved; positions and names are those of the unrolled traversal.
+    """
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self._given = graph
+        self.graph = graph = graph.unrolled
         n = len(graph.ops)
         # Per op: what must have completed before it starts, and what must have been issued before it is.
         self._complete = [0] * n
@@ -80,6 +85,7 @@ class Prover:
             raise NotProved(gaps, where)
 
     def _run(self, traversal: Traversal, *, first_only: bool) -> list[Gap]:
+        _, traversal = unroll(self._given, traversal)
         gaps: list[Gap] = []
         host, issued = 0, 0  # completed as the CPU knows; issued
         streams: dict[Stream, int] = {}  # completed before whatever the stream starts next

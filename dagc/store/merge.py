@@ -68,6 +68,11 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
                 f" ({program.name} {program.hash})",
                 "merge results of one program with the same parameters",
             )
+        if found.runs and results[0].runs and found.folded != results[0].folded:
+            raise UsageError(
+                f"{path} and {files[0]}: one has an order for each round of a loop, the other one for all rounds",
+                "merge results of searches with --unroll, or of searches without it",
+            )
         mine: dict[tuple[object, ...], Path] = {}
         for run in found.runs:
             # A measured noise floor identifies a run as well as a serial number.

@@ -159,12 +159,12 @@ def _measurements(
     """
     measurements: dict[int, list[Measurement]] = defaultdict(list)
     rows = connection.execute(
-        "SELECT s.id, s.run, s.candidate, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
+        "SELECT s.id, s.run, s.candidate, s.purpose, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
         " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
         " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
     )
-    samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2))
-    for order, ((key, run, candidate), found) in enumerate(samples):
+    samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2, 3))
+    for order, ((key, run, candidate, purpose), found) in enumerate(samples):
         values = {name: value for *_, name, value in found}
         if not values.keys() >= {*objective.metrics}:
             continue
@@ -178,7 +178,7 @@ def _measurements(
                 why = f"objective `{objective.text}` is not a number above 0 for measurement {key}"
                 raise UsageError(why, "choose another --objective")
         mine = measurements[candidate]
-        mine.append(Measurement(seconds, around, len(mine), order, places[run], values))
+        mine.append(Measurement(seconds, around, len(mine), order, places[run], values, purpose))
     return measurements
 
 
@@ -226,7 +226,7 @@ Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Decisions = dict[Name, bool | Whole | Number | Line]
 
 _Noted = tuple[Whole, Whole, Seconds]
-_Value = tuple[Whole, Whole, Whole, Word, Amount]
+_Value = tuple[Whole, Whole, Whole, Word, Word, Amount]
 _Trace = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
 
 

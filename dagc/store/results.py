@@ -12,8 +12,9 @@ from heapq import nsmallest
 from statistics import median
 from typing import Any, NewType, TypeVar
 
+from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
-from dagc.base.statistics import interval
+from dagc.base.statistics import interval, shrunk
 from dagc.ir.program import Value
 
 ImplementationId = NewType("ImplementationId", int)
@@ -76,6 +77,7 @@ class Measurement:
     order       position among all measurements of its file
     run         its run: index into `Results.runs`
     values      all measured values, by the name of the metric
+    purpose     why: "search", or "confirm" if it was taken to confirm a choice
     """
 
     seconds: float
@@ -84,6 +86,7 @@ class Measurement:
     order: int
     run: int = 0
     values: Mapping[str, float] = field(default_factory=dict)
+    purpose: str = "search"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,15 @@ class Implementation:
         A measurement without a reference, and all of them if `reference` is NaN, are unchanged.
         """
         return tuple(m.seconds * drift_factor(reference, m.reference) for m in self.measurements)
+
+    def confirming(self, reference: float = math.nan) -> tuple[float, ...]:
+        """Those of `times` that were taken after it was chosen to be confirmed: they did not choose it."""
+        pairs = zip(self.measurements, self.times(reference), strict=True)
+        return tuple(seconds for m, seconds in pairs if m.purpose == "confirm")
+
+    def judged(self, reference: float = math.nan) -> tuple[float, ...]:
+        """What its speed is judged by: measurements that did not choose it, all where there are none."""
+        return self.confirming(reference) or self.times(reference)
 
     def seconds(self, reference: float = math.nan) -> float:
         """The median of `times`; NaN without measurements."""
@@ -189,6 +201,9 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
 
+FOLDED = "folded"  # of a run's options: true where its traversals are those of one round of each loop
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """A results file, loaded. `reference` is the median of the drift reference over the file (NaN: never measured).
@@ -205,6 +220,20 @@ class Results:
     traces: dict[ImplementationId, tuple[TraceSpan, ...]] = field(default_factory=dict, compare=False, hash=False)
     objective: Objective = TIME
     units: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+
+    @property
+    def folded(self) -> bool:
+        """Are its traversals those of one round of each loop (`dagc.space.loops`), not of every round?"""
+        return any(run.options.get(FOLDED) is True for run in self.runs)
+
+    def check_folded(self, folded: bool, name: str) -> None:
+        """Raises UsageError where its traversals and those that are to join them are not of one kind."""
+        if self.runs and self.folded != folded:
+            kinds = {True: "one order for all rounds of a loop", False: "an order for each round of a loop"}
+            raise UsageError(
+                f"{name} has {kinds[self.folded]}, this is a search for {kinds[folded]}",
+                f"{'drop' if self.folded else 'give'} --unroll, or choose another file with -o",
+            )
 
     def measured(self) -> tuple[Implementation, ...]:
         """Implementations with at least one time, fastest first (median, drift divided out; ties by ID).
@@ -256,18 +285,31 @@ def noise_advice_of(results: Results) -> tuple[str, ...]:
 
 CONFIRMED = 5  # measurements that confirm a choice: more do not add weight
 FASTEST = 10
+ALIKE = 50  # candidates at most that were chosen to be confirmed: more is a pass over everything
 T = TypeVar("T")
 
 
-def rank(timed: Iterable[T], times: Callable[[T], Sequence[float]]) -> tuple[T, ...]:
+def rank(
+    timed: Iterable[T],
+    times: Callable[[T], Sequence[float]],
+    confirming: Callable[[T], Sequence[float]] = lambda _: (),
+) -> tuple[T, ...]:
     """Order of the candidates for the best, fastest first: by the median of their times; ties in the order given.
 
-    `times` are those of one candidate, in the order taken, at least one, with drift divided out. A single time that was
-    fast by chance must not win over a median of several (selection bias). So only candidates with the largest number of
-    measurements are ranked, counted up to CONFIRMED. If none of the FASTEST by their first measurements has that many,
-    the largest number among these is used: a pass that ended early has not measured the fastest again yet.
+    `times` are those of one candidate, in the order taken, at least one, with drift divided out; `confirming` those of
+    them that were taken after the choice of what is confirmed. If there are any, only they decide: the times by which
+    a candidate was chosen are too low (selection bias). A single time that was fast by chance must not win over a
+    median of several either: only candidates with the largest number of measurements are ranked, counted up to
+    CONFIRMED. If none of the FASTEST by their first measurements has that many, the largest number among these is
+    used: a pass that ended early has not measured the fastest again yet.
     """
-    times_of = [(one, times(one)) for one in timed]
+    candidates = list(timed)
+    confirmed = [(one, confirming(one)) for one in candidates]
+    most = min(CONFIRMED, max((len(series) for _, series in confirmed), default=0))
+    if most:
+        judged = [(median(series), one) for one, series in confirmed if len(series) >= most]
+        return tuple(one for _, one in sorted(judged, key=lambda pair: pair[0]))
+    times_of = [(one, times(one)) for one in candidates]
     shortlist = nsmallest(FASTEST, (series for _, series in times_of), key=lambda series: series[0])
     enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
     ranked = [(median(series), one) for one, series in times_of if len(series) >= enough]
@@ -280,7 +322,35 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
     All code that names a best implementation uses this.
     """
     timed = (i for i in results.implementations if i.measurements and not i.failure)
-    return rank(timed, lambda i: i.times(results.reference))
+    return rank(timed, lambda i: i.times(results.reference), lambda i: i.confirming(results.reference))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the best is expected to take. `low` to `high`: 95%; `measurements` of the best that it rests on.
+
+    ties    how many others are equal to it within the noise
+    """
+
+    seconds: float
+    low: float
+    high: float
+    measurements: int
+    ties: int
+
+
+def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> Estimate:
+    """Of the first of `ranked`: what each candidate is judged by, best first, at least one.
+
+    Candidates that were confirmed together are alike: the least of their medians is moved towards the others
+    (`dagc.base.statistics.shrunk`). Where there are too few, it is the median with its own interval.
+    """
+    best = ranked[0]
+    alike = [series for series in ranked if len(series) == len(best)] if len(best) > 1 else []
+    found = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
+    seconds, low, high = found or (median(best), *interval(best))
+    equal = ties(ranked, noise) if found is None else sum(interval(t)[0] <= high for t in ranked[1:])
+    return Estimate(seconds, low, high, len(best), equal)
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
