@@ -120,7 +120,8 @@ class Loaded:
         program = self.results.program
         texts = dict(program.sources)
         source = Source(program.path, texts[program.path])
-        return ProgramText(Path(program.path), parse_with_includes(source, texts), dict(program.params))
+        parsed = parse_with_includes(source, texts)
+        return ProgramText(Path(program.path), parsed, dict(program.params), self.results.folded)
 
     def graph(self, configuration: Configuration) -> Graph:
         """The graph of a configuration."""
