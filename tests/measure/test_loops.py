@@ -15,7 +15,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from tests.run.conftest import RANKS, SAMPLES, Built, needs_mpi
+from tests.measure.conftest import RANKS, SAMPLES, Built, needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.slow]
 
