@@ -24,8 +24,8 @@ from dagc.space.proof import Prover
 from tests.conftest import Compare
 from tests.emit.test_compile import flags, needs_cxx, needs_mpi, needs_nvcc
 from tests.emit.together import write_together
+from tests.measure.conftest import SAMPLES, can_run
 from tests.passes.text import graph
-from tests.run.conftest import SAMPLES, can_run
 from tests.space.test_loops import ALTERNATE, FOUR, LOWERINGS, TWO_BUFFERS, sample
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
