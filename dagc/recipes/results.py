@@ -278,7 +278,18 @@ def _check_joinable(files: Sequence[Loaded]) -> None:
                 f" {other.results.objective.text}",
                 "say by what to compare them: --objective time",
             )
+    where: dict[tuple[object, ...], str] = {}
     for loaded in files:
+        for mine in {
+            (r.started, r.strategy, r.seed, loaded.path if math.isnan(r.noise) else r.noise)
+            for r in loaded.results.runs
+        }:  # a noise floor that was measured is as good as a serial number
+            if mine in where:
+                raise UsageError(
+                    f"{loaded.path} and {where[mine]} hold the same run, begun {mine[0]}",
+                    "its measurements would count twice; leave one of them out",
+                )
+            where[mine] = loaded.path
         count = len(loaded.results.measured())
         if count < FEWEST_SAMPLES:
             raise UsageError(

@@ -159,6 +159,7 @@ PEER = str(RECORDS / "spmv-150000-peer.db")
         ([PEER, f"={RECORDS}/spmv-1500000-peer.db"], "the input has no name"),
         ([f"a={PEER}", f"a={RECORDS}/spmv-1500000-peer.db"], "two inputs have the name a"),
         ([f"a={PEER}", f"b={RECORDS}/spmv-150000-nccl.db"], "has two names: a, b"),
+        ([PEER, f"again={PEER}"], "hold the same run"),
         ([PEER, "missing.db"], "missing.db"),
     ],
 )
