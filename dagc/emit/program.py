@@ -1,4 +1,4 @@
-"""Views of `program.hpp` (members, loading, checks of sizes, comparisons), and the program that chooses among plans."""
+"""Views of `program.hpp` (members, loading, checks of sizes, comparisons), and the program that selects a plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ValueView:
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """`file` is "" for arrays that the program makes; texts are C++, quotes included."""
+    """`file` is "" for arrays that the program fills; texts are C++, quotes included."""
 
     member: str
     type: str
@@ -69,7 +69,7 @@ class VerifyView:
 
 @dataclass(frozen=True, slots=True)
 class TunableView:
-    """A launch parameter that is settled when the program runs; `name` is a C++ string."""
+    """A launch parameter set when the program runs; `name` is a C++ string."""
 
     member: str
     name: str
@@ -93,7 +93,7 @@ class ProgramView:
 
 
 def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -> ProgramView:
-    """Raises DagcError where an array's size cannot be known."""
+    """Raises DagcError if an array's size cannot be known."""
     program = layout.program
     checks = tuple(dict.fromkeys(_checks(layout, steps)))
     return ProgramView(
@@ -120,7 +120,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
 
 
 def _choice(layout: Layout, call: ChooserCall) -> Iterator[Call]:
-    """The chooser's function: the sizes, then where each tunable of the op goes; and a warning of sizes far away."""
+    """A call of the chooser: the sizes, then the tunables that it sets; and a warning for sizes far away."""
     sizes = [layout.text(a) for a in call.arguments]
     out = [f"&{layout.variable(f'{call.op}.{name}')}" for name in call.tunables]
     yield Call(call.function, ", ".join([*sizes, *out]))
@@ -225,7 +225,7 @@ def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
 
 
 def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:
-    """start .. stop must lie in the first dimension; constants are checked here and now."""
+    """start .. stop must be within the first dimension; constants are checked here."""
     length = layout.arrays[region.array].dims[0] if layout.arrays[region.array].dims else None
     if region.start is None or region.stop is None:
         return
@@ -249,7 +249,7 @@ def _order(start: Sym, stop: Sym, length: Sym) -> tuple[Sym, Sym]:
 
 
 def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
-    """Array arguments against the sizes that the kernel's header asks for, and the implementation's `require`s."""
+    """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
     kernel, impl = implementation(layout.program, op)
     env = layout.formals(op)
     for condition in (*kernel.requires, *impl.requires):
@@ -265,7 +265,7 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
 
 
 def _size(layout: Layout, region: Region) -> Sym | str:
-    """Number of elements: an expression, or C++ text where a dimension is `*`."""
+    """Number of elements: an expression, or C++ text if a dimension is `*`."""
     array = layout.arrays[region.array]
     known = [d for d in array.dims if d is not None]
     if region.start is not None and region.stop is not None and len(array.dims) == len(known):
@@ -295,14 +295,14 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
 # ---- choice among plans ----
 
 FUNCTION = "dagc_choose_plan"  # the chooser's
-OUTSIDE = "dagc_outside_plan"  # how far the sizes lie outside of the measured ones
+OUTSIDE = "dagc_outside_plan"  # how far sizes are outside of the measured ones
 _OURS = """argc argv check_only chosen dagc data device_pointers here json options plans program read_size refuse
     repeats seconds hang verbose beyond words"""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """A scalar of rank 0: its variable, C++ and NumPy type, and its file below the data."""
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder."""
 
     variable: str
     type: str
@@ -322,10 +322,10 @@ def emit_launcher(
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
-    `data`: the whole-number scalars that the chooser asks for, in order. `labels`: the plans' directories below
-    `plans`, by the chooser's answer. `chooser`: C text with `int dagc_choose_plan(int64_t ...)`, and also with
-    `double dagc_outside_plan(int64_t ...)` where `measured` says in words which sizes were measured. `names`: the
-    decisions that plans differ in; `why`: how it chooses, in a few words.
+    `data`: the integer scalars passed to the chooser, in order. `labels`: the plans' directories below `plans`, indexed
+    by the chooser's result. `chooser`: C text with `int dagc_choose_plan(int64_t ...)`, and with
+    `double dagc_outside_plan(int64_t ...)` if `measured` describes which sizes were measured. `names`: the decisions in
+    which plans differ; `why`: how it chooses, in a few words.
     """
     scalars = {s.name: s for s in program.scalars}
     cxx_names = Names(_OURS.split())

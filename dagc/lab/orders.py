@@ -57,6 +57,11 @@ class Orders:
         """Index of the space with this configuration, None if it is not searched."""
         return self._number.get(configuration)
 
+    @property
+    def folded(self) -> bool:
+        """Are traversals those of one round of each loop?"""
+        return any(s.graph.folding is not None for s in self.spaces)
+
     # ---- the decision process -----------------------------------------------------------
 
     def start(self) -> Node:

@@ -29,6 +29,7 @@ from dagc.recipes.runs import (
     arrays_of,
     configured,
     domain_of,
+    is_folded,
     loadables_of,
     program_record,
     require_machine,
@@ -209,13 +210,13 @@ def explore(
     if options.strategy is not None:
         find(options.strategy)
     if options.replay is not None:
-        return _explore_replayed(read(path, defines), out, options)
+        return _explore_replayed(read(path, defines, not options.unroll), out, options)
 
     link = link_ranks(options.ranks)
     if link is None:
         return None
     with link:
-        return _explore_here(read(path, defines), out, options, link)
+        return _explore_here(read(path, defines, not options.unroll), out, options, link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +244,7 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     earlier = None
     if not is_fresh(output, options.resume):  # before anything is compiled
         earlier = check_resumable(output, program_record(program), options.ranks)
+        earlier.check_folded(is_folded(configurations), str(output))
     elif options.resume:
         notes.append(f"{output} did not exist; it was created")
     objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value)
@@ -274,7 +276,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         objective=ready.objective,
     )  # fmt: skip
     facts = machine.facts(ready.chosen.target.value, ready.chosen.arch)
-    run = run_record(facts, options, text.path, setup_digest(text.path, program, options), ready.fixed)
+    folded = ready.domain.folded
+    run = run_record(facts, options, text.path, setup_digest(text.path, program, options), ready.fixed, folded)
     with Records.open(
         output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
@@ -358,6 +361,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
             f" this is {program.name} {program_hash(program)})",
             "give the .dag text and the -D that it was recorded with",
         )
+    recorded.check_folded(is_folded(configurations), str(options.replay))
     known = {i.configuration for i in recorded.implementations}
     if options.launch not in (None, "fixed"):
         raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
@@ -376,7 +380,9 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
             _search(domain, machine, UNKEPT, options, recorded.noise, None, display, objective), domain, None, notes,
             recorded, options,
         )  # fmt: skip
-    run = run_record(recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs))
+    run = run_record(
+        recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs), folded=domain.folded
+    )  # fmt: skip
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:

@@ -23,8 +23,8 @@ PRIOR = {
 WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # what grows with the size of the problem
 
 
-# Moments: the beginning, the CPU, the last post, when the wire is free, a passing one; then of streams, of messages that
-# came, of events.
+# Moments: the beginning, the CPU, the last post, when the wire is free, a passing one; then of streams, of messages
+# that came, of events.
 _BEGIN, _NOW, _POSTED, _WIRE, _PASSING, _STREAMS = range(6)
 # Target, a, b, sum of costs (number in `Costs.sums`).
 Instruction: TypeAlias = tuple[int, int, int, int]
@@ -38,7 +38,7 @@ class Costs:
     instructions   those that occur, by number; the first does nothing
     streams        labels of all configurations
     messages       that a configuration has at most
-    messages       those that leave, by exchange and number
+    scale          what stands for one op that is simulated: rounds of loops beyond the first are left out
     """
 
     streams: int
@@ -46,6 +46,7 @@ class Costs:
     numbers: dict[str, int] = field(default_factory=dict)
     prior: list[float] = field(default_factory=list)
     sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
+    scale: float = 1.0
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "") -> int:
@@ -53,7 +54,7 @@ class Costs:
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)
-            self.prior.append(PRIOR[kind])
+            self.prior.append(PRIOR[kind] * self.scale)
         return self.numbers[name]
 
     def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
