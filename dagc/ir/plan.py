@@ -175,7 +175,8 @@ class Target(Enum):
 class Plan:
     """`arch` is nvcc's name of the GPU architecture (`sm_90`); it means nothing on the host target.
 
-    The program sets the values of `open` tunables when it runs: by `chooser`, if there is one.
+    The program sets the values of `open` tunables when it runs: by `chooser`, if there is one. `period`: the
+    folded graph and its traversal, which `traversal` unrolls; None where it was not made from one.
     """
 
     graph: Graph
@@ -184,6 +185,7 @@ class Plan:
     arch: str = "sm_90"
     open: tuple[OpenTunable, ...] = ()
     chooser: Chooser | None = None
+    period: tuple[Graph, Traversal] | None = None
 
     @property
     def program(self) -> Program:
@@ -215,6 +217,7 @@ class PlanInputs:
     arch: str
     program_hash: str
     traversal: str
+    period: str = ""  # the traversal of the folded graph, where it was made from one
 
 
 # ---- the program's hash ---------------------------------------------------------------------
@@ -267,6 +270,9 @@ def plan_to_json(plan: Plan) -> str:
         "traversal": traversal_text(plan.traversal, plan.graph),
         "sources": {path: source.text for path, source in sorted(program.sources.items())},
     }
+    if plan.period is not None:
+        graph, traversal = plan.period
+        record["period"] = traversal_text(traversal, graph)
     return json.dumps(record, indent=2) + "\n"
 
 
@@ -290,6 +296,7 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
             arch=_word(record, "arch"),
             program_hash=_word(record, "program_hash"),
             traversal=_typed(record, "traversal", str),
+            period=_typed(record, "period", str) if "period" in record else "",
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{name}: not a plan: {error}", "write it again with `dagc compile`") from None

@@ -54,10 +54,11 @@ def compile_traversal(
 
 def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
     """Nothing is emitted unproved. Loops of a folded graph are unrolled."""
-    graph, traversal = unroll(graph, traversal)
     prover = Prover(graph)
     prover.prove(traversal, "the traversal")
-    return Plan(graph, prune(traversal, prover) if prune_syncs else traversal, chosen.target, chosen.arch)
+    kept = prune(traversal, prover) if prune_syncs else traversal
+    period = (graph, kept) if graph.folding is not None else None
+    return Plan(*unroll(graph, kept), chosen.target, chosen.arch, period=period)
 
 
 def left_out(plan: Plan) -> str:

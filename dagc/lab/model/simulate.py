@@ -35,12 +35,14 @@ class Costs:
     sums           what instructions add: each a number of costs (numbers in `prior`), the first none at all
     instructions   those that occur, by number; the first does nothing
     streams        labels of all configurations
+    scale          what stands for one op that is simulated: rounds of loops beyond the first are left out
     """
 
     streams: int
     numbers: dict[str, int] = field(default_factory=dict)
     prior: list[float] = field(default_factory=list)
     sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
+    scale: float = 1.0
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "") -> int:
@@ -48,7 +50,7 @@ class Costs:
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)
-            self.prior.append(PRIOR[kind])
+            self.prior.append(PRIOR[kind] * self.scale)
         return self.numbers[name]
 
     def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
