@@ -28,9 +28,7 @@ SUMMARY, Row, read = "one neighbour", knn.Row, knn.read
 
 
 def fit(data, sizes, labels, seed=0):
-    order = sorted(range(len(sizes)), key=lambda i: tuple(sizes[i]))
-    rows = tuple(tuple(sizes[i]) for i in order)
-    return knn.Knn(tuple(data), rows, tuple(labels[i] for i in order), 1, "uniform")
+    return knn.nearest(data, sizes, labels)
 """
 STRATEGY = """
 class Strategy:

@@ -28,8 +28,8 @@ def sources(target: Target) -> tuple[str, str]:
 
 def emit(plan: Plan) -> dict[str, str]:
     """File name -> text of everything but the runtime headers. Raises DagcError for what cannot be emitted yet."""
-    functions = Functions(plan.graph, plan.target, plan.open)  # which kernels, under which names
-    layout = Layout(plan.graph, plan.open)  # C++ names of all data
+    functions = Functions(plan.graph, plan.target, plan.open, plan.features)  # which kernels, under which names
+    layout = Layout(plan.graph, plan.open, plan.features)  # C++ names of all data
     steps = Steps(layout, functions)  # what each op does
     program = program_view(layout, steps, plan.chooser)
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture)

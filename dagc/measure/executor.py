@@ -9,6 +9,7 @@ and answers:
     audit    key tables                                 -> wrong, or {}
     measure  key rows check recheck seconds guess [metrics] -> wrong, or seconds, iterations, metrics by name
     trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
+    features key                                        -> values and seconds of rank 0
 
 Of libraries whose launch parameters are open, which `base` and `settings` give, as (decision, value):
 
@@ -71,6 +72,7 @@ class Executor:
             "audit": self._audit,
             "measure": self._measure,
             "trace": self._trace,
+            "features": self._features,
             "verify": self._verify,
             "place": self._place,
             "launch": self._launch,
@@ -204,6 +206,12 @@ class Executor:
                 for position, times in enumerate(of_rank)
             ]
         return {"spans": spans}
+
+    def _features(self, command: Command) -> Answer:
+        opened = self._opened(command)
+        with self._watchdog.watch(command["limit"], lambda: "a feature"):
+            values, seconds = opened.runner.features()
+            return dict(zip(("values", "seconds"), self._comm.bcast((values, seconds)), strict=True))
 
     # ---- open launch parameters ---------------------------------------------------------------
 
