@@ -308,6 +308,11 @@ def whole_parameters(program: Program, names: Iterable[str]) -> frozenset[str]:
     return frozenset(whole & set(names))
 
 
+def _sizes_among(program: Program, names: set[str]) -> set[str]:
+    """Whole scalars: what a choice by measured bests alone goes by."""
+    return {s.name for s in program.scalars if s.type.value[0] in "iu"} & names
+
+
 @dataclass(frozen=True, slots=True)
 class _Programs:
     """Of an op: the model's time, when it can be launched, and a note."""
@@ -324,13 +329,13 @@ def unit_chooser(
     hardware: Hardware,
     *,
     resources: Resources = ASSUMED,
-    anchors: Sequence[tuple[Mapping[str, Number], Settings]] = (),
+    anchors: Sequence[tuple[Mapping[str, float], Settings]] = (),
     calibration: Mapping[str, float] | None = None,
     method: str = "volume",
     fits: Mapping[str, Fitted] | None = None,
     selector: Selector | None = None,
 ) -> Chooser:
-    """The chooser of a unit's launch parameters. `anchors`: values at a measured size, and the setting that was best.
+    """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
     `resources`: of the compiled kernel. `method`: one of `dagc.choice.models.MODELS`, a search strategy (the volume
     model stands beside what it measured), any other has no model. `fits`: counts that were fitted to hardware counters.
     `selector`: its labels are indices of `settings`.
@@ -346,30 +351,23 @@ def unit_chooser(
         programs = _programs(graph, unit, hardware, method, resources, calibration, fits)
     except RecursionError:
         programs = _Programs(None, None, "no model: its text is nested too deeply to be read")
-    data = _data(programs) | set(selector.data if selector is not None else ())
-    unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features)) + sorted(
-        n for n in data & set(features) if any(_missing(features[n], sizes) for sizes, _ in anchors)
-    )
+    learned = set(selector.data if selector is not None else ())
+    data = _data(programs) | learned
+    unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features))
+    unknown += sorted(n for n in data & set(features) if any(n not in at for at, _ in anchors))
     if unknown:
-        why = f"no model: it depends on {', '.join(unknown)}, which it cannot see"
-        programs = _Programs(None, None, why)
-        data = set(selector.data if selector is not None else ())
-    measured = {n for sizes, _ in anchors for n in sizes}
+        programs = _Programs(None, None, f"no model: it depends on {', '.join(unknown)}, which it cannot see")
+        data = learned
+    measured = {n for at, _ in anchors for n in at}
     data |= whole_parameters(program, measured)
-    names = sorted(data or {n for n in measured if n in features})
-    vector = tuple(features[n] for n in names)
+    names = sorted(data or _sizes_among(program, measured))
     used = _asked(programs.model, programs.launchable)
-    own = whole_parameters(program, names)  # of a measured size, these are those of its program
     placed = dict.fromkeys(
-        Anchor(
-            tuple(float(sizes[f.name]) if f.name in own and f.name in sizes else f.value(sizes) for f in vector),
-            list(settings).index(best),
-        )
-        for sizes, best in anchors
+        Anchor(tuple(float(at[n]) for n in names), list(settings).index(best)) for at, best in anchors
     )
     launchable = programs.launchable
     return Chooser(
-        Site(SiteKind.LAUNCH, unit.op, tuple(settings)), vector,
+        Site(SiteKind.LAUNCH, unit.op, tuple(settings)), tuple(features[n] for n in names),
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
         launchable if launchable is not None and launchable.parameters else None, tuple(placed), selector,
         Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
@@ -416,11 +414,3 @@ def _asked(*programs: RationalProgram | None) -> set[str]:
 def _data(programs: _Programs) -> set[str]:
     both = (p for p in (programs.model, programs.launchable) if p is not None)
     return {p.name for program in both for p in program.parameters if p.kind is ParameterKind.DATA}
-
-
-def _missing(feature: Feature, values: Mapping[str, Number]) -> bool:
-    try:
-        feature.value(values)
-    except KeyError:
-        return True
-    return False

@@ -52,9 +52,9 @@ def beyond(x: float, low: float, high: float) -> float:
     """How many times a value lies outside of [low, high], 1 inside."""
     width = high - low if high > low else 1
     if x > high:
-        return x / high if high > 0 else max(1.0, (x - high) / width)
+        return x / high if high > 0 else 1 + (x - high) / width
     if x < low:
-        return low / x if x > 0 else max(1.0, (low - x) / width)
+        return low / x if x > 0 else 1 + (low - x) / width
     return 1.0
 
 

@@ -128,6 +128,20 @@ def offered(program: Program, op: KernelOp | None = None) -> dict[str, Feature]:
     return out
 
 
+def values_of(
+    features: Mapping[str, Feature], values: Mapping[str, Number], constants: Mapping[str, int] | None = None
+) -> dict[str, float]:
+    """The features that can be computed from what is known somewhere, by name. `constants`: parameters that are
+    constants of the program there, and others elsewhere; those that are the same everywhere are left out."""
+    out = {}
+    for name, feature in features.items():
+        if constants and name in constants:
+            out[name] = float(constants[name])
+        elif free(feature.expression) and free(feature.expression) <= values.keys():
+            out[name] = feature.value(values)
+    return out
+
+
 def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, ...]) -> tuple[Feature, ...]:
     """The features that arguments of a `select` name, each once. Raises UsageError for what is none."""
     context, found = Context(program, op), offered(program, op)

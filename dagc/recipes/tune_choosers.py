@@ -132,22 +132,24 @@ def learn(
     return LearnedSelector(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
 
 
+def _features_at(ready: Prepared, unit: Unit, point: Point) -> dict[str, float]:
+    """Every feature of the unit's op that is known at a size, by name."""
+    from dagc.choice.feature import offered, values_of  # loads the kinds of features
+
+    at = ready.at[point]
+    return values_of(offered(ready.task.program, op_of(ready.task.graph, unit)), at.values, at.constants)
+
+
 def _vectors(
     ready: Prepared, unit: Unit, names: Sequence[str], points: Iterable[Point]
 ) -> dict[Point, tuple[float, ...]]:
     """The features of each size at which all have a value."""
-    from dagc.choice.feature import offered  # loads the kinds of features
-
-    known = offered(ready.task.program, op_of(ready.task.graph, unit))
     out = {}
     for point in points:
-        values = ready.at[point].values
-        try:
-            # A parameter that is a constant of the program is another constant at another size.
-            out[point] = tuple(float(values[n]) if n in ready.task.constants else known[n].value(values) for n in names)
-        except KeyError:
-            continue
-    return {point: row for point, row in out.items() if all(map(math.isfinite, row))}
+        known = _features_at(ready, unit, point)
+        if all(math.isfinite(known.get(n, math.nan)) for n in names):
+            out[point] = tuple(known[n] for n in names)
+    return out
 
 
 def _fallback(asked: Asked, why: str) -> LearnedSelector:
@@ -209,7 +211,7 @@ def chooser_with(
     inputs: ChooserInputs,
     ready: Prepared,
     unit: Unit,
-    anchors: Sequence[tuple[Mapping[str, Any], Settings]],
+    anchors: Sequence[tuple[Mapping[str, float], Settings]],
     selector: Selector | None = None,
     point: Point | None = None,
 ) -> Any:
@@ -269,7 +271,7 @@ def final_choosers(
         model = _model(inputs, good, unit) if asked.method in LEARNED else None
         learned = learn(good, unit, asked, right, seed, model)
         bests = ((point, best_cell(right, unit.op, point)) for point in ready.task.points)
-        anchors = [(ready.at[point].values, cell.settings) for point, cell in bests if cell is not None]
+        anchors = [(_features_at(ready, unit, point), cell.settings) for point, cell in bests if cell is not None]
         out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector))
         learned_by_op[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)

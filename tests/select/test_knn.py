@@ -69,8 +69,12 @@ def test_a_fit() -> None:
 def test_a_tie_goes_to_the_size_that_stands_first() -> None:
     """200 is as far from 100 as from 400, and the logarithms say so exactly."""
     assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 1, "uniform").choose([200]) == 7
-    assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 2, "uniform").choose([200]) == 3, "of equal votes the lowest label"
-    assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 2, "distance").choose([400]) == 3, "itself, whatever else is near"
+    assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 2, "uniform").choose([200]) == 3, (
+        "of equal votes the lowest label"
+    )
+    assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 2, "distance").choose([400]) == 3, (
+        "itself, whatever else is near"
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ SHARES = [(share, slope) for share in (0.001, 0.02, 0.5) for slope in (-3.5, 0.0
 BOTH = (Scale(), Scale())
 
 SIZE = st.one_of(st.integers(1, 20_000), st.integers(-3, 2**63 - 1), st.sampled_from([64, 128, 1000, 1001, 8192]))
-NUMBER = st.one_of(SIZE.map(float), st.floats(-1e9, 1e9), st.floats(0, 1), st.floats(allow_nan=False, allow_infinity=False))
+NUMBER = st.one_of(
+    SIZE.map(float), st.floats(-1e9, 1e9), st.floats(0, 1), st.floats(allow_nan=False, allow_infinity=False)
+)
 Asking = Callable[[Sequence[float]], tuple[int, float]]
 
 
@@ -183,7 +185,8 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(points)))
     selectors: list[Selector] = [
         Knn(DATA, BOTH, points, labels, k, "uniform"), Knn(DATA, BOTH, points, labels, k, "distance"),
-        Tree(DATA, BOTH, data.draw(NODES)), Forest(DATA, BOTH, tuple(data.draw(st.lists(NODES, min_size=1, max_size=6)))),
+        Tree(DATA, BOTH, data.draw(NODES)),
+        Forest(DATA, BOTH, tuple(data.draw(st.lists(NODES, min_size=1, max_size=6)))),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         asked = compiled(selectors, Path(folder), ("gcc", "-std=c99"))

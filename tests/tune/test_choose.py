@@ -117,7 +117,9 @@ def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path)
         assert max(legal) == (1 if more else 1024)
         source = tmp_path / f"{name}.c"
         calls = f"return {chooser.site.table}({chooser.site.function}(x).answer)[1];"
-        source.write_text(emitted([chooser]).source + f"int main(void) {{ const double x[] = {{200, 200}}; {calls} }}\n")
+        source.write_text(
+            emitted([chooser]).source + f"int main(void) {{ const double x[] = {{200, 200}}; {calls} }}\n"
+        )
         subprocess.run(
             ["gcc", "-std=c99", "-O1", "-ffp-contract=off", str(source), "-o", str(tmp_path / name), "-lm"], check=True
         )
