@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
+from dagc.choice.feature import asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, unit_in
 from dagc.choice.selector import FEWEST
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -74,7 +75,6 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
 
 def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     """(method, data) of the kernel's `select` about tunables of the unit; the method is `volume` without one."""
-    from dagc.choice.feature import asked_features  # loads the kinds of features
     from dagc.choice.methods import LEARNED  # loads msgspec
 
     program = graph.program
@@ -134,8 +134,6 @@ def learn(
 
 def _features_at(ready: Prepared, unit: Unit, point: Point) -> dict[str, float]:
     """Every feature of the unit's op that is known at a size, by name."""
-    from dagc.choice.feature import offered, values_of  # loads the kinds of features
-
     at = ready.at[point]
     return values_of(offered(ready.task.program, op_of(ready.task.graph, unit)), at.values, at.constants)
 

@@ -12,6 +12,7 @@ from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
+from dagc.choice.feature import offered
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
@@ -55,8 +56,6 @@ def _open(task: TuningTask) -> tuple[OpenTunable, ...]:
 
 def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
     """What the selectors of the program ask for that is computed from arrays."""
-    from dagc.choice.feature import offered  # loads the kinds of features
-
     out: dict[str, CodeFeature] = {}
     for op, names in task.features.items():
         unit = next((u for u in task.units if u.op == op), None)

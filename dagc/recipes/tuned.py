@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.build import target
 from dagc.choice.extent import far_parameters
+from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, units
 from dagc.choice.types import settings_text
 from dagc.ir.plan import is_open, open_tunables
@@ -78,7 +79,6 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
 
 def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> None:
     """Names of the file are those of the program's features."""
-    from dagc.choice.feature import offered  # loads the kinds of features
     from dagc.perf.counted import BLOCK, COUNTS  # loads numpy, sympy
 
     features = set(offered(graph.program, op_of(graph, unit)))

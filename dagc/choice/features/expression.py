@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dagc.choice.feature import Context, Feature
+from dagc.choice.features.code import offer as computed
 from dagc.ir.plan import CodeFeature
 from dagc.ir.program import CodeText
 from dagc.ir.sym import Sym, Var, free, show
@@ -28,6 +29,4 @@ def _made(name: str, expression: Sym | None, code: dict[str, CodeFeature]) -> It
 
 
 def _code(context: Context) -> dict[str, CodeFeature]:
-    from dagc.choice.features.code import offer as computed
-
     return {one.name: one for feature in computed(context) for one in feature.code}
