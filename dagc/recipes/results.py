@@ -124,7 +124,10 @@ class Loaded:
         graph = self.graph(implementation.configuration)
         traversal = parse_traversal(implementation.traversal, graph, self.path)
         seconds = implementation.seconds(self.results.reference)
-        return Sample(graph, implementation.configuration, traversal, seconds, len(implementation.measurements))
+        return Sample(
+            graph, implementation.configuration, traversal, seconds, len(implementation.measurements),
+            implementation.times(self.results.reference), tuple(m.order for m in implementation.measurements),
+        )  # fmt: skip
 
 
 # ---- rules ----------------------------------------------------------------------------------

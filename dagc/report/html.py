@@ -17,7 +17,7 @@ from dagc.base.resources import resource
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
 from dagc.lab.orders import domain_of
-from dagc.learn.rules.text import why_no_rules
+from dagc.learn.rules.text import by_chance, cross_validated, why_no_rules
 from dagc.report import charts, si, timeline
 from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
@@ -384,6 +384,7 @@ def as_html(
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # of other samples: their positions would not be those of the points
     no_rules = "" if learned is None else why_no_rules(learned)
+    certainty = [] if learned is None else [by_chance(learned), cross_validated(learned)]
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
     failures = [i for i in results.implementations if i.failure]
@@ -402,7 +403,7 @@ def as_html(
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         classes=class_views(learned, by) if learned is not None else (),
         dropped=[f"Boundary at {by.text(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
-        tree=_tree(learned), no_rules=no_rules, advice=noise_advice_of(results),
+        tree=_tree(learned), no_rules=no_rules, certainty=certainty, advice=noise_advice_of(results),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         fastest=fastest_rows(choices[:MOST_ROWS], groups, by), runs=provenance(results), data=_data(points, groups, by),

@@ -28,9 +28,12 @@ def h200_samples() -> tuple[Sample, ...]:
     """All 2036, in the order of their IDs, with the median of their five passes."""
     graph = h200_graph()
     return tuple(
-        Sample(graph, i.configuration, parse_traversal(i.traversal, graph), i.seconds(), PASSES)
+        Sample(
+            graph, i.configuration, parse_traversal(i.traversal, graph), i.seconds(), PASSES, i.times(),
+            tuple(m.order for m in i.measurements),
+        )
         for i in h200_results().implementations
-    )
+    )  # fmt: skip
 
 
 @cache

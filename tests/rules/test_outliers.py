@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from statistics import median
 
@@ -66,10 +67,14 @@ def test_learning_draws_a_rare_fast_class_once_it_is_confirmed() -> None:
     fast = {id(s) for s in made[500:516]}
     samples = [Sample(s.graph, s.configuration, s.traversal, 0.8 * s.seconds if id(s) in fast else s.seconds)
                for s in made]  # fmt: skip
-    best = set(sorted(s.seconds for s in samples)[:20])
-    confirmed = [
-        Sample(s.graph, s.configuration, s.traversal, s.seconds, 5 if s.seconds in best else 1) for s in samples
-    ]
+    samples = [replace(s, times=(s.seconds,), orders=(i,)) for i, s in enumerate(random.sample(samples, len(samples)))]
+    best = sorted(samples, key=lambda s: s.seconds)[:20]
+    confirmed = [s for s in samples if s not in best]
+    for place, s in enumerate(best):
+        usual = 0.8 if s.seconds < 0.9 else 1.0
+        times = (s.seconds, *(usual * random.gauss(1.0, NOISE) for _ in range(4)))
+        orders = (*s.orders, *(len(samples) + 20 * k + place for k in range(4)))
+        confirmed.append(replace(s, seconds=median(times), measurements=5, times=times, orders=orders))
     assert learn(samples, NOISE).classes.classes[0].count > 1000
     learned = learn(confirmed, NOISE)
     assert learned.classes.classes[0].count == 16

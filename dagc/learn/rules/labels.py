@@ -156,6 +156,7 @@ RADIUS = 0.005
 FEWEST_TO_CUT = 20
 OUTLYING = 3  # noise floors
 EQUAL = 1e-9  # prominences are differences of floating-point sums: so close, they are equal
+ROUNDING = 1e-12  # of the largest time: a smaller prominence is the rounding of those sums, and no peak
 
 
 def noise_of(noise: float, measurements: float) -> float:
@@ -240,6 +241,18 @@ def cut_again(
     )
 
 
+def dropped_from(classes: Classes, boundaries: Sequence[Boundary]) -> Classes:
+    """Without these of its boundaries; the classes beside each are one."""
+    gone = {b.position for b in boundaries}
+    left = [b for b in classes.boundaries if b.position not in gone]
+    joined = _classes(classes.times, left)
+    steps = [above.median / below.median - 1 for below, above in pairwise(joined)]
+    drawn = tuple(replace(b, step=step) for b, step in zip(left, steps, strict=True))
+    return _with_dropped(
+        replace(classes, classes=joined, boundaries=drawn, dropped=()), [*classes.dropped, *boundaries]
+    )
+
+
 def with_estimates(classes: Classes, times: Sequence[float]) -> Classes:
     """The same boundaries; classes of these times, some of which are estimated, and of those that drew them."""
     inside: list[list[float]] = [[] for _ in classes.classes]
@@ -284,7 +297,7 @@ def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Bo
     """Where consecutive times, the first of them the `first`-th of all, rise; and the least prominence."""
     radius = max(1, round(RADIUS * len(ordered)))
     convolution = _convolve(ordered, radius)
-    peaks, threshold = _peaks(convolution, percentile)
+    peaks, threshold = _peaks(convolution, percentile, ROUNDING * float(ordered[-1]))
     positions = [(i + radius - 1, float(convolution[i]), prominence) for i, prominence in peaks]
     middles = (ordered[:-1] + ordered[1:]) / 2
     return [
@@ -292,8 +305,11 @@ def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Bo
     ], threshold
 
 
-def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, float]], float]:
-    """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed."""
+def _peaks(convolution: Floats, percentile: float, rounding: float) -> tuple[list[tuple[int, float]], float]:
+    """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed.
+
+    None of them is at most `rounding`: evenly rising times have hundreds of such peaks, so that the percentile is one.
+    """
     import numpy as np
     from scipy.signal import find_peaks, peak_prominences
 
@@ -306,7 +322,7 @@ def _peaks(convolution: Floats, percentile: float) -> tuple[list[tuple[int, floa
     # Of few peaks, or where several are the most prominent, the percentile is the largest prominence, and none is
     # above it: those with that prominence are kept, and no others.
     least = min(threshold, float(prominences.max()) * (1 - EQUAL))
-    return [peak for peak in prominent if peak[1] > least], threshold
+    return [peak for peak in prominent if peak[1] > max(least, rounding)], threshold
 
 
 def _above_noise(

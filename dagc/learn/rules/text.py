@@ -147,8 +147,31 @@ def _tree_line(learned: LearnedRules) -> str:
     tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
     return (
         f"{shape}. Error {percent(held.error)} on samples held out (standard error {percent(held.deviation)}; one "
-        f"answer for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}."
+        f"answer for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}; all classes weigh "
+        "the same."
     )
+
+
+def cross_validated(learned: LearnedRules) -> str:
+    """The accuracy on samples held out beside that of no knowledge; "" where there is one class."""
+    held = learned.held_out
+    if held is None:
+        return ""
+    return (
+        f"Cross-validated accuracy: {percent(held.accuracy)} of the samples ({held.folds} folds); one class for all: "
+        f"{percent(held.constant)}, trees from shuffled labels: {percent(held.shuffled)}."
+    )
+
+
+def by_chance(learned: LearnedRules) -> str:
+    """How likely so many classes are by chance; "" where there is nothing to say."""
+    classes = learned.classes
+    if math.isnan(classes.p):
+        return "" if len(classes.classes) == 1 else "Whether chance alone draws these classes was not tested."
+    count = counted(len(classes.classes), "class", "classes")
+    if len(classes.classes) == 1:
+        return f"Differences between the implementations are no larger than by chance (probability {classes.p:.2g})."
+    return f"Probability of {count} by chance alone: {classes.p:.2g} or less."
 
 
 def _accuracy_line(a: Accuracy) -> str:
@@ -172,7 +195,8 @@ def _about(findings: Findings) -> list[str]:
     reason = why_no_rules(learned)
     return [
         *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes, findings.objective),
-        *([reason] if reason else []), _tree_line(learned), *_best_line(findings),
+        *filter(None, (by_chance(learned), reason, cross_validated(learned))), _tree_line(learned),
+        *_best_line(findings),
     ]  # fmt: skip
 
 
@@ -294,6 +318,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
         },
         "noise_of_a_measurement": finite(learned.noise),
         "noise": finite(classes.noise),
+        "probability_by_chance": finite(classes.p),
         "radius": classes.radius,
         "prominence_threshold": finite(classes.threshold),
         "classes": [
@@ -324,7 +349,8 @@ def _held_out(held_out: HeldOut | None) -> dict[str, Any] | None:
         return None
     return {
         "error": held_out.error, "standard_error": held_out.deviation, "one_answer": held_out.one_answer,
-        "folds": held_out.folds, "cost_of_a_leaf": held_out.cost,
+        "folds": held_out.folds, "cost_of_a_leaf": held_out.cost, "accuracy": held_out.accuracy,
+        "one_class_for_all": held_out.constant, "shuffled_labels": held_out.shuffled,
     }  # fmt: skip
 
 
@@ -344,6 +370,7 @@ def _boundary(b: Boundary) -> dict[str, Any]:
     return {
         "position": b.position, "seconds": b.seconds, "height": b.height, "prominence": b.prominence,
         "step": finite(b.step), "samples": b.samples, "chance": b.chance,
+        "probability_by_chance": finite(b.p),
     }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.ir.traversal import traversal_text
+from dagc.learn.rules.chance import LEVEL, Evidence, tested
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.labels import PERCENTILE, Outliers, Repeats, classify_times, cut_again, noise_of, with_estimates
 from dagc.learn.rules.types import Classes, Feature, Node, Rule, RuleSet, Sample, Tree
@@ -271,6 +272,9 @@ class HeldOut:
     deviation   its standard error
     one_answer  the error of the same class for all samples
     folds       how many there were
+    accuracy    share of the samples, each of the same weight, whose class such trees tell
+    constant    the same of one class for all, that with which it is highest
+    shuffled    the same of trees with as many leaves that are grown from shuffled labels
     """
 
     cost: float
@@ -278,6 +282,9 @@ class HeldOut:
     deviation: float
     one_answer: float
     folds: int
+    accuracy: float
+    constant: float
+    shuffled: float
 
     @property
     def helps(self) -> bool:
@@ -302,6 +309,7 @@ def held_out(
         return None
     fold = _fold(labels, judged, folds)
     missed = np.zeros((len(costs), len(labels)), dtype=bool)
+    leaves = np.ones((len(costs), folds), dtype=np.int64)
     for number in range(folds):
         test = fold == number
         if not test.any():
@@ -309,6 +317,7 @@ def held_out(
         growth, _ = grow(table[~test], labels[~test], classes)
         for place, cost in enumerate(costs):  # ascending: each tree is a subtree of the one before it
             growth.prune(wrong[~test], cost)
+            leaves[place, number] = growth.leaves
             missed[place, test] = wrong[test, growth.classify_rows(table[test])]
     answered = np.zeros((1, len(labels)), dtype=bool)
     for number in range(folds):
@@ -318,7 +327,27 @@ def held_out(
     errors, deviations = _errors(answered[:, judged], labels[judged])
     single, _ = _errors(wrong[judged].T, labels[judged])
     chosen = _choose(missed[:, judged], labels[judged])
-    return HeldOut(costs[chosen], float(errors[0]), float(deviations[0]), float(single.min()), folds)
+    return HeldOut(
+        costs[chosen], float(errors[0]), float(deviations[0]), float(single.min()), folds,
+        accuracy=float(1 - answered[0, judged].mean()),
+        constant=float(1 - wrong[judged].mean(axis=0).min()),
+        shuffled=_shuffled(table, labels, wrong, judged, fold, leaves[chosen]),
+    )  # fmt: skip
+
+
+def _shuffled(table: Bools, labels: Ints, wrong: Bools, judged: Bools, fold: Ints, leaves: Ints) -> float:
+    """The accuracy on samples held out of trees from shuffled labels, with so many leaves in each fold."""
+    import numpy as np
+
+    missed = np.zeros(len(labels), dtype=bool)
+    random = np.random.default_rng(0)
+    for number, most in enumerate(leaves):
+        test, rest = fold == number, np.flatnonzero(fold != number)
+        growth, grown = Growth(table[rest], labels[random.permutation(rest)], wrong.shape[1]), 1
+        while grown < most and growth.split():
+            grown += 1
+        missed[test] = wrong[test, growth.classify_rows(table[test])]
+    return float(1 - missed[judged].mean())
 
 
 def _choose(missed: Bools, labels: Ints) -> int:
@@ -414,6 +443,7 @@ def learn(
     cost: float | None = None,
     outliers: Outliers | None = None,
     judge: bool = True,
+    level: float = LEVEL,
 ) -> LearnedRules:
     """Rules that tell fast from slow samples, in any order. ValueError without samples.
 
@@ -427,6 +457,8 @@ def learn(
     cross-validation, and no rules where the tree is no better than one answer; with `all_classes` 0, as in the seed.
     `judge` False: the error on held-out samples, which takes most of the time, is not computed; `cost` is 0 by default.
     Estimated times (`measurements` 0) draw no boundaries, but the tree learns from them too.
+    `level`: the largest probability of two or more classes where all implementations are equally fast. Boundaries that
+    chance explains are not drawn (dagc.learn.rules.chance); 1: not tested, as with `all_classes`.
     """
     import numpy as np
 
@@ -439,9 +471,12 @@ def learn(
     classes = classify_times([s.seconds for s in measured], floor, percentile, repeats)
     if not all_classes:
         classes = cut_again(classes, [s.configuration for s in measured], percentile, repeats)
-    classes, labels = _labelled(chosen, measured, classes)
     table = Samples.of(chosen)
     features, answers = table.features()
+    if not all_classes and level < 1:
+        timed_rows = np.array([s.measurements > 0 or len(measured) == len(chosen) for s in chosen])
+        classes = tested(classes, Evidence.of(measured, answers[timed_rows]), level)
+    classes, labels = _labelled(chosen, measured, classes)
     known = not math.isnan(classes.noise)
     wrong = _wrong(labels, chosen, classes) if known else others(labels, len(classes.classes))
     costs = COSTS if cost is None and not all_classes else (cost or 0.0,)

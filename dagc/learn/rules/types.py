@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,13 +25,19 @@ if TYPE_CHECKING:  # NumPy takes a while to load
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An implementation and its time: the median of `measurements` measurements, an estimate where that is 0."""
+    """An implementation and its time: the median of `measurements` measurements, an estimate where that is 0.
+
+    times    the single measurements, in the order taken; empty where they are not known
+    orders   positions of these among all measurements of the exploration; empty where they are not known
+    """
 
     graph: Graph
     configuration: Configuration
     traversal: Traversal
     seconds: float
     measurements: int = 1
+    times: tuple[float, ...] = ()
+    orders: tuple[int, ...] = ()
 
 
 # ---- performance classes --------------------------------------------------------------------
@@ -56,6 +63,7 @@ class Boundary:
     step: float
     samples: int = 0
     chance: int = 0
+    p: float = math.nan
 
     @property
     def why_dropped(self) -> str:
@@ -64,6 +72,11 @@ class Boundary:
             return (
                 f"a class beside it would have {counted(self.samples, 'implementation')}, and noise and outliers may "
                 f"put up to {self.chance} there; more measurements would tell"
+            )
+        if not math.isnan(self.p):
+            return (
+                "neither repeated measurements nor any feature tell the two sides apart better than chance "
+                f"(probability {self.p:.2g})"
             )
         return f"the classes beside it would differ by {100 * self.step:.1f} %, which is below the noise floor"
 
@@ -94,7 +107,8 @@ class Classes:
     threshold     prominence that a peak must exceed (98th percentile)
     boundaries    drawn, ascending; one less than there are classes
     dropped       above the threshold too, but below the noise floor, or beside a class that may be chance
-    noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped)
+    noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped for it)
+    p             probability that chance alone draws so many classes (dagc.learn.rules.chance); NaN: not tested
     """
 
     classes: tuple[PerformanceClass, ...]
@@ -105,6 +119,7 @@ class Classes:
     boundaries: tuple[Boundary, ...]
     dropped: tuple[Boundary, ...]
     noise: float
+    p: float = math.nan
 
     def of(self, seconds: float) -> int:
         """The class that a time falls into: between which boundaries it lies."""

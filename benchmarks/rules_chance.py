@@ -1,0 +1,188 @@
+"""How often rules find classes where there are none: on implementations that are all equally fast, with made-up noise.
+
+    python benchmarks/rules_chance.py [--trials 400] [--sizes 60 200 600 2036] [--designs ...] [--jobs N]
+                                      [--json F] [--markdown F]
+
+A trial draws implementations of the SpMV's 2036, gives each measurement the time 1 plus noise, in the order in which a
+design takes the measurements, and learns as `dagc rules` does. Two or more classes are an error: the table has its
+share, with its 95 % interval (Wilson), and that of the labels without the test of chance. Noise has a scale of 3 %:
+
+normal   Gaussian
+t3       Student's t with three degrees of freedom
+skewed   log-normal, of one unit of its logarithm
+bursty   normal; some fifteen measurements in a row, once in a hundred, are slower by 10 to 50 %
+
+Designs, by how the measurements follow one another:
+
+drawn       each implementation once, drawn uniformly (`--strategy random`)
+in-order    each once, in the order of the enumeration (`--strategy exhaustive`)
+passes      drawn, five passes, each shuffled (`--passes 5`)
+same-order  five passes, each in the order of the enumeration
+in-a-row    drawn, each implementation five times in a row
+confirmed   drawn, each once, then the ten best four more times (what `dagc explore` does at its end)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from dagc.base.statistics import noise_floor
+from dagc.ir.traversal import Traversal
+from dagc.learn.rules import Outliers, Sample, learn
+from dagc.space import Space
+from dagc.store.results import Configuration
+
+NOISES = ("normal", "t3", "skewed", "bursty")
+DESIGNS = ("drawn", "in-order", "passes", "same-order", "in-a-row", "confirmed")
+SCALE = 0.03
+PASSES = 5
+BEST = 10
+
+
+@cache
+def implementations() -> tuple[Traversal, ...]:
+    from tests.data.h200 import h200_graph
+
+    return tuple(Space(h200_graph()))
+
+
+def times_of(noise: str, count: int, random: np.random.Generator) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """So many times of one implementation, in the order in which they are taken."""
+    match noise:
+        case "t3":
+            around = random.standard_t(3, size=count) * SCALE
+        case "skewed":
+            around = random.lognormal(0, 1, count) * SCALE
+        case _:
+            around = random.normal(size=count) * SCALE
+    at = int(random.exponential(100)) if noise == "bursty" else count
+    while at < count:
+        end = at + 1 + int(random.exponential(15))
+        around[at:end] += random.uniform(0.1, 0.5)
+        at = end + 1 + int(random.exponential(100))
+    return np.maximum(1 + around, 0.05)
+
+
+def orders_of(design: str, count: int, random: np.random.Generator) -> list[list[int]]:
+    """Of each implementation, the positions of its measurements among all."""
+    if design == "in-a-row":
+        return [list(range(PASSES * i, PASSES * (i + 1))) for i in range(count)]
+    out: list[list[int]] = [[i] for i in range(count)]
+    for number in range(1, PASSES if design in ("passes", "same-order") else 1):
+        order = random.permutation(count) if design == "passes" else range(count)
+        for place, i in enumerate(order):
+            out[i].append(number * count + place)
+    return out
+
+
+def samples_of(noise: str, design: str, count: int, random: np.random.Generator) -> list[Sample]:
+    from tests.data.h200 import h200_graph
+
+    graph, everything = h200_graph(), implementations()
+    rows = random.choice(len(everything), count, replace=False)
+    if design in ("in-order", "same-order"):
+        rows = np.sort(rows)
+    orders = orders_of(design, count, random)
+    total = sum(map(len, orders))
+    times = times_of(noise, total + (PASSES - 1) * BEST, random)
+    if design == "confirmed":
+        for place, i in enumerate(sorted(range(count), key=lambda i: times[orders[i][0]])[:BEST] * (PASSES - 1)):
+            orders[i].append(total + place)
+    return [
+        Sample(
+            graph, Configuration(()), everything[row], float(median(times[mine])), len(mine),
+            tuple(float(t) for t in times[mine]), tuple(mine),
+        )
+        for row, mine in zip(rows, orders, strict=True)
+    ]  # fmt: skip
+
+
+def trial(noise: str, design: str, count: int, seed: int) -> tuple[bool, bool]:
+    """Two or more classes: as learned; and without the test of chance."""
+    random = np.random.default_rng([seed, count, NOISES.index(noise), DESIGNS.index(design)])
+    samples = samples_of(noise, design, count, random)
+    floor = noise_floor(s.times for s in samples)
+    floor = SCALE if math.isnan(floor) else floor  # of the drift reference
+    outliers = Outliers.of((s.times for s in samples), floor)
+    return tuple(  # type: ignore[return-value]
+        len(learn(samples, floor, outliers=outliers, judge=False, cost=1.0, level=level).classes.classes) > 1
+        for level in (0.05, 1.0)
+    )
+
+
+def wilson(hits: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    z, p = 1.96, hits / trials
+    middle, half = p + z * z / (2 * trials), z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
+    return max(middle - half, 0.0) / (1 + z * z / trials), (middle + half) / (1 + z * z / trials)
+
+
+def case(job: tuple[str, str, int, int]) -> dict[str, Any]:
+    noise, design, count, trials = job
+    found = [trial(noise, design, count, seed) for seed in range(trials)]
+    hits = sum(tested for tested, _ in found)
+    low, high = wilson(hits, trials)
+    return {
+        "noise": noise, "design": design, "implementations": count, "trials": trials, "share": hits / trials,
+        "low": low, "high": high, "untested": sum(untested for _, untested in found) / trials,
+    }  # fmt: skip
+
+
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    jobs = [(n, d, s, args.trials) for s in sorted(args.sizes, reverse=True) for d in args.designs for n in args.noises]
+    with ProcessPoolExecutor(args.jobs) as pool:
+        yield from pool.map(case, jobs)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    out = [
+        "Two or more classes where all implementations are equally fast, in % (95 % interval). The last column has the",
+        "share that the labels alone would draw.\n",
+        "| implementations | measured | noise | trials | two or more classes | without the test |",
+        "|---|---|---|---|---|---|",
+    ]
+    out += [
+        f"| {r['implementations']} | {r['design']} | {r['noise']} | {r['trials']} | {100 * r['share']:.1f} "
+        f"({100 * r['low']:.1f} to {100 * r['high']:.1f}) | {100 * r['untested']:.0f} |"
+        for r in rows
+    ]
+    trials = sum(r["trials"] for r in rows)
+    hits = sum(round(r["share"] * r["trials"]) for r in rows)
+    return "\n".join(out) + f"\n\nOf all {trials} trials: {100 * hits / trials:.1f} %.\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--trials", type=int, default=400, help="of each row (default: 400)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[60, 200, 600, 2036])
+    parser.add_argument("--noises", nargs="+", choices=NOISES, default=NOISES)
+    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS)
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
+    parser.add_argument("--json", metavar="F")
+    parser.add_argument("--markdown", metavar="F")
+    args = parser.parse_args()
+    rows = list(measure(args))
+    if args.json:
+        Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    text = markdown(rows)
+    if args.markdown:
+        Path(args.markdown).write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
