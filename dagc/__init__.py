@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily, so that `dagc --help` pays for nothing that it does not use (PEP 562).
+    # Lazily, so that `dagc --help` imports only what it uses (PEP 562).
     if name in __all__:
         from dagc import api
 

@@ -1,6 +1,6 @@
 """The public functions of dagc, and their options. docs/reference/api.md lists what each returns.
 
-Everything takes paths and plain values and returns frozen results; failures are `dagc.base.errors.DagcError`s.
+Every function takes paths and plain values and returns frozen results. Failures are `dagc.base.errors.DagcError`s.
 """
 
 from __future__ import annotations

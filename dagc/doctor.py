@@ -1,4 +1,4 @@
-"""`dagc doctor`: what is there, what each absence costs, and how to fix it."""
+"""`dagc doctor`: what is installed, what each absence costs, and how to fix it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from dagc.measure.profile import NO_NCU_HELP, find_ncu
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that was looked for.
+    """One thing that was checked.
 
-    `detail` is what was found. Where it was not: `cost` says what does not work without it, `help` how to get it.
-    `needed` marks what the host target cannot do without.
+    `detail` describes what was found. If nothing was, `cost` says what does not work without it, `help` how to get it.
+    `needed` marks what the host target requires.
     """
 
     name: str
@@ -50,11 +50,11 @@ _PACKAGES = (
     ("lark", True, "no .dag file can be read", "pip install lark"),
     ("jinja2", True, "no code can be emitted", "pip install jinja2"),
     ("numpy", True, "no data can be made, and no result checked", "pip install numpy"),
-    ("mpi4py", False, "the Python drivers do not run (C++ programs do)", "pip install mpi4py"),
+    ("mpi4py", False, "Python drivers do not run (C++ programs do)", "pip install mpi4py"),
     (
         "pycuda",
         False,
-        "the Python drivers do not run on a GPU (C++ programs do)",
+        "Python drivers do not run on a GPU (C++ programs do)",
         "pip install pycuda (needs the CUDA toolkit)",
     ),
     ("scikit-learn", False, "no rules and no selectors are learned", "pip install scikit-learn"),
@@ -64,7 +64,7 @@ _PACKAGES = (
 
 
 def examine() -> tuple[Fact, ...]:
-    """Look at everything. A tool that cannot be asked is reported, never an exception."""
+    """Check everything. A tool that cannot be queried is reported, never raised as an exception."""
     return (*_system(), *_compilers(), *_mpi(), *_devices(), *_packages(), _cache(), _target())
 
 
@@ -74,12 +74,12 @@ def host_can_run(facts: Iterable[Fact]) -> bool:
 
 
 def exit_code(facts: Iterable[Fact]) -> int:
-    """0 where the host target can run, else that of a missing tool."""
+    """0 if the host target can run, else that of a missing tool."""
     return 0 if host_can_run(facts) else MissingTool.exit_code
 
 
 def render_text(facts: tuple[Fact, ...]) -> str:
-    """An aligned line for each fact; under each absence its cost and its help; at the end the sum of it."""
+    """An aligned line for each fact; under each absence its cost and its help; at the end a summary."""
     width = max(len(fact.name) for fact in facts)
     lines = []
     for fact in facts:

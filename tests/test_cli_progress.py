@@ -21,7 +21,7 @@ SETUP = ["setup", str(ROOT / "samples/spmv/spmv.dag"), "-D", "rows=2000", "-n", 
         (["best", RESULTS, "--plan"], "reading"),
         (["report", RESULTS, "-o", "OUT/page.html"], "drawing"),
         (["export", RESULTS, "--csv", "-o", "OUT/all.csv"], "writing its measurements"),
-        (["merge", RESULTS, RESULTS.replace("auto", "fixed"), "-o", "OUT/merged.db"], "putting files together"),
+        (["merge", RESULTS, RESULTS.replace("auto", "fixed"), "-o", "OUT/merged.db"], "merging"),
         ([*SETUP, "OUT/data"], "setting up the arrays"),
     ],
 )

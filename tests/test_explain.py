@@ -96,7 +96,7 @@ def test_on_real_ranks(tmp_path: Path) -> None:
     """Every edit is timed in pairs, everything is kept, and what others read from the file stays as it was."""
     file = tmp_path / "spmv.db"
     options = ExploreOptions(
-        ranks=2, strategy="random", budget=25, transport="mpi_host,nccl", capture="off", confirm=0, seconds=0.001,
+        ranks=2, strategy="random", budget=60, transport="mpi_host,nccl", capture="off", confirm=0, seconds=0.001,
         target="host", trace=False, quiet=True,
     )  # fmt: skip
     explore(SPMV, file, options, SMALL[SPMV])

@@ -220,7 +220,7 @@ def test_arrays_of_other_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["setup", str(SPMV), "-D", "rows=2000", "-n", "2", "-o", data]) == 0
     command = ["explore", str(SPMV), "-D", "rows=2000", "-n", "3", "--data", data, "-o", str(tmp_path / "r.db")]
     assert main([*command, "--target", "host"]) == 2
-    assert f"{data}: made for 2 ranks, not 3" in capsys.readouterr().err
+    assert f"{data}: written for 2 ranks, not 3" in capsys.readouterr().err
 
 
 def test_what_cannot_be_resumed_is_told_before_anything_is_compiled(
@@ -229,7 +229,7 @@ def test_what_cannot_be_resumed_is_told_before_anything_is_compiled(
     file = h200_file(tmp_path)
     command = ["explore", str(SPMV), "--target", "host", "--resume", "-o", str(file)]
     for arguments, message in (
-        (["-D", "rows=2000"], f"{file}: holds results of another program"),
+        (["-D", "rows=2000"], f"{file}: contains results of another program"),
         (["-n", "3"], f"{file}: measured on 4 ranks, this run has 3"),
     ):
         assert main([*command, *arguments]) == 2
@@ -315,7 +315,7 @@ def test_under_mpiexec_there_are_as_many_ranks_as_it_has_started(tmp_path: Path)
     assert (done.returncode, load(file).runs[0].ranks) == (0, 3), done.stderr
     done = launch([*command, "--resume", "-n", "2"], 3, cwd=Path(__file__).parents[1], timeout=300)
     assert done.returncode == 2
-    assert done.stderr.count("2 ranks are wanted") == 1
+    assert done.stderr.count("2 ranks are needed") == 1
 
 
 def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -442,9 +442,9 @@ def test_merging_needs_two_files_and_a_new_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         merge([first, tmp_path / "none.db"], tmp_path / "out.db")
     (tmp_path / "link.db").symlink_to(first)
-    with pytest.raises(UsageError, match=r"link\.db and .*0\.db hold the same run"):
+    with pytest.raises(UsageError, match=r"link\.db and .*0\.db contain the same run"):
         merge([first, second, tmp_path / "link.db"], tmp_path / "out.db")
-    with pytest.raises(UsageError, match="hold the same run"):
+    with pytest.raises(UsageError, match="contain the same run"):
         merge([first, first], tmp_path / "out.db")
     assert not (tmp_path / "out.db").exists()
 
@@ -459,7 +459,7 @@ def test_a_run_is_not_counted_twice(tmp_path: Path) -> None:
     with Records.open(second, PROGRAM, RUN, resume=True) as records:
         records.noise(0.0234)
         records.add(records.begin(HOST, "a"), 1.0, NAN, 1)
-    with pytest.raises(UsageError, match=r"2\.db and .*1\.db hold the same run, begun 2026-01-01"):
+    with pytest.raises(UsageError, match=r"2\.db and .*1\.db contain the same run, started 2026-01-01"):
         merge([first, second], tmp_path / "out.db")
 
 

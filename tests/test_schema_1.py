@@ -87,7 +87,7 @@ def test_both_schemas_say_the_same(folder: Path) -> None:
 
 def test_what_was_tuned_is_not_merged_nor_lost(folder: Path, tmp_path: Path) -> None:
     for name in ("plans.db", "old-plans.db"):
-        with pytest.raises(UsageError, match=f"{name} holds tuned settings, which are not merged"):
+        with pytest.raises(UsageError, match=f"{name} contains tuned settings, which cannot be merged"):
             merge([folder / "orders.db", folder / name], tmp_path / "m.db")
     assert list(tmp_path.iterdir()) == []
 
@@ -98,7 +98,7 @@ def test_a_file_is_converted_where_it_is_written_to_and_kept(tmp_path: Path) -> 
     before = load(path)
     with Records.open(path, before.program, before.runs[0], resume=True) as records:
         kept = tmp_path / "r.db.schema1"
-        assert records.note == f"{path} was of schema 1 and is now of schema 2; as it was: {kept}"
+        assert records.note == f"{path} was converted from schema 1 to 2; the old file is {kept}"
         first = before.implementations[0]
         number = records.begin(first.configuration, first.traversal)
         assert number == first.id

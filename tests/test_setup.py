@@ -221,7 +221,7 @@ def test_files_are_named_as_the_emitted_code_names_arrays(name: str) -> None:
         ('"w": np.ones(5)', '"w": np.ones((5, 1))', "returns shape (5, 1) for `w`, expected (*,)", "change the array"),
         ("arange(n,", "arange(n + 1,", "returns shape (3,) for `x`, expected (2,)", "the sizes in its declaration"),
         ('return {"n"', 'return 1 or {"n"', "`make` of arrays.py returned int, not a dict", "return a dict"),
-        ("def make(rank, size, seed, scale)", "def make(rank, size, scale)", "cannot be called so", "scale=3"),
+        ("def make(rank, size, seed, scale)", "def make(rank, size, scale)", "cannot be called", "scale=3"),
         ("def make(", "def made(", "arrays.py has no function `make`", "its functions are doubled, made"),
     ],
 )
@@ -241,7 +241,7 @@ def test_what_a_setup_returns_must_fit(tmp_path: Path, old: str, new: str, messa
         ('data["x"] *', 'data["x"][1:] *', "returns shape (1,) for `y`, expected (2,)"),
         ("np.float32(factor)", "np.float32('nan')", "returns NaN in `y`"),
         ('{"y": data["x"] * np.float32(factor), "unused": 1}', "None", "`doubled` of arrays.py returned NoneType"),
-        ("seed, scale, factor", "seed, scale", "cannot be called so: got an unexpected keyword argument 'factor'"),
+        ("seed, scale, factor", "seed, scale", "cannot be called: got an unexpected keyword argument 'factor'"),
         ("def doubled", "def trebled", "has no function `doubled`"),
     ],
 )
@@ -316,11 +316,11 @@ def test_an_error_in_a_neighbouring_module_is_named_there(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("require", "ops", "message"),
     [
-        (Apply(Fn.LE, (N, Const(2))), (), "`make` breaks `require n <= 2`: n = 3 (rank 1)"),
+        (Apply(Fn.LE, (N, Const(2))), (), "`make` violates `require n <= 2`: n = 3 (rank 1)"),
         (
             Apply(Fn.GE, (N, M)),
             (CopyOp("c", "c", Region("t", Const(1), apply(Fn.SUB, N, Const(2))), Region("y"), span=span(3)),),
-            "`make` makes `t[1 .. 0]` of a slice, which is none within 0 .. 3 (rank 0)",
+            "`make` makes a slice `t[1 .. 0]`, which is not valid within 0 .. 3 (rank 0)",
         ),
     ],
 )
@@ -418,4 +418,4 @@ def test_the_opposite_neighbour_is_suggested(tmp_path: Path, old: str, new: str)
     assert source.text[found.span.start : found.span.end].split(":")[0].strip() in ("north", "south")
     assert found.message.endswith(" instances)")
     assert re.match(r"rank \d sends 40 elements to rank \d in halo\[0\]\.\w+, which expects no message", found.message)
-    assert found.help == "what is sent `to up` comes `from down`: write `from down` or `to down`"
+    assert found.help == "a message `to up` arrives `from down`: write `from down` or `to down`"

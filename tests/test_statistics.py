@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.base.statistics import shift_interval
+from dagc.base.statistics import shift_interval, shrunk
 
 # Wilcoxon's table, two-sided 5 %: values of the smaller rank sum that are significant.
 CRITICAL = {6: 0, 7: 2, 8: 3, 9: 5, 10: 8, 15: 25, 20: 52, 25: 89, 30: 137}
@@ -68,3 +68,26 @@ def test_a_shift_shifts_all(values: list[float], by: float) -> None:
 def test_nothing_has_no_centre() -> None:
     with pytest.raises(ValueError, match="no values"):
         shift_interval([])
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.05])
+def test_the_shrunk_least_is_not_too_low_and_its_interval_covers(spread: float) -> None:
+    """Ten that were chosen by a noisy measurement of each, then measured five times. The plain least is too low."""
+    random, covered, off, naive, trials = Random(3), 0, [], [], 400
+    for _ in range(trials):
+        truths = [1 + random.gauss(0, spread) for _ in range(100)]
+        chosen = sorted(truths, key=lambda t: t + random.gauss(0, 0.02))[:10]
+        series = [[t + random.gauss(0, 0.02) for _ in range(5)] for t in chosen]
+        least = min(range(10), key=lambda i: median(series[i]))
+        found = shrunk(series)
+        assert found is not None
+        covered += found[1] <= chosen[least] <= found[2]
+        off.append(found[0] - chosen[least])
+        naive.append(median(series[least]) - chosen[least])
+    assert covered / trials > 0.92
+    assert abs(sum(off) / trials) < max(0.005, 0.5 * abs(sum(naive) / trials))
+
+
+def test_too_little_is_not_shrunk() -> None:
+    assert shrunk([[1.0, 1.1, 1.2]] * 3) is None
+    assert shrunk([[1.0]] * 20) is None

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, sources, files, signals, statistics."""
+"""What every package uses: errors, sources, files, signals, statistics."""

@@ -36,7 +36,7 @@ class Diagnostic:
 
     @property
     def places(self) -> tuple[tuple[str, int, int], ...]:
-        """(file, start, end) of where it points, and of the related places."""
+        """(file, start, end) of its own place, then of the related places."""
         return tuple((s.file, s.start, s.end) for s in (self.span, *(span for span, _ in self.related)))
 
     def render(self, sources: dict[str, Source]) -> str:
@@ -61,7 +61,7 @@ MOST_SHOWN = 1000  # findings
 
 
 def rendered(diagnostics: Sequence[Diagnostic], sources: dict[str, Source]) -> str:
-    """All of them, in order. Of more than MOST_SHOWN, errors go before warnings and notes; the rest is counted."""
+    """All of them, in order. Beyond MOST_SHOWN, errors come before warnings and notes, and the rest is only counted."""
     shown = diagnostics
     if len(diagnostics) > MOST_SHOWN:
         errors_first = sorted(range(len(diagnostics)), key=lambda i: diagnostics[i].severity is not Severity.ERROR)
@@ -76,7 +76,7 @@ _WIDEST = 4000  # characters of a line of a message
 
 
 def printable(text: str) -> str:
-    """`text` for a terminal: a message may quote a file, whose control codes and endless lines must not get there."""
+    """`text` made safe for a terminal: a message may quote a file, with control codes and very long lines."""
     text = without_controls(text)
     if len(text) <= _WIDEST:
         return text
@@ -84,7 +84,7 @@ def printable(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """A replacement character for each control code, and for what turns the direction of writing."""
+    """Replace each control code, and each character that changes the direction of writing, by U+FFFD."""
     return _CONTROLS.sub("\ufffd", text)
 
 
@@ -98,9 +98,9 @@ _LISTENER: ContextVar[_Listener | None] = ContextVar("_LISTENER", default=None)
 
 @contextmanager
 def notes_to(write: Callable[[str], object]) -> Iterator[None]:
-    """Within it `write` gets the text of each note of a graph as soon as the graph is built.
+    """Within the block, `write` gets the text of each note of a graph as soon as the graph is built.
 
-    A command builds many graphs of one program (transports, variants, sizes): what is noted of a line is written once.
+    A command builds many graphs of one program (transports, variants, sizes); each note is written once.
     """
     written: set[tuple[object, ...]] = set()
 
@@ -119,14 +119,14 @@ def notes_to(write: Callable[[str], object]) -> Iterator[None]:
 
 
 def report_notes(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
-    """Hand the notes among them to `notes_to`; outside of it, nothing is done."""
+    """Hand the notes among them to `notes_to`. Does nothing outside of it."""
     listener = _LISTENER.get()
     if listener is not None:
         listener((d for d in diagnostics if d.severity is Severity.NOTE), sources)
 
 
 def counted(number: int | str, thing: str, things: str = "") -> str:
-    """`1 rank`, `2 ranks`; `things` where an s does not make the plural. A `number` that is a text may be symbolic."""
+    """`1 rank`, `2 ranks`. `things`: a plural that is not `thing` + s. A `number` given as text may be symbolic."""
     return f"{number} {thing if str(number) == '1' else things or thing + 's'}"
 
 
@@ -136,19 +136,19 @@ _MARGIN = 100
 def _excerpt(source: Source, span: Span) -> list[str]:
     line, column = source.line_column(span.start)
     text = source.line(line)
-    first = max(0, column - 1 - _MARGIN)  # of a very long line only what is near
+    first = max(0, column - 1 - _MARGIN)  # of a very long line, only the surroundings
     text, column = text[first : first + 2 * _MARGIN], column - first
     if not text.strip():
         return []
     text = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in text)  # no control codes to a terminal
     width = max(1, min(span.end - span.start, len(text) - column + 1))
-    # Tabs are kept in the caret line, so that the caret stands under its word however wide a tab is.
+    # Tabs are kept in the caret line, so that the caret is under its word for any width of tabs.
     pad = "".join("\t" if c == "\t" else " " for c in text[: column - 1])
     return [f"  | {text}", f"  | {pad}{'^' * width}"]
 
 
 class DagcError(Exception):
-    """Any failure that is not a bug of dagc. `exit_code` is the process's (design: 1 to 5, 130)."""
+    """Any failure that is not a bug of dagc. `exit_code` is that of the process (1 to 5, 130)."""
 
     exit_code = 2
 
@@ -162,7 +162,7 @@ class DagcError(Exception):
 
 
 class ProgramError(DagcError):
-    """A `.dag` text is wrong; carries every diagnostic found (exit code 2)."""
+    """A `.dag` text is wrong. Carries every diagnostic found (exit code 2)."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], sources: dict[str, Source]) -> None:
         self.diagnostics = tuple(diagnostics)
@@ -182,7 +182,7 @@ LOOK = "look for a mistake in a kernel or in its reference, or for an edge that 
 
 
 class WrongResult(DagcError):
-    """A program ran and its result does not agree with the reference (exit code 1)."""
+    """A program ran, and its result does not agree with the reference (exit code 1)."""
 
     exit_code = 1
 

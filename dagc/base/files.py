@@ -1,4 +1,4 @@
-"""Writing results so that nothing half-written looks whole: after Ctrl-C or on a full disk the old content is there."""
+"""Atomic writing of results: after Ctrl-C, or on a full disk, the old content is still there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagc.base.errors import DagcError, UsageError
 from dagc.base.source import read_file
 
 MARK = ".dagc-output"
-"""In each directory that dagc wrote, a file that lists, a line each, the entries that are dagc's. Written last."""
+"""The file, in each directory that dagc wrote, that lists the entries dagc wrote, one a line. It is written last."""
 
 
 @contextmanager
@@ -28,14 +28,14 @@ def _errors_name(path: Path) -> Iterator[None]:
 
 
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 file: it has the old content or all of the new. Raises DagcError with the path."""
+    """Write a UTF-8 file, atomically: it has its old content or all of the new. Raises DagcError with the path."""
     write_bytes_atomic(path, text.encode())
 
 
 def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
-    """`write_text_atomic` for bytes. The directory must exist; a link is followed; permissions stay.
+    """`write_text_atomic` for bytes. The directory must exist. Links are followed, and permissions are kept.
 
-    What is not a file, as a pipe or /dev/stdout, is written to, and not replaced.
+    Anything that is not a regular file, such as a pipe or /dev/stdout, is written to rather than replaced.
     """
     target = Path(os.path.realpath(path))
     with _errors_name(Path(path)):
@@ -59,7 +59,7 @@ def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _mode(target: Path) -> int:
-    """The permissions of a file that is replaced, else those that the umask gives."""
+    """The permissions of the file to replace, or those that the umask gives."""
     try:
         return target.stat().st_mode & 0o7777
     except FileNotFoundError:
@@ -70,19 +70,19 @@ def _mode(target: Path) -> int:
 
 @contextmanager
 def output_directory(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
-    """A directory to fill, which becomes `path` when the block ends well and vanishes when it does not.
+    """A directory to fill. It becomes `path` if the block succeeds, and is removed if it does not.
 
-    Where `path` exists and was written by dagc, its old entries are replaced by the new ones; what the user put there
-    stays. A directory with other content is refused (UsageError) unless `force` is set; then too only entries of the
-    same name are replaced. While entries are exchanged the mark is missing, so an exchange that was cut off shows.
-    Raises DagcError with the path where something cannot be written.
+    If dagc wrote the existing `path`, the new entries replace its old ones, and files that the user put there
+    stay. A directory with other content is refused (UsageError) unless `force` is set; even then only entries of the
+    same name are replaced. The mark is missing while entries are exchanged, so an interrupted exchange is detected.
+    Raises DagcError with the path if something cannot be written.
     """
     target = Path(os.path.realpath(path))
     _check_replaceable(target, Path(path), force)
     fresh = not target.exists()
     with _errors_name(Path(path)):
         target.parent.mkdir(parents=True, exist_ok=True)
-        # On the same file system as the result, so that what remains at the end is renaming.
+        # On the same file system as the result, so that only renaming remains at the end.
         scratch = Path(mkdtemp(prefix=".dagc-new-", dir=target.parent if fresh else target))
     try:
         with _errors_name(Path(path)):
@@ -99,7 +99,9 @@ def output_directory(path: str | os.PathLike[str], *, force: bool = False) -> It
 
 
 def claim(path: str | os.PathLike[str]) -> None:
-    """Note that an entry added to an output directory later (a built program) is dagc's, to be replaced with the rest.
+    """Record that dagc wrote an entry added to an output directory later (a built program).
+
+    The entry is replaced with the others when the directory is written again.
 
     Does nothing outside of an output directory.
     """
@@ -110,19 +112,19 @@ def claim(path: str | os.PathLike[str]) -> None:
 
 
 def _marked(folder: Path) -> list[str] | None:
-    """The names in the mark of an output directory, None where it has none. A link is not a mark: it may lead out.
+    """The names in the mark of an output directory, or None without one. A link is not accepted as a mark.
 
     Raises DagcError where the mark cannot be read.
     """
     if not is_output(folder):
         return None
     with _errors_name(folder / MARK):
-        # What is not UTF-8 is the name of no entry that dagc has written.
+        # dagc writes no names that are not UTF-8.
         return read_file(folder / MARK, regular=True).decode("utf-8", "replace").splitlines()
 
 
 def is_output(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is a directory that dagc wrote, whole."""
+    """Whether `path` is a complete directory that dagc wrote."""
     mark = Path(path) / MARK
     return mark.is_file() and not mark.is_symlink()
 
@@ -149,7 +151,7 @@ def _exchange(scratch: Path, target: Path, entries: list[str]) -> None:
     mark = target / MARK
     old = _marked(target) or []
     _remove(mark)
-    # The list is a file that anyone can edit: only what is an entry here is removed, so no path can lead elsewhere.
+    # Anyone can edit the list: only names of entries of this directory are removed, so no path can lead elsewhere.
     for entry in list(target.iterdir()):
         if entry.name in old or entry.name in entries:
             _remove(entry)
@@ -170,9 +172,9 @@ _ALIVE = ".dagc-alive"
 
 @contextmanager
 def scratch_directory(prefix: str) -> Iterator[Path]:
-    """A temporary folder, which vanishes with the block. Those of the same prefix whose process was killed vanish too.
+    """A temporary folder, removed with the block. Folders of the same prefix left by killed processes are removed too.
 
-    A process holds a lock in its folder for as long as it lives, on whichever machine.
+    Each process holds a lock in its folder for as long as it lives, on any machine.
     """
     _remove_abandoned(Path(gettempdir()), prefix)
     with TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as created:
@@ -202,9 +204,9 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def cache_folder(name: str) -> Path | None:
-    """`$DAGC_CACHE/name`, else `$XDG_CACHE_HOME/dagc/name`, else `~/.cache/dagc/name`; made if need be.
+    """`$DAGC_CACHE/name`, else `$XDG_CACHE_HOME/dagc/name`, else `~/.cache/dagc/name`; created if it does not exist.
 
-    Only its user may write to it. None where it cannot be written, or belongs to another user.
+    Only its user may write to it. None if it cannot be written, or belongs to another user.
     """
     chosen = os.environ.get("DAGC_CACHE")
     try:
@@ -221,7 +223,7 @@ def cache_folder(name: str) -> Path | None:
 
 
 def load_entry(entry: Path, largest: int) -> bytes | None:
-    """What `store_entry` wrote; None where there is none, it was damaged, or another user may have written it."""
+    """What `store_entry` wrote, or None if there is no entry, it is damaged, or another user may have written it."""
     try:
         status = entry.lstat()
         if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -233,7 +235,7 @@ def load_entry(entry: Path, largest: int) -> bytes | None:
 
 
 def store_entry(entry: Path, content: bytes) -> None:
-    """Write an entry with its digest: readers see all of it or nothing. What cannot be written is not kept."""
+    """Write an entry with its digest: readers see all of it or nothing. An entry that cannot be written is dropped."""
     with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
         file = Path(scratch, "entry")
         file.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Python's collector of cyclic garbage, switched off where a program is made of many objects that stay."""
+"""Python's cyclic garbage collector, switched off while a program builds many objects that stay."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Within, and in a function that this decorates, the collector does not run.
+    """Disable the cyclic collector within the block, or in the decorated function.
 
-    It would look at all objects again and again, two fifths of the time for a program of 10 000 ops; syntax trees and
-    graphs have no cycles, so that nothing stays that reference counts do not free.
+    It would scan all objects again and again: two fifths of the time for a program of 10 000 ops. Syntax trees and
+    graphs have no cycles, so reference counts free everything.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What a search minimises: a metric, or an arithmetic expression of metrics."""
+"""The objective of a search: a metric, or an arithmetic expression of metrics."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """`text` is an expression of `metrics`; what has the least value is the best. Values are above 0.
+    """`text` is an expression of `metrics`; the least value is the best. Values are above 0.
 
-    unit   of a single metric; "" of expressions
+    unit   of a single metric; "" for expressions
     """
 
     text: str = "time"
@@ -35,11 +35,11 @@ class Objective:
 
     @property
     def is_time(self) -> bool:
-        """Nothing but the time of an iteration."""
+        """Whether it is the time of an iteration and nothing else."""
         return self.text == "time"
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """Of one sample, which must have all `metrics`; NaN where it is not a number above 0."""
+        """The value for one sample, which must have all `metrics`; NaN if it is not a number above 0."""
         if self.is_time:
             return metrics["time"]
         try:
@@ -49,18 +49,18 @@ class Objective:
         return found if isinstance(found, float) and 0 < found < math.inf else math.nan  # a root may be complex
 
     def show(self, value: float, sign: str = "", decimals: int = 2) -> str:
-        """A value with its unit: `20.97 us` (times are in microseconds, with so many decimals), `14.2 mJ`, `0.00314`.
+        """A value with its unit: `20.97 us` (times are in microseconds, with `decimals` digits), `14.2 mJ`, `0.00314`.
 
-        `sign` "+": also above 0.
+        With `sign` "+", positive values have a sign too.
         """
         return f"{value * 1e6:{sign}.{decimals}f} us" if self.unit == "s" else self.scaled(value, sign)
 
     def named(self, value: float) -> str:
-        """As `show`, and of what it is where that is not the time: `14.2 mJ energy`."""
+        """As `show`, followed by the objective unless that is the time: `14.2 mJ energy`."""
         return self.show(value) if self.is_time else f"{self.show(value)} {self.text}"
 
     def scaled(self, value: float, sign: str = "") -> str:
-        """The same, with the prefix that suits the value: `1.353 ms`."""
+        """As `show`, with the prefix that suits the value: `1.353 ms`."""
         if not self.unit:
             return f"{value:{sign}.4g}"
         factor, prefix = next((p for p in _PREFIXES if abs(value) >= p[0]), _PREFIXES[-1])
@@ -71,9 +71,9 @@ TIME = Objective()
 
 
 def parse_objective(text: str, units: Mapping[str, str]) -> Objective:
-    """An expression of numbers, names of metrics, + - * / ** and brackets; `max:E` is 1 / (E).
+    """Parse an expression of numbers, names of metrics, + - * / ** and brackets. `max:E` is 1 / (E).
 
-    `units`: of all metrics that may stand in it, by name. Nothing of the text is executed. Raises UsageError.
+    `units` maps the name of each metric to its unit. Nothing in the text is executed. Raises UsageError.
     """
     inner = text.strip().removeprefix("max:").strip()
     if len(text) > _LONGEST:
@@ -120,7 +120,7 @@ def _wrong(node: ast.expr, message: str) -> SyntaxError:
 
 
 def _value(node: ast.expr, metrics: Mapping[str, float]) -> float | complex:
-    """May be complex where a root of a negative number is taken. Raises ArithmeticError."""
+    """May be complex, for a root of a negative number. Raises ArithmeticError."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number)

@@ -8,14 +8,14 @@ __version__ = "0.2.0"
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-IMPORTED_FROM = str(_PACKAGE.parent)  # what PYTHONPATH of a process needs that imports this dagc
+IMPORTED_FROM = str(_PACKAGE.parent)  # PYTHONPATH of a process that imports this dagc
 
 
 def resource(path: str) -> Path:
     """Path of a data file or folder, for example `resource("grammar/dag.lark")` or `resource("templates")`.
 
     A wheel carries them in `dagc/_data`; a checkout has them beside the package.
-    Raises FileNotFoundError where neither has it: the installation is broken.
+    Raises FileNotFoundError if neither has it: the installation is broken.
     """
     for root in (_PACKAGE / "_data", _PACKAGE.parent):
         candidate = root / path
@@ -25,9 +25,9 @@ def resource(path: str) -> Path:
 
 
 def names_in(folder: str) -> tuple[str, ...]:
-    """The names that the modules of a folder of the package stand for, sorted: `mcts-min` for `mcts_min.py`.
+    """The names that the modules of a folder of the package define, sorted: `mcts-min` for `mcts_min.py`.
 
-    Nothing is imported. Modules whose names begin with `_` stand for none.
+    Nothing is imported. Modules whose names begin with `_` define none.
     """
     stems = (p.stem for p in (_PACKAGE / folder).glob("*.py") if not p.stem.startswith("_"))
     return tuple(sorted(name.replace("_", "-") for name in stems))

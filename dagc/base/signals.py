@@ -1,4 +1,4 @@
-"""Signals that end programs, by their names."""
+"""Signals that end programs, and their names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SAID = re.compile(r"\bsignal:? (\d+)", re.IGNORECASE)
-# What the C library calls a signal, as Python's faulthandler writes it -> its name.
+# The C library's description of a signal, as Python's faulthandler writes it -> its name.
 _CALLED = {(signal.strsignal(s) or "").replace("-", " ").lower(): s.name for s in signal.Signals}
 
 
 def named(number: int) -> str:
-    """`SIGSEGV (Segmentation fault)`; `signal 99` where there is none of that number."""
+    """`SIGSEGV (Segmentation fault)`; `signal 99` for an unknown number."""
     try:
         sent = signal.Signals(number)
     except ValueError:
@@ -27,24 +27,24 @@ def named(number: int) -> str:
 
 
 def name_of(called: str) -> str:
-    """`SIGSEGV` of `Segmentation fault`, "" where none is called so."""
+    """`SIGSEGV` for `Segmentation fault`, "" for an unknown description."""
     return _CALLED.get(called.strip().replace("-", " ").lower(), "")
 
 
 def reported_signal(lines: Iterable[str]) -> int | None:
-    """The number of the signal that a starter says one of its ranks was ended by: `... (signal 9)`, `on signal 11`."""
+    """The signal number that a starter reports for a rank that was killed: `... (signal 9)`, `on signal 11`."""
     matches = (_SAID.search(line) for line in lines)
     return next((int(match[1]) for match in matches if match), None)
 
 
 def of_code(code: int) -> int | None:
-    """The signal that an exit code stands for: minus its number (subprocess), or 128 more (shells)."""
+    """The signal that an exit code encodes: minus its number (subprocess), or its number plus 128 (shells)."""
     number = -code if code < 0 else code - 128
     return number if number in signal.Signals.__members__.values() else None
 
 
 class Ended(BaseException):
-    """The process received a signal to end. Unwinds the stack; no `except Exception` stops it."""
+    """The process received a terminating signal. Unwinds the stack; no `except Exception` catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(named(number))
@@ -53,9 +53,9 @@ class Ended(BaseException):
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP end the process as they do elsewhere, but after all blocks were left.
+    """Within the block, SIGTERM and SIGHUP end the process only after all blocks were left.
 
-    So temporary folders, ranks and what was drawn go with it. A second signal ends it at once.
+    Temporary folders, ranks and progress displays are cleaned up on the way. A second signal ends it at once.
     """
     ways = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     ways = {number: way for number, way in ways.items() if way is signal.SIG_DFL}  # nohup ignores SIGHUP

@@ -1,4 +1,4 @@
-"""Source text and places in it. Every node of the compiler can say where it came from."""
+"""Source text and places in it. Every node of the compiler knows where it was written."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-LARGEST = 512 << 10  # bytes of a program with all that it includes: parsed in seconds
+LARGEST = 512 << 10  # bytes of a program and all that it includes: parsed in seconds
 _LARGEST_FILE = 16 << 20  # bytes of any other file
 
 
 def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST_FILE, regular: bool = False) -> bytes:
-    """The content of a file of at most `largest` bytes. With `regular` of a regular file only, and nothing is waited
-    for: a name that stands in a text may be that of a pipe or a device.
+    """The content of a file of at most `largest` bytes. With `regular`, only of a regular file, and without blocking:
+    a name in a text may be that of a pipe or a device.
 
-    Raises OSError: EFBIG for one too large, EINVAL for what is not a regular file.
+    Raises OSError: EFBIG for a file that is too large, EINVAL for one that is not regular.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | (os.O_NONBLOCK if regular else 0)
     try:
@@ -34,7 +34,7 @@ def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST_FILE, reg
 
 
 INCLUDE = "DAGC_INCLUDE"
-"""Environment variable: folders that a program may name files of, besides its own, separated as in PATH (`-I DIR`)."""
+"""Environment variable: further folders whose files a program may name, separated as in PATH (`-I DIR`)."""
 
 
 def include_folders() -> tuple[Path, ...]:
@@ -43,10 +43,10 @@ def include_folders() -> tuple[Path, ...]:
 
 
 def find_file(name: str, beside: Path, program: Path) -> Path:
-    """The file that a `.dag` names: `name` relative to the folder `beside`, else the first one in `include_folders`.
+    """The file that a `.dag` names: `name` relative to the folder `beside`, else in the first of `include_folders`.
 
     It must lie below `program`, the folder of the program, or below one of these folders; symbolic links are resolved
-    first. Raises OSError: FileNotFoundError where there is none, PermissionError where it lies elsewhere.
+    first. Raises OSError: FileNotFoundError if there is none, PermissionError if it lies elsewhere.
     """
     folders = include_folders()
     path = next((p for p in (beside / name, *(f / name for f in folders)) if os.path.lexists(p)), beside / name)
@@ -77,23 +77,23 @@ NOWHERE = Span(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Spanned:
-    """A node of a tree or of the IR, with the place that it was written at. Equality ignores the place."""
+    """A node of a tree or of the IR, with its place in the text. Equality ignores the place."""
 
     span: Span = field(default=NOWHERE, compare=False, kw_only=True, repr=False)
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of one `.dag` file. `path` is shown in diagnostics as the user gave it."""
+    """The text of one `.dag` file. Diagnostics show `path` as the user gave it."""
 
     path: str
     text: str
 
     @classmethod
     def read(cls, path: str | Path, *, regular: bool = False) -> Source:
-        """Read a file, with `regular` as `read_file`.
+        """Read a file, `regular` as for `read_file`.
 
-        Raises OSError (also for one too large to be a program), UnicodeDecodeError where it is not UTF-8 or has a NUL.
+        Raises OSError (also if it is too large for a program), UnicodeDecodeError if it is not UTF-8 or has a NUL.
         """
         data = read_file(path, largest=LARGEST, regular=regular)
         zero = data.find(b"\0")

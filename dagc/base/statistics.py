@@ -11,7 +11,7 @@ from statistics import NormalDist, median
 
 
 def median_interval(n: int) -> tuple[int, int]:
-    """Ranks (from 0) of the order statistics that hold the median with at least 95% confidence.
+    """Ranks (from 0) of the order statistics that bound the median with at least 95% confidence.
 
     The largest r with P(Binomial(n, 1/2) < r) <= 2.5%; distribution-free. With fewer than 6 values, all of them.
     """
@@ -25,7 +25,7 @@ def median_interval(n: int) -> tuple[int, int]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95% interval of the median of `values`; (NaN, NaN) where there are none."""
+    """The 95% interval of the median of `values`; (NaN, NaN) if there are none."""
     if not values:
         return math.nan, math.nan
     low, high = median_interval(len(values))
@@ -36,8 +36,8 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 def variation(values: Sequence[float]) -> float:
     """A robust coefficient of variation: 1.4826 times the median absolute deviation, over the median.
 
-    Equal to the standard deviation over the mean for normally distributed values, and blind to a few outliers. NaN
-    with fewer than two values.
+    Equal to the standard deviation over the mean for normally distributed values, and insensitive to a few outliers.
+    NaN with fewer than two values.
     """
     if len(values) < 2:
         return math.nan
@@ -45,16 +45,37 @@ def variation(values: Sequence[float]) -> float:
     return 1.4826 * median(abs(v - middle) for v in values) / middle
 
 
+def shrunk(series: Sequence[Sequence[float]]) -> tuple[float, float, float] | None:
+    """(estimate, low, high) of what the fastest of several has in truth; None where too little is known.
+
+    `series` are measurements of each, equally many, of candidates that were not chosen by these. The least of several
+    medians is too low, as it is the least by luck too: it is moved towards the mean of the medians by as much as their
+    spread is explained by the noise (parametric empirical Bayes; the 95% interval is that of Morris, "Parametric
+    Empirical Bayes Inference", 1983). At least four series and ten pairs of measurements.
+    """
+    noise = noise_floor(series)
+    if len(series) < 4 or math.isnan(noise):
+        return None
+    medians = [median(values) for values in series]
+    mean, number = sum(medians) / len(medians), len(medians)
+    each = 1.5 * (noise * mean) ** 2 / min(len(values) for values in series)  # variance of a median
+    spread = sum((m - mean) ** 2 for m in medians) / (number - 1)
+    kept = 1 - min(1.0, (number - 3) / (number - 1) * each / spread) if spread > 0 else 0.0
+    off = min(medians) - mean
+    variance = each * (1 - (1 - kept) * (number - 1) / number) + 2 / (number - 3) * ((1 - kept) * off) ** 2
+    estimate, margin = mean + kept * off, 1.96 * math.sqrt(variance)
+    return estimate, estimate - margin, estimate + margin
+
+
 FEWEST_PAIRS = 10
 
 
 def noise_floor(series: Iterable[Sequence[float]]) -> float:
-    """Relative standard deviation of a single measurement, NaN with fewer than ten pairs.
+    """Relative standard deviation of a single measurement; NaN with fewer than ten pairs.
 
-    Each of `series` holds measurements of one implementation in the order taken, in any unit. What counts is the
-    relative difference of each to the one before it: 1.4826 / sqrt(2) times the median of its absolute value. For
-    normal noise this is the coefficient of variation; a few measurements that something disturbed, and slow drift, do
-    not move it.
+    Each of `series` holds measurements of one implementation in the order taken, in any unit. The estimate is
+    1.4826 / sqrt(2) times the median of |relative difference of a measurement to the one before it|. For normal noise
+    this is the coefficient of variation. A few disturbed measurements and slow drift do not change it.
     """
     pairs = [pair for values in series for pair in pairwise(values)]
     differences = [abs(a - b) / ((a + b) / 2) for a, b in pairs if a + b > 0]
@@ -64,13 +85,12 @@ def noise_floor(series: Iterable[Sequence[float]]) -> float:
 
 
 def shift_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float, float]:
-    """(estimate, low, high, confidence) of where `values` are centred: Hodges and Lehmann, by signed ranks.
+    """(estimate, low, high, confidence) for the centre of `values`: Hodges and Lehmann's, by signed ranks.
 
-    The estimate is the median of the means of all pairs (each value with itself too); the interval inverts Wilcoxon's
-    signed-rank test and holds for any symmetric distribution, such as that of the difference of two measurements that
-    only their speed tells apart. With fewer than six values it cannot reach 95%: it then spans them all, and the
-    confidence that this has is returned. Takes time and memory with the square of their number. ValueError without
-    values.
+    The estimate is the median of the means of all pairs (each value with itself too). The interval inverts Wilcoxon's
+    signed-rank test. It holds for any symmetric distribution, for example that of the difference of two measurements
+    that differ only in location. Fewer than six values cannot reach 95%: the interval then spans them all, and
+    `confidence` is what this gives. Time and memory grow with the square of their number. ValueError without values.
     """
     if not values:
         raise ValueError("no values")
@@ -85,9 +105,9 @@ _EXACT = 100  # values up to which signs are counted; then the sum of ranks is a
 
 @cache
 def _left_out(n: int, confidence: float) -> tuple[int, float]:
-    """(how many of the lowest, and of the highest, means of pairs of n values the interval leaves out, its confidence).
+    """(how many of the lowest, and of the highest, means of pairs the interval excludes; its confidence), for n values.
 
-    At least none, where the confidence may be less.
+    The confidence may be lower than asked for if none is excluded.
     """
     if n > _EXACT:
         deviation = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
@@ -98,7 +118,7 @@ def _left_out(n: int, confidence: float) -> tuple[int, float]:
 
 
 def _signed_ranks(n: int) -> list[int]:
-    """How many of the 2^n choices of signs give each sum of positive ranks, from 0."""
+    """For each sum of positive ranks, from 0: how many of the 2^n choices of signs give it."""
     counts = [1]
     for rank in range(1, n + 1):
         longer = counts + [0] * rank

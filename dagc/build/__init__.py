@@ -1,1 +1,1 @@
-"""Compilers, MPI, NCCL, targets, devices, and the cache of what was built."""
+"""Compilers, MPI, NCCL, targets, devices, and the build cache."""

@@ -1,13 +1,13 @@
 """Emitted source files -> a program or a shared library. The only caller of compilers.
 
-Results are kept in a cache by content: the same text, headers, flags and compiler give the same file, at once. The
-cache is `$DAGC_CACHE`, else `$XDG_CACHE_HOME/dagc`, else `~/.cache/dagc`; it may be deleted at any time, and several
-processes may use it. Where it cannot be written, or another user could write to it, everything is compiled again. What
-is kept has its SHA-256 before it: what was cut off or changed is compiled again.
+Results are cached by content: the same text, headers, flags and compiler give the same file. The cache is
+`$DAGC_CACHE`, else `$XDG_CACHE_HOME/dagc`, else `~/.cache/dagc`; it may be deleted at any time, and several processes
+may use it. If it cannot be written, or another user could write to it, everything is compiled again. Each entry is
+stored with its SHA-256, and compiled again if it was truncated or changed.
 
-Flags. Both targets are optimised (-O3) with every warning an error. `host` is compiled for any processor of its
-architecture (no -march=native) and without contraction (-ffp-contract=off): a result must not depend on which node of a
-cluster built it, and the cache may be shared between nodes. DAGC_CXXFLAGS and DAGC_NVCCFLAGS add flags at the end.
+Flags. Both targets are optimised (-O3), and every warning is an error. `host` is compiled for any processor of its
+architecture (no -march=native) and without contraction (-ffp-contract=off): results must not depend on the node that
+built the program, and nodes may share the cache. DAGC_CXXFLAGS and DAGC_NVCCFLAGS add flags at the end.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from dagc.build.toolchain import MPI, Compiler, find_cxx, require_cxx, require_n
 
 
 KEPT = 8
-TEMPORARY = "dagc-"  # with this begin the names of dagc's folders among the temporary ones
+TEMPORARY = "dagc-"  # prefix of dagc's temporary folders
 
 
 def place_of_failure(directory: Path, files: Iterable[Path], name: str, cache: Path | None) -> tuple[Path, str]:
-    """The folder in which the compiler's command can be repeated, and a remark on it ("" where it is `directory`).
+    """The folder in which the compiler's command can be repeated, and a remark on it ("" if it is `directory`).
 
-    `files`: what the compiler reads; `name`: stays the same for the same failure; `cache`: None where there is none.
+    `files`: those that the compiler reads; `name`: the same for the same failure; `cache`: None if there is none.
     """
     if not _is_temporary(directory):
         return directory, ""
     if cache is None:
-        return directory, "this folder is gone when dagc ends; where the cache can be written (DAGC_CACHE), it is kept"
+        return directory, "this folder is deleted when dagc ends; it is kept if the cache can be written (DAGC_CACHE)"
     folder = cache.parent / "failed" / name
     try:
         for file in files:
@@ -56,8 +56,8 @@ def place_of_failure(directory: Path, files: Iterable[Path], name: str, cache: P
         os.utime(folder)
         _drop_oldest(folder.parent)
     except OSError as error:
-        return directory, f"this folder is gone when dagc ends; it could not be kept: {error.strerror or error}"
-    return folder, f"the last {KEPT} builds that failed are kept there"
+        return directory, f"this folder is deleted when dagc ends; it could not be kept: {error.strerror or error}"
+    return folder, f"the last {KEPT} failed builds are kept there"
 
 
 def _is_temporary(directory: Path) -> bool:
@@ -77,7 +77,7 @@ def _drop_oldest(folder: Path) -> None:
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-pthread", *WARNINGS)
-# -g1: files, lines and functions, which is what a report shows; -g takes the compiler a third longer.
+# -g1: files, lines and functions, as reports show; -g takes the compiler a third longer.
 THREAD_SANITIZER_FLAGS = ("-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fsanitize=thread", "-pthread", *WARNINGS)
 CUDA_FLAGS = ("-std=c++17", "-O3", "--Werror", "all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror,-pthread")
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
@@ -87,12 +87,12 @@ _ERROR_LINES = 30
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What to compile and how.
+    """What to compile, and how.
 
     `directory`  the compiler runs here; `sources` and `include` are relative to it (or absolute)
     `target`     "host" (g++) or "cuda" (nvcc, for `arch`); a `.cu` source is compiled as C++ on `host`
     `sanitize`   "" or "thread" (host only): ThreadSanitizer, -O1 -g1
-    `flags`      further flags of the compiler, before the libraries
+    `flags`      further compiler flags, before the libraries
     """
 
     directory: Path
@@ -127,10 +127,10 @@ def build(
 ) -> Path:
     """Compile and link `sources` into `out` (a program, or with `shared` a library) and return its absolute path.
 
-    `directory` (default: where the first source is) is where the compiler runs; names are kept relative to it, so that
-    equal files in two directories share one entry of the cache. `warnings_as_errors` is for texts that are dagc's own:
-    those with kernels of a user are not refused for a warning. Raises MissingTool, and BuildFailed with the
-    compiler's first errors and the command to repeat. `out` appears whole or not at all.
+    `directory` (default: that of the first source) is where the compiler runs. Names are relative to it, so that equal
+    files in two directories share one entry of the cache. `warnings_as_errors` is for dagc's own texts: kernels of a
+    user are not refused for a warning. Raises MissingTool, and BuildFailed with the compiler's first errors and the
+    command to repeat. `out` is written atomically.
     """
     where = Path(directory if directory is not None else Path(sources[0]).parent).absolute()
     order = Build(
@@ -148,13 +148,13 @@ def build(
         warnings_as_errors,
     )
     built = run(order, out.absolute())
-    # A program in a directory that dagc wrote is replaced with its sources: an old one never stands beside new ones.
+    # In a directory that dagc wrote, the program is replaced with its sources: an old one never stays beside new ones.
     claim(built)
     return built
 
 
 def run(order: Build, out: Path) -> Path:
-    """`build` for an order already put together."""
+    """`build` for a complete order."""
     compiler = compiler_of(order)
     command = command_line(order, compiler)
     cache = cache_directory()
@@ -184,7 +184,7 @@ def compiler_of(order: Build) -> Compiler:
 
 
 def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
-    """The compiler's command, save `-o FILE`; to be run in `order.directory`."""
+    """The compiler's command without `-o FILE`, to be run in `order.directory`."""
     cuda = order.target == "cuda"
     words = [str(compiler.path)]
     if cuda:
@@ -197,7 +197,7 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     if not order.warnings_as_errors:
         words = [w.replace(",-Werror", "") for w in words if w not in ("-Werror", "--Werror", "all-warnings")]
     if order.shared:
-        # -Bsymbolic: a kernel may be called as some function of the C library is (`advance`), and must be meant.
+        # -Bsymbolic: a kernel may have the name of a function of the C library (`advance`), and must take precedence.
         words += ["-shared", *(("-Xcompiler=-fPIC", "-Xlinker=-Bsymbolic") if cuda else ("-fPIC", "-Wl,-Bsymbolic"))]
     words += [f"-D{define}" for define in order.defines]
     words += [f"-I{path}" for path in order.include]
@@ -205,7 +205,7 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
         words += order.mpi.compile_flags()
     words += order.flags
     for source in order.sources:
-        # Emitted CUDA text is valid C++ for the host target; g++ knows no `.cu`.
+        # Emitted CUDA text is valid C++ for the host target; g++ does not know `.cu`.
         words += [source] if cuda or not source.endswith(".cu") else ["-x", "c++", source, "-x", "none"]
     words += [f"-l{library}" for library in order.libraries]
     if order.mpi is not None:
@@ -215,7 +215,7 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
 
 
 def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
-    """SHA-256 over everything the result depends on: command, versions, sources, and headers that may be included."""
+    """SHA-256 over everything the result depends on: command, versions, sources, and possible headers."""
     digest = hashlib.sha256()
 
     def add(text: bytes) -> None:
@@ -236,12 +236,12 @@ def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
 def inputs(order: Build) -> list[Path]:
     """The sources, every header beside a source, and every header under the include directories.
 
-    More than is included in the end, but found without running the preprocessor.
+    More than are included in the end, but found without running the preprocessor.
     """
     sources = [order.directory / source for source in order.sources]
     for source in sources:
         if not source.is_file():
-            raise DagcError(f"{source} is to be compiled, but there is no such file")
+            raise DagcError(f"there is no file {source} to compile")
     beside = {header for source in sources for header in source.parent.iterdir()}
     below = {header for path in order.include for header in (order.directory / path).rglob("*")}
     headers = {h for h in beside | below if h.suffix in HEADER_SUFFIXES and h.is_file()}
@@ -249,7 +249,7 @@ def inputs(order: Build) -> list[Path]:
 
 
 def cache_directory() -> Path | None:
-    """Where results are kept; made if need be. None where it cannot be written."""
+    """The folder of the cache, created if needed. None if it cannot be written."""
     return cache_folder("build")
 
 
@@ -264,7 +264,7 @@ def _relative(path: Path, directory: Path) -> str:
 
 
 def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path) -> None:
-    """Run the compiler; `out` is replaced only by a finished file. `wanted` is what the user asked for."""
+    """Run the compiler; `out` is replaced only by a complete file. `wanted` is what the user asked for."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
@@ -283,10 +283,10 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
 
 
 def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str) -> str:
-    """What the compiler `did`, its first errors, and the command that repeats it."""
+    """What the compiler did, its first errors, and the command to repeat it."""
     lines = [line for line in output.splitlines() if line.strip()]
     first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
-    # The lines before the first error say through which headers it was reached.
+    # The lines before the first error name the headers that include it.
     start = max(0, first - 2)
     shown = lines[start : start + _ERROR_LINES]
     left = len(lines) - start - len(shown)
@@ -300,7 +300,7 @@ def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str
 
 
 def _write(out: Path, content: bytes) -> None:
-    """An executable file, whole or not at all."""
+    """Write an executable file, atomically."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
@@ -314,7 +314,7 @@ def _write(out: Path, content: bytes) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time makes an entry; the others wait and find it."""
+    """One process at a time creates an entry; others wait for it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("a")
@@ -326,7 +326,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _prune(cache: Path, keep: Path) -> None:
-    """Remove the entries that were not used for longest, until the cache is within its limit."""
+    """Remove the least recently used entries until the cache is within its limit."""
     entries: list[tuple[float, int, Path]] = []
     for path in cache.glob("??/*"):
         try:

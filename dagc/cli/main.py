@@ -1,4 +1,4 @@
-"""The command line. Thin: it reads arguments, calls `dagc.recipes.program`, prints."""
+"""The command line. It parses arguments, calls `dagc.recipes`, and prints."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from dagc.cli.arguments import (
     ranks,
     seconds,
     space,
+    unroll,
 )
 from dagc.cli.results import Add, add_commands
 from dagc.cli.tune import add_tune, run_tune
 
 DESCRIPTION = """\
-Compiles a .dag text (GPU kernels, MPI messages, host code, what must precede which, which choices are open)
+Compiles a .dag text (GPU kernels, MPI messages, host code, their order, open choices)
 into a proved and verified CUDA + MPI program, and counts and lists all its implementations."""
 
 
@@ -65,7 +66,7 @@ def _count(args: argparse.Namespace) -> int:
     from dagc.report import counting
     from dagc.report.display import Display
 
-    report = api.count(args.file, defines_of(args), Display(quiet=args.quiet), args.time)
+    report = api.count(args.file, defines_of(args), Display(quiet=args.quiet), args.time, args.unroll)
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
     return 0
 
@@ -73,7 +74,7 @@ def _count(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from dagc.recipes import program as api
 
-    lines = api.traversals(args.file, defines_of(args), args.limit, args.prune_syncs)
+    lines = api.traversals(args.file, defines_of(args), args.limit, args.prune_syncs, args.unroll)
     if args.json:
         import json
 
@@ -148,9 +149,10 @@ def _compile(args: argparse.Namespace) -> int:
         watchdog=args.watchdog,
         force=args.force,
         launch=args.launch,
+        unroll=args.unroll,
         display=Display(quiet=args.quiet),
     )
-    if done.result is not None or not args.run:  # of several ranks, the first speaks
+    if done.result is not None or not args.run:  # of several ranks, the first reports
         for warning in done.warnings:
             print(f"dagc: warning: {warning}", file=sys.stderr)
         print(done.render(), end="")
@@ -186,77 +188,91 @@ def _parser() -> argparse.ArgumentParser:
     file(setup)
     defines(setup)
     ranks(setup)
-    help = "where to write; `bench --data DIR` reads it"
+    help = "output directory; `bench --data DIR` reads it"
     setup.add_argument("-o", dest="output", required=True, metavar="DIR", help=help)
     setup.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
     quiet(setup)
 
-    doctor = add("doctor", _doctor, "say what is there (compilers, MPI, GPUs, packages) and what each absence costs")
+    doctor = add("doctor", _doctor, "report compilers, MPI, GPUs and packages, and what each absence costs")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _add_readers(add: Add) -> None:
-    """The commands that look at a text and run nothing of it."""
+    """Commands that read a text and run nothing of it."""
     count = add("count", _count, "print the exact number of implementations, without enumerating them")
     program(count)
-    count.add_argument("--time", type=duration, metavar="T", help="after 90s, 10m, give a lower bound (default: none)")
+    count.add_argument(
+        "--time",
+        type=duration,
+        metavar="T",
+        help="time limit such as 90s or 10m, then print a lower bound (default: none)",
+    )
+    unroll(count)
     count.add_argument("--json", action="store_true", help="print JSON")
     quiet(count)
 
-    list_ = add("list", _list, "list the implementations, numbered stably")
+    list_ = add("list", _list, "list the implementations, with stable numbers")
     program(list_)
-    list_.add_argument("--limit", type=natural, metavar="N", help="the first N only (default: all)")
+    list_.add_argument("--limit", type=natural, metavar="N", help="only the first N (default: all)")
+    unroll(list_)
     prune(list_)
     form = list_.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
-    form.add_argument("--plain", action="store_true", help="texts alone, without their IDs")
+    form.add_argument("--plain", action="store_true", help="only texts, without IDs")
     quiet(list_)
 
     show = add("show", _show, "draw the DAG")
     program(show)
     show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
-    show.add_argument("-o", dest="output", metavar="PATH", help="write it there instead of printing it")
+    show.add_argument("-o", dest="output", metavar="PATH", help="write to PATH instead of standard output")
     quiet(show)
 
     program(add("check", _check, "print every diagnostic at once; runs no code of the program"))
 
-    fmt = add("fmt", _fmt, "format .dag texts in place, comments kept")
+    fmt = add("fmt", _fmt, "format .dag texts in place, keeping comments")
     fmt.add_argument("files", metavar="FILE", nargs="+", help=".dag texts")
-    fmt.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a file would change")
+    fmt.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a file would change")
     fmt.add_argument("--stdout", action="store_true", help="print the result, change nothing")
 
 
 def _add_compile(compile_: argparse.ArgumentParser) -> None:
     file(compile_)
     add = compile_.add_argument
-    add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM)")
-    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
+    add("-o", dest="output", metavar="DIR", help="output directory (default: dagc-out/PROGRAM)")
+    add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
     add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
     defines(compile_)
     add("--traversal", default="first", metavar="first|ID|FILE", help="which implementation (default: first)")
     space(compile_)
+    unroll(compile_)
     prune(compile_)
-    add("--no-build", action="store_true", help="write sources only")
+    add("--no-build", action="store_true", help="write only sources")
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
     ranks(compile_)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
     help = "length of one measurement in seconds (default: 0.01)"
     add("--seconds", type=seconds, default=0.01, metavar="S", help=help)
     add("--repeats", type=positive, default=20, metavar="N", help="measurements (default: 20)")
-    add("--watchdog", type=seconds, default=20.0, metavar="S", help="an iteration that takes longer hangs (20)")
-    help = "vouch for an MPI that takes device pointers and cannot say so"
+    add(
+        "--watchdog",
+        type=seconds,
+        default=20.0,
+        metavar="S",
+        help="seconds after which an iteration counts as hung (default: 20)",
+    )
+    help = "assert that the MPI accepts device pointers, if it cannot be queried"
     add("--mpi-takes-device-pointers", action="store_true", help=help)
-    add("--force", action="store_true", help="write into a directory that dagc did not make")
+    add("--force", action="store_true", help="write into a directory that dagc did not create")
     help = "launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
     add("--launch", default="fixed", metavar="fixed|TUNED", help=help)
     quiet(compile_)
 
 
 def _for_first_rank(args: argparse.Namespace) -> bool:
-    """Whether mpiexec or srun has started this command on several ranks, and its work is that of another one of them.
+    """Whether this is one of several ranks started by mpiexec or srun, and another rank does the work.
 
-    What measures is done by all ranks together, and `doctor` looks at the machine of each.
+    Commands that measure run on all ranks together, and `doctor` examines the machine of each.
     """
     from dagc.build.mpi import is_first
 
@@ -266,7 +282,7 @@ def _for_first_rank(args: argparse.Namespace) -> bool:
 
 
 def _say_what_ends_a_rank() -> None:
-    """Of a rank that mpiexec or srun has started; nothing where this command was started alone."""
+    """For a rank started by mpiexec or srun; does nothing if this command was started alone."""
     from dagc.build.mpi import joined
 
     place = joined()
@@ -277,7 +293,7 @@ def _say_what_ends_a_rank() -> None:
 
 
 def _leaving_all_blocks(argv: Sequence[str] | None) -> AbstractContextManager[None]:
-    """SIGTERM ends a command of a shell in good order. Not a rank: its partners may have ended before it."""
+    """SIGTERM ends a command of a shell cleanly. Not a rank: its partners may have ended before it."""
     from dagc.base.signals import unwinding
     from dagc.build.mpi import joined
 
@@ -285,17 +301,17 @@ def _leaving_all_blocks(argv: Sequence[str] | None) -> AbstractContextManager[No
 
 
 def _with_notes(args: argparse.Namespace) -> AbstractContextManager[None]:
-    """The notes of graphs go to standard error, where the command takes a .dag text. `check` prints them itself."""
+    """Write notes of graphs to standard error, if the command takes a .dag text. `check` prints them itself."""
     return notes_to(_report) if hasattr(args, "file") and not getattr(args, "quiet", False) else nullcontext()
 
 
 def _speak_utf8() -> None:
-    """Start again in UTF-8 where Python takes file names and output for ASCII (locale C with PYTHONUTF8=0).
+    """Restart in UTF-8 if Python uses ASCII for file names and output (locale C with PYTHONUTF8=0).
 
-    Where the encoding is another one, what it lacks is printed as an escape.
+    In other encodings, missing characters are printed as escapes.
     """
     ascii_only = codecs.lookup(sys.getfilesystemencoding()).name == "ascii"
-    if ascii_only and "utf8" not in sys._xoptions:  # the option is for this process, the variable for those it starts
+    if ascii_only and "utf8" not in sys._xoptions:  # the option is for this process, the variable for its children
         words = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
         os.execve(sys.executable, words, {**os.environ, "PYTHONUTF8": "1"})
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -303,7 +319,7 @@ def _speak_utf8() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Discard what goes to a closed standard stream (`>&-`), as Python does; no file of ours takes its number."""
+    """Discard output to a closed standard stream (`>&-`), as Python does, so that no file gets its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             closed = os.open(os.devnull, os.O_RDWR)  # the lowest free number: that of the stream
@@ -311,13 +327,13 @@ def _open_closed_streams() -> None:
 
 
 def _report(text: str) -> None:
-    """Print to standard error; where that cannot be written there is nowhere to say it."""
+    """Print to standard error. If that cannot be written, there is nowhere to report it."""
     with suppress(OSError):
         print(text, file=sys.stderr)
 
 
 def _flushed(code: int) -> int:
-    """Write what the standard streams still hold; `code`, or 5 where a command that succeeded cannot be read.
+    """Flush the standard streams. Returns `code`, or 5 if the output of a successful command cannot be written.
 
     Python would try once more at its end, report "Exception ignored" and exit with 120.
     """
@@ -328,7 +344,9 @@ def _flushed(code: int) -> int:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
-            if code == 0 and not isinstance(error, BrokenPipeError):  # a reader that left (head, less) has enough
+            if code == 0 and not isinstance(
+                error, BrokenPipeError
+            ):  # a reader that closed the pipe (head, less) is no error
                 _report(_output_error(error))
                 code = 5
     return code
@@ -339,11 +357,12 @@ def _output_error(error: OSError) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command, return its exit code (docs/reference/commands.md). Without `argv`: as the command of a shell."""
+    """Run one command and return its exit code (docs/reference/commands.md). `argv` defaults to that of the process."""
     if argv is None:
         _speak_utf8()
         _open_closed_streams()
-        # A compiler's objects live until it ends: collecting as often as Python does takes a third of a large check.
+        # A compiler's objects live until it ends: Python's default collection takes a third of the time of a large
+        # check.
         gc.set_threshold(100_000, 20, 20)
     try:
         code = _run(argv)
@@ -371,7 +390,7 @@ def _run(argv: Sequence[str] | None) -> int:
         _report("dagc: interrupted")
         return 130
     except BrokenPipeError:
-        return 0  # the reader (head, less) has left
+        return 0  # the reader (head, less) closed the pipe
     except OSError as error:
         _report(_output_error(error))
         return 5

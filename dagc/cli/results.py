@@ -1,4 +1,4 @@
-"""Commands that make results files and read them: explore, best, rules, explain, report, export, merge."""
+"""Commands on results files: explore, best, rules, explain, report, export, merge."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from dagc.cli.arguments import (
     quiet,
     ranks,
     seconds,
+    share,
+    unroll,
 )
 
 
@@ -29,30 +31,30 @@ class Add(Protocol):
 
 
 def add_commands(add: Add) -> None:
-    """The commands of this module."""
+    """Add the commands of this module."""
     _add_explore(add("explore", _explore, "search the implementations for the fastest on this machine"))
     _add_best(add("best", _best, "compile the fastest implementation of a results file"))
-    _add_rules(add("rules", _rules, "say in design rules what makes implementations fast"))
-    _add_explain(add("explain", _explain, "measure what breaking each rule of the fastest class costs"))
+    _add_rules(add("rules", _rules, "derive design rules that explain what makes implementations fast"))
+    _add_explain(add("explain", _explain, "measure the cost of breaking each rule of the fastest class"))
     _add_report(add("report", _report, "write a results file as one HTML page"))
     _add_export(add("export", _export, "write the measurements of a results file as CSV or Parquet"))
-    _add_merge(add("merge", _merge, "put results files of one program and machine together"))
+    _add_merge(add("merge", _merge, "merge results files of one program and machine"))
 
 
 def _results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", metavar="RESULTS", help="a results file of `dagc explore`")
 
 
-def _objective(parser: argparse.ArgumentParser, default: str = "what the file was searched for") -> None:
+def _objective(parser: argparse.ArgumentParser, default: str = "that of the search") -> None:
     parser.add_argument(
         "--objective", type=_objective_text, metavar="time|energy|EXPRESSION",
-        help="what is minimised: time, cpu, energy, or an expression of them; max:EXPRESSION for the other direction;"
+        help="quantity to minimise: time, cpu, energy, or an expression of them; max:EXPRESSION to maximise;"
         f" --objective help lists the metrics (default: {default})",
     )  # fmt: skip
 
 
 def _objective_text(text: str) -> str:
-    """The expression; `help` lists the metrics and ends the command as --help does."""
+    """The expression. `help` lists the metrics and exits, as --help does."""
     if text != "help":
         return text
     from dagc.measure.metrics import summaries
@@ -63,7 +65,7 @@ def _objective_text(text: str) -> str:
 
 
 def _phase(args: argparse.Namespace, what: str) -> AbstractContextManager[object]:
-    """What standard error says of work that takes more than a second."""
+    """Progress on standard error for work longer than a second."""
     from dagc.report.display import Display
 
     return Display(quiet=args.quiet).phase(what)
@@ -77,19 +79,21 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
     ranks(parser)
-    _objective(parser, "that of the results file that is resumed or replayed, else time")
+    _objective(parser, "that of the resumed or replayed results file, else time")
     add(
         "--strategy", type=_strategy, metavar="NAME",
         help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
         " --strategy help lists them",
     )  # fmt: skip
-    help = "measurements to search with (default: 200; exhaustive: all; with --time: no limit)"
+    help = "number of measurements in the search (default: until 1%%; random, mcts: 200; exhaustive: all)"
     add("--budget", type=positive, metavar="N", help=help)
-    add("--time", type=duration, metavar="T", help="end the search after 90s, 10m, 1.5h (default: no limit)")
-    help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine can)"
+    add("--time", type=duration, metavar="T", help="time limit of the search, such as 90s, 10m, 1.5h (default: none)")
+    help = "end the search when nothing faster by more than this share is expected (default: 1%% without the above)"
+    add("--until", type=share, metavar="P%%", help=help)
+    help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine supports)"
     add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
-    help = "search this decision too: staging, yl.variant, yl.block=64,128, all; may be repeated"
+    help = "also search this decision: staging, yl.variant, yl.block=64,128, all; may be repeated"
     add("--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]", help=help)
     add(
         "--launch", metavar="auto|fixed|TUNED",
@@ -98,28 +102,51 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
     defines(parser)
+    unroll(parser)
     prune(parser)
-    add("--passes", type=positive, default=1, metavar="N", help="measurements of everything measured (default: 1)")
+    add("--passes", type=positive, default=1, metavar="N", help="measurements of each implementation (default: 1)")
     add("--confirm", type=natural, default=10, metavar="K", help="re-measure the best K at the end (default: 10)")
-    add("--repeats", type=positive, default=5, metavar="R", help="until each of them has R measurements (default: 5)")
+    add("--repeats", type=positive, default=5, metavar="R", help="each of them R times (default: 5)")
     add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the search (default: 0)")
-    add("--resume", action="store_true", help="go on with an existing results file")
-    add("--other-machine", action="store_true", help="go on although the file was made on another machine")
+    add("--resume", action="store_true", help="continue an existing results file")
+    add("--other-machine", action="store_true", help="continue even if the file is from another machine")
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
-    add("--data", metavar="DIR", help="arrays made by `dagc setup` (default: generated)")
-    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
+    add("--data", metavar="DIR", help="arrays written by `dagc setup` (default: generated)")
+    add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
     add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
-    add("--max", type=positive, default=100_000, metavar="N", help="largest space to measure whole (default: 100000)")
-    add("--max-configurations", type=positive, default=64, metavar="N", help="most to compile (default: 64)")
-    add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
+    add(
+        "--max",
+        type=positive,
+        default=100_000,
+        metavar="N",
+        help="largest space for an exhaustive search (default: 100000)",
+    )
+    add(
+        "--max-configurations",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="maximal number of configurations to compile (default: 64)",
+    )
+    add(
+        "--watchdog",
+        type=seconds,
+        default=20.0,
+        metavar="S",
+        help="seconds after which a measurement counts as hung (default: 20)",
+    )
     add("--no-trace", action="store_true", help="do not trace the best and the slowest at the end")
-    add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
+    add(
+        "--mpi-takes-device-pointers",
+        action="store_true",
+        help="assert that the MPI accepts device pointers, if it cannot be queried",
+    )
     quiet(parser)
 
 
 def _strategy(text: str) -> str:
-    """The name; `help` lists all, without a FILE too, and ends the command as --help does."""
+    """The name. `help` lists all, even without a FILE, and exits, as --help does."""
     if text != "help":
         return text
     from dagc.recipes import explore as api
@@ -144,11 +171,11 @@ def _explore(args: argparse.Namespace) -> int:
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet, launch=args.launch, objective=args.objective,
+            quiet=args.quiet, launch=args.launch, objective=args.objective, until=args.until, unroll=args.unroll,
         ),
         defines_of(args),
     )  # fmt: skip
-    if done is not None:  # of several ranks, the first speaks
+    if done is not None:  # of several ranks, the first reports
         print(done.render(), end="")
         return done.exit_code
     return 0
@@ -161,12 +188,12 @@ def _add_best(parser: argparse.ArgumentParser) -> None:
     _results(parser)
     _objective(parser)
     add = parser.add_argument
-    add("-o", dest="output", metavar="DIR", help="where to write (default: dagc-out/PROGRAM-best)")
-    add("--rank", type=natural, default=0, metavar="K", help="not the best, but the K-th after it (default: 0)")
-    add("--no-build", action="store_true", help="write sources only")
+    add("-o", dest="output", metavar="DIR", help="output directory (default: dagc-out/PROGRAM-best)")
+    add("--rank", type=natural, default=0, metavar="K", help="use the K-th after the best (default: 0)")
+    add("--no-build", action="store_true", help="write only sources")
     add("--plan", action="store_true", help="print the traversal and its choices, write nothing")
     add("--target", choices=("cuda", "host"), help="(default: that of the results file)")
-    add("--force", action="store_true", help="write into a directory that dagc did not make")
+    add("--force", action="store_true", help="write into a directory that dagc did not create")
     quiet(parser)
 
 
@@ -186,17 +213,17 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     _results(parser)
     _objective(parser)
     add = parser.add_argument
-    add("--against", metavar="FULL", help="a full exploration: mark each rule consistent or not, print the accuracy")
+    add("--against", metavar="FULL", help="full exploration to compare with: mark consistent rules, print the accuracy")
     add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
-    add("--sets", type=positive, default=3, metavar="N", help="rule sets shown of each class (default: 3)")
-    help = "distinct: draw no class boundary below the noise floor; all: as the paper (default: distinct)"
+    add("--sets", type=positive, default=3, metavar="N", help="rule sets shown for each class (default: 3)")
+    help = "distinct: no class boundaries below the noise floor; all: as in the paper (default: distinct)"
     add("--classes", choices=("distinct", "all"), default="distinct", help=help)
     add(
         "--tree", choices=("pruned", "full"), default="pruned",
-        help="to what cross-validation can tell from noise, or as the paper grows it (default: pruned; full with"
+        help="pruned by cross-validation, or full as in the paper (default: pruned; full with"
         " --classes all)",
     )  # fmt: skip
-    add("--estimate", action="store_true", help="learn from estimated times of what was not measured, too")
+    add("--estimate", action="store_true", help="also learn from estimated times of unmeasured implementations")
     quiet(parser)
 
 
@@ -219,14 +246,30 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
     add("--variants", type=positive, default=3, metavar="N", help="edits tried for each rule (default: 3)")
-    add("--pairs", type=positive, default=30, metavar="N", help="most pairs timed for each edit (default: 30)")
+    add(
+        "--pairs",
+        type=positive,
+        default=30,
+        metavar="N",
+        help="maximal number of pairs timed for each edit (default: 30)",
+    )
     add("--seconds", type=seconds, default=0.01, metavar="S", help="length of one measurement (default: 0.01)")
-    add("--data", metavar="DIR", help="arrays made by `dagc setup` (default: generated)")
+    add("--data", metavar="DIR", help="arrays written by `dagc setup` (default: generated)")
     add("--seed", type=natural, default=0, metavar="N", help="seed (default: 0)")
     add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
-    add("--watchdog", type=seconds, default=20.0, metavar="S", help="a measurement that takes longer hangs (20)")
-    add("--other-machine", action="store_true", help="measure although the file was made on another machine")
-    add("--mpi-takes-device-pointers", action="store_true", help="vouch for an MPI that cannot say so itself")
+    add(
+        "--watchdog",
+        type=seconds,
+        default=20.0,
+        metavar="S",
+        help="seconds after which a measurement counts as hung (default: 20)",
+    )
+    add("--other-machine", action="store_true", help="measure even if the file is from another machine")
+    add(
+        "--mpi-takes-device-pointers",
+        action="store_true",
+        help="assert that the MPI accepts device pointers, if it cannot be queried",
+    )
     quiet(parser)
 
 
@@ -249,7 +292,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _add_report(parser: argparse.ArgumentParser) -> None:
     _results(parser)
     _objective(parser)
-    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the page, for example report.html")
+    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="output file, for example report.html")
     quiet(parser)
 
 
@@ -282,15 +325,15 @@ def _export(args: argparse.Namespace) -> int:
 
 def _add_merge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", nargs="+", metavar="RESULTS", help="results files")
-    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="the file to write; must not exist")
-    parser.add_argument("--other-machine", action="store_true", help="also where the machines differ")
+    parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="output file; must not exist")
+    parser.add_argument("--other-machine", action="store_true", help="accept files of different machines")
     quiet(parser)
 
 
 def _merge(args: argparse.Namespace) -> int:
     from dagc.recipes import results as api
 
-    with _phase(args, f"{args.output}: putting files together"):
+    with _phase(args, f"{args.output}: merging"):
         text = api.merge(args.results, args.output, args.other_machine)
     print(text, end="")
     return 0

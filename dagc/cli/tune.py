@@ -26,34 +26,43 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         " (default: the program's `select`, else volume)"
     )
     add("--method", type=_method, default="", metavar="NAME", help=help)
-    help = "NI=NJ=512,1000 NK=64; several with `;` (default: the values after `over`)"
+    help = "sizes such as NI=NJ=512,1000 NK=64; separate several by `;` (default: the values after `over`)"
     add("--sizes", default="", metavar="SPEC", help=help)
-    help = "the size at which results are compared with the reference (default: the smallest)"
+    help = "size at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
-    help = "of the model's ranking, measured at each size; 0: none (default: 5)"
+    help = "measure the first N of the model's ranking at each size; 0: none (default: 5)"
     add("--top", type=natural, default=5, metavar="N", help=help)
     add("--budget", type=positive, metavar="N", help="measure at most N settings (default: no limit)")
-    add("--time", type=duration, metavar="T", help="stop measuring after 90s, 10m, 1.5h (default: no limit)")
-    help = "longest time of one setting in seconds (default: 0.25)"
+    add("--time", type=duration, metavar="T", help="time limit of measuring, such as 90s, 10m, 1.5h (default: none)")
+    help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
     help = "descriptor of the GPU: h200, a100, v100, rtx2080ti or a .toml file (default: by architecture)"
     add("--gpu", metavar="NAME", help=help)
     add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
-    add("--target", choices=("cuda", "host"), help="(default: cuda where a GPU and nvcc are found, else host)")
-    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: of --gpu, else the GPU here, else sm_90)")
+    add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
+    add(
+        "--arch",
+        metavar="NAME",
+        help="GPU architecture for nvcc (default: that of --gpu, else of the GPU here, else sm_90)",
+    )
     defines(parser)
     help = "ranks that run the program together; the slowest counts (default: 1)"
     add("-n", dest="ranks", type=positive, metavar="RANKS", help=help)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
-    add("--resume", action="store_true", help="add to a tuned file")
-    add("--other-machine", action="store_true", help="with --resume: a file of another machine")
+    add("--resume", action="store_true", help="continue an existing tuned file")
+    add("--other-machine", action="store_true", help="with --resume: accept a file of another machine")
     quiet(parser)
-    add("--show", metavar="K", help="only print the rational program of this op or kernel, or of the `occupancy`")
-    add("--format", choices=("text", "latex", "c", "dot", "svg"), default="text", help="of --show (default: text)")
+    add("--show", metavar="K", help="only print the rational program of this op or kernel, or of `occupancy`")
+    add(
+        "--format",
+        choices=("text", "latex", "c", "dot", "svg"),
+        default="text",
+        help="format of --show (default: text)",
+    )
 
 
 def _method(text: str) -> str:
-    """The name; `help` lists all, without a FILE too, and ends the command as --help does."""
+    """The name. `help` lists all, even without a FILE, and exits, as --help does."""
     if text != "help":
         return text
     from dagc.recipes.options import methods
@@ -64,7 +73,7 @@ def _method(text: str) -> str:
 
 
 def run_tune(args: argparse.Namespace) -> int:
-    """Exit code 0; failures of single settings are reported, and are not failures of the command."""
+    """Exit code 0. Failures of single settings are reported, and do not fail the command."""
     from dagc.recipes import tune as tune_recipe
     from dagc.recipes import tuned as tuned_recipe
     from dagc.recipes.options import TuneOptions
@@ -97,7 +106,7 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def _alone() -> None:
-    """Raises UsageError where the command is one of several ranks: they would all write one file."""
+    """Raises UsageError if the command is one of several ranks, which would all write one file."""
     from dagc.base.errors import UsageError
     from dagc.build.mpi import joined, refuse
 
@@ -111,8 +120,8 @@ def _alone() -> None:
 
 
 def table(done: Tuning) -> str:
-    """A line per kernel and size. Where a method has learned, its figure is the regret at sizes left out: at those that
-    it was trained on it has seen the answer."""
+    """A line per kernel and size. For a learned method, the figure is the regret at held-out sizes: it was trained on
+    the answers at the others."""
     from dagc.choice.types import settings_text
 
     learned = any(line.trained for line in done.lines)
@@ -141,10 +150,10 @@ def table(done: Tuning) -> str:
 
 
 def _in(done: Tuning) -> str:
-    """How long that took; of it, what is not starting processes and loading data."""
+    """How long that took, and the part that is not start-up and loading."""
     if done.seconds < 0.05:
         return ""
-    return f" in {done.seconds:.1f} s" + (f" ({done.busy:.2f} s of them checks and timings)" if done.busy else "")
+    return f" in {done.seconds:.1f} s" + (f" ({done.busy:.2f} s of it checks and timings)" if done.busy else "")
 
 
 def _share(value: float) -> str:

@@ -1,1 +1,1 @@
-"""The one reader of C and CUDA text: names, accesses, launches, and what a compiled kernel takes."""
+"""The one reader of C and CUDA text: names, accesses, launches, and resources of compiled kernels."""

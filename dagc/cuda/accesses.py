@@ -1,14 +1,14 @@
 """Address expressions of a kernel, read from its text.
 
-dagc reads them from the code and does not ask for them in the `.dag`: a declaration would have to repeat the code, and
-a wrong one would go unseen. The reader is sound: every load and store of global memory that the text can make is in its
-answer, with an address that holds, or with `known` False; what it cannot read at all raises NotUnderstood, and the
-models that need it are not used. Where paths meet (branches, iterations of a loop), a name keeps its value only where
-all paths agree. How often something runs is an estimate, `Access.weight`.
+dagc reads them from the code instead of asking for them in the `.dag`: a declaration would repeat the code, and a
+wrong one would go unnoticed. The reader is sound: its result has every load and store of global memory that the text
+can make, with a correct address, or with `known` False. What it cannot read at all raises NotUnderstood, and the
+models that need it are not used. Where paths meet (branches, iterations of a loop), a name keeps its value only if
+all paths agree. Execution frequencies are estimates, `Access.weight`.
 
-Addresses are SymPy expressions in elements of their array, in `threadIdx_x`, `blockIdx_x`, `blockDim_x` (and y, z), the
-kernel's by-value formals, loop counters and tunables. Integers are taken as mathematical ones: no index wraps around,
-and `/` and `%` have no negative operands.
+Addresses are SymPy expressions in elements of their array, in `threadIdx_x`, `blockIdx_x`, `blockDim_x` (and y, z),
+the kernel's by-value formals, loop counters and tunables. Integers are mathematical: no index wraps around, and `/`
+and `%` have no negative operands.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from dagc.cuda.text import TYPE_SIZES, VECTORS, NotUnderstood, body_of, text_of
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-EVEN_CHANCE = 0.5  # how often the body of an `if` is taken to run whose condition says nothing
+EVEN_CHANCE = 0.5  # assumed frequency of an `if` whose condition gives no estimate
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Arithmetic of the innermost kind: how many operations a thread does in the body of these loops."""
+    """Arithmetic of an innermost loop: operations of a thread in the body of these loops."""
 
     loops: tuple[Loop, ...]
     operations: float
-    slow: float  # divisions and square roots among them
+    slow: float  # divisions and square roots, included in the others
 
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """All of a kernel. `one_thread`: only one thread of each block works. `barriers`: __syncthreads in the text."""
+    """`one_thread`: only one thread of each block works. `barriers`: __syncthreads in the text."""
 
     accesses: tuple[Access, ...]
     work: tuple[Work, ...]
@@ -70,7 +70,7 @@ class Accesses:
     notes: tuple[str, ...] = ()
 
 
-_LEAVING = "a loop with `break` or `continue`: taken to run to its end"
+_LEAVING = "a loop with `break` or `continue`: assumed to run to its end"
 
 
 def accesses_of(
@@ -82,9 +82,9 @@ def accesses_of(
 ) -> Accesses:
     """Read a kernel's body.
 
-    `arrays`: element size in bytes of each pointer formal; `constant`: those among them that the kernel only reads.
-    `values`: what other names stand for (by-value formals, tunables, constants). `types`: what types that the program
-    names are in C (`real`: `float`). Raises NotUnderstood.
+    `arrays`: element size in bytes of each pointer formal; `constant`: those that the kernel only reads. `values`: of
+    other names (by-value formals, tunables, constants). `types`: C types of the program's type names (`real`: `float`).
+    Raises NotUnderstood.
     """
     env: dict[str, Any] = {name: Pointer(name, sp.Integer(0), size) for name, size in arrays.items()}
     env |= dict(values)
@@ -100,7 +100,7 @@ def accesses_of(
 
 
 def _statement(state: State, node: Node) -> bool:
-    """False where nothing behind it is reached."""
+    """False if nothing after it is reached."""
     match node.type:
         case "comment" | "preproc_call" | "static_assert_declaration":
             return True
@@ -125,7 +125,7 @@ def _statement(state: State, node: Node) -> bool:
             state.notes.append(_LEAVING)
             return False
         case "while_statement" | "do_statement":
-            state.notes.append("a `while` loop: how often it runs is not known")
+            state.notes.append("a `while` loop: its number of iterations is not known")
             _unknown_loop(state, node, [child_of(node, "condition"), child_of(node, "body")])
         case _:
             raise NotUnderstood(f"`{shown_text(node)}` is not understood")
@@ -133,7 +133,7 @@ def _statement(state: State, node: Node) -> bool:
 
 
 def _block(state: State, node: Node) -> bool:
-    """A scope: names that it declares are gone behind it, and what they hid is there again."""
+    """A scope: its names end with it, and names that they hid become visible again."""
     outer = dict(state.env)
     falls = True
     for child in node.named_children:
@@ -224,12 +224,12 @@ def _initial(state: State, one: _Declarator) -> Any:
 
 
 def _bound(state: State, one: _Declarator) -> Any:
-    """What a reference is bound to."""
+    """The object that a reference is bound to."""
     if one.value is not None:
         pointer = place_of(state, one.value)
         if isinstance(pointer, Pointer):
             return Reference(pointer)
-    raise NotUnderstood(f"what the reference `{one.name}` is bound to is not understood")
+    raise NotUnderstood(f"the object of the reference `{one.name}` is not understood")
 
 
 # ---- branches -------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _if(state: State, node: Node) -> bool:
     chance = _chance(state, condition)
     before, env, stored = state.weight, dict(state.env), state.stored
     leaves = _never_falls(then)
-    # A guard at the edge of the grid: few threads leave. What is behind it runs as often as what is before it.
+    # A guard at the edge of the grid: few threads leave. The code after it runs as often as the code before.
     state.weight = before * (0.0 if leaves and chance == 1 else chance)
     falls = _statement(state, then)
     if not falls and _one_thread_stays(condition):
@@ -281,10 +281,10 @@ def _one_thread_stays(node: Node) -> bool:
 
 
 def _chance(state: State, node: Node) -> float:
-    """How often a condition is taken to hold, 0 to 1; its loads are noted on the way.
+    """How often a condition is assumed to hold, 0 to 1; records its loads.
 
-    Comparisons by size are guards at the edge of a grid: they hold. An index that differs between threads equals one
-    value rarely; what is the same for all threads does so every other time.
+    Ordering comparisons are guards at the edge of a grid, and hold. An index that differs between threads rarely equals
+    a given value; a value common to all threads does half the time.
     """
     if node.type in ("condition_clause", "parenthesized_expression"):
         return _chance(state, node.named_children[-1])
@@ -315,14 +315,14 @@ _RELATIONS = {"<": sp.Lt, ">": sp.Gt, "<=": sp.Le, ">=": sp.Ge, "==": sp.Eq, "!=
 
 
 def _settled(operator: str, left: Any, right: Any) -> bool | None:
-    """A comparison of constants, None: it is none."""
+    """The value of a comparison of constants; None otherwise."""
     if operator in _RELATIONS and isinstance(left, sp.Integer) and isinstance(right, sp.Integer):
         return bool(_RELATIONS[operator](left, right))
     return None
 
 
 def _joined(state: State, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Where two paths meet: what both agree on."""
+    """Where two paths meet: the values on which both agree."""
     return {
         name: one[name] if one[name] == other[name] else joined_value(state, one[name], other[name])
         for name in one.keys() & other.keys()
@@ -343,7 +343,7 @@ def _for(state: State, node: Node) -> None:
         value_of(state, first)
     try:
         name = _counter(first)
-        # A counter, bound or step that the body changes says nothing of the number of iterations.
+        # A counter, bound or step that the body changes does not give the number of iterations.
         fixed = {name, *_names(condition), *_names(update)}
         if fixed & ({n for n, _ in assigned_names(body)} | state.shared):
             raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
@@ -351,7 +351,7 @@ def _for(state: State, node: Node) -> None:
         step = _step(state, update, name)
         trips = _trips(state, condition, name, start, step)
     except NotUnderstood as error:
-        state.notes.append(f"{error.message}: how often the loop runs is not known")
+        state.notes.append(f"{error.message}: the number of iterations is not known")
         _unknown_loop(state, node, [n for n in (condition, body, update) if n is not None])
     else:
         counter = symbol(f"{name}_{len(state.loops)}")
@@ -376,7 +376,7 @@ def _inside(state: State, loop: Loop, names: dict[str, sp.Expr], parts: list[Nod
     outer, env = state.loops, dict(state.env)
     state.loops = (*outer, loop)
     start = _changed(state, env, parts) | names
-    # What an iteration stores last is in a register at the next: the body is read twice, the second time counts.
+    # The value stored last by an iteration is in a register in the next: the body is read twice, and the second counts.
     kept = list(state.accesses), dict(state.work), list(state.notes), state.barriers, state.one_thread
     for number in range(2):
         state.env = dict(start)
@@ -392,7 +392,7 @@ def _inside(state: State, loop: Loop, names: dict[str, sp.Expr], parts: list[Nod
 
 
 def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dict[str, Any]:
-    """`env` where what the parts change is not known."""
+    """`env`, with values that the parts change unknown."""
     out = dict(env)
     for part in parts:
         for name, bumped in assigned_names(part):
@@ -405,7 +405,7 @@ def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dic
 
 
 def _stored_before(state: State, loop: Loop) -> tuple[str, sp.Expr] | None:
-    """What an iteration stored last, its address as the next iteration writes it."""
+    """The address stored last by an iteration, as the next iteration writes it."""
     if state.stored is None:
         return None
     array, address = state.stored

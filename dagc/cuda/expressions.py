@@ -1,4 +1,4 @@
-"""Values of the expressions of a kernel, and the loads and stores that their evaluation makes."""
+"""Values of expressions in a kernel, and the loads and stores that their evaluation makes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def symbol(name: str) -> sp.Symbol:
-    """An integer. All symbols of the models are made here, so that equal names are equal symbols."""
+    """An integer. All symbols of the models are created here, so that equal names are equal symbols."""
     return sp.Symbol(name, integer=True)
 
 
@@ -28,7 +28,7 @@ def real(name: str) -> sp.Symbol:
 class Loop:
     """`trips` iterations of a counter from `first`, by `step`.
 
-    `place`: where it stands in the text, in bytes, since two loops one after the other may be alike in all else.
+    `place`: its byte offset in the text, since two consecutive loops may be equal otherwise.
     """
 
     counter: sp.Symbol
@@ -40,11 +40,11 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One load or store in the text. `weight`: how often it runs each time its place is reached, 0 to 1; 0 where that
-    is rare (the edge of a grid). `loops` from the outside in.
+    """One load or store in the text. `weight`: how often it runs each time its place is reached, 0 to 1; 0 if rarely
+    (at the edge of a grid). `loops`: from the outermost in.
 
-    `known` is False where the address depends on loaded values in a way that differs between threads, or is not linear
-    in the indices of threads and blocks and the counters of loops. `shared` is True for shared memory.
+    `known` is False if the address depends on loaded values in a way that differs between threads, or is not linear in
+    the indices of threads and blocks and the counters of loops. `shared` is True for shared memory.
     """
 
     array: str
@@ -58,14 +58,14 @@ class Access:
 
 
 # ---- values ---------------------------------------------------------------------------------
-# What a name or an expression stands for: a SymPy expression for a number (with a symbol of its own where the number is
-# not known), or one of these.
+# The value of a name or an expression: a SymPy expression for a number (with its own symbol if the number is not
+# known), or one of these.
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Into an array, `offset` elements of `size` bytes from its start. `inner`: the further dimensions of an array that
-    is declared with several."""
+    """Into an array, `offset` elements of `size` bytes from its start. `inner`: the further dimensions of an array
+    declared with several."""
 
     array: str
     offset: sp.Expr
@@ -83,21 +83,21 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """An array or a structure of the thread's own, or the address of a variable: no access of memory that counts."""
+    """A thread's own array or structure, or the address of a variable: no access of memory that counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A pointer into an array that is not known."""
+    """A pointer into an unknown array."""
 
 
 @dataclass(slots=True)
 class State:
-    """What is known where evaluation stands, and what it has read and written so far."""
+    """State of the evaluation: values known at this place, and the accesses so far."""
 
     env: dict[str, Any]
     constant: frozenset[str]  # arrays that the kernel only reads
-    types: Mapping[str, str]  # C types of those that the program names
+    types: Mapping[str, str]  # C types of the program's type names
     loops: tuple[Loop, ...] = ()
     weight: float = 1.0
     accesses: list[Access] = field(default_factory=list)
@@ -107,7 +107,7 @@ class State:
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
     shared: set[str] = field(default_factory=set)  # scalars that other threads may change
-    stored: tuple[str, sp.Expr] | None = None  # what was stored last: it is still in a register
+    stored: tuple[str, sp.Expr] | None = None  # the last store, whose value is still in a register
 
 
 _BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
@@ -131,7 +131,7 @@ def child_of(node: Node, name: str) -> Node:
 
 
 def full_type(state: State, text: str) -> str:
-    """A type as a key of TYPE_SIZES, where it is one."""
+    """A type as a key of TYPE_SIZES, if it is one."""
     type_ = bare_type(text)
     return state.types.get(type_, type_)
 
@@ -143,7 +143,7 @@ def size_of(type_: str) -> int:
 
 
 def converted(state: State, type_: str, value: Any) -> Any:
-    """A number as a type holds it: what may be cut off, or becomes a fraction when divided, is not known."""
+    """A number converted to a type. Unknown if it may be truncated, or becomes a fraction in a division."""
     if not isinstance(value, sp.Expr) or type_ == "auto":
         return value
     if type_ in FLOATING:
@@ -168,7 +168,7 @@ def assigned_names(node: Node) -> Iterator[tuple[str, bool]]:
     elif node.type == "update_expression":
         target, bumped = node.child_by_field_name("argument"), True
     elif node.type == "pointer_expression" and text_of(node).startswith("&"):
-        target = node.child_by_field_name("argument")  # whoever has its address may change it
+        target = node.child_by_field_name("argument")  # it may be changed through its address
     elif node.type == "lambda_expression":
         raise NotUnderstood("a lambda is not understood")
     while target is not None and target.type == "parenthesized_expression":
@@ -183,7 +183,7 @@ def assigned_names(node: Node) -> Iterator[tuple[str, bool]]:
 
 
 def new_unknown(state: State) -> sp.Symbol:
-    """A value that is not known here and may differ between threads."""
+    """An unknown value that may differ between threads."""
     state.fresh += 1
     return sp.Symbol(f"unknown_{state.fresh}")
 
@@ -193,12 +193,12 @@ def is_known(address: sp.Expr) -> bool:
 
 
 def varies(address: sp.Expr) -> bool:
-    """Does it differ between the threads of a grid?"""
+    """Whether it differs between the threads of a grid."""
     return any(s.name.startswith(("threadIdx_", "blockIdx_", "unknown_")) for s in address.free_symbols)
 
 
 def _is_linear(address: sp.Expr) -> bool:
-    """Is an expanded address linear in the indices of threads and blocks and in the counters of loops?"""
+    """Whether an expanded address is linear in the indices of threads and blocks and in the counters of loops."""
     indices = {s for s in address.free_symbols if s.name.startswith(("threadIdx_", "blockIdx_")) or is_counter(s)}
     rest = address
     for index in indices:
@@ -210,7 +210,7 @@ def _is_linear(address: sp.Expr) -> bool:
 
 
 def is_counter(name: sp.Symbol) -> bool:
-    """Is it the counter of a loop?"""
+    """Whether it is the counter of a loop."""
     return name.name.rsplit("_", 1)[-1].isdecimal() and not name.name.startswith(("uniform_", "unknown_"))
 
 
@@ -227,7 +227,7 @@ def _count(state: State, slow: bool = False) -> None:
 
 
 def value_of(state: State, node: Node) -> Any:
-    """What an expression stands for; its loads and stores are noted on the way."""
+    """The value of an expression; records its loads and stores."""
     match node.type:
         case "number_literal":
             return _literal(state, node)
@@ -294,7 +294,7 @@ def _name(state: State, name: str) -> Any:
     if name == "warpSize":
         return sp.Integer(32)
     value = state.env.get(name)
-    if value is None:  # a macro or a variable of the program's own code: it may stand for anything
+    if value is None:  # a macro or a variable of the program's own code: its value is unknown
         return new_unknown(state)
     return _read(state, value.to) if isinstance(value, Reference) else value
 
@@ -314,7 +314,7 @@ def _sizeof(state: State, node: Node) -> Any:
 
 
 def _cast(state: State, type_: str, value: Any) -> Any:
-    """`(T)value`: a pointer to elements of another size counts in these."""
+    """`(T)value`: offsets of a pointer to elements of another size are in these elements."""
     if not isinstance(value, Pointer) or "*" not in type_:
         return converted(state, full_type(state, type_), value) if "*" not in type_ else value
     size = size_of(full_type(state, type_))
@@ -371,7 +371,7 @@ def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> s
 
 
 def place_of(state: State, node: Node) -> Any:
-    """Where an expression that can be assigned to lies: a pointer, or Local."""
+    """The location of an lvalue: a pointer, or Local."""
     match node.type:
         case "parenthesized_expression":
             return place_of(state, node.named_children[-1])
@@ -424,7 +424,7 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
     if not store and state.stored == place:
         return new_unknown(state)  # still in a register
     known = is_known(address) and _is_linear(address)
-    # One address for all threads and iterations, in an array that nothing is stored to: one value, whatever it is.
+    # One address for all threads and iterations, in an array that nothing is stored to: one value, even if unknown.
     constant = known and not varies(address) and not any(is_counter(s) for s in address.free_symbols)
     value: Any = new_unknown(state)
     if constant and pointer.array in state.constant:
@@ -437,7 +437,7 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
         and a.size == pointer.size
     ]
     if not store and known and any(not a.store for a in same) and state.stored is None:
-        return value  # loaded before, and nothing was stored since
+        return value  # loaded before, without a store since
     state.accesses.append(
         Access(pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared)
     )
@@ -447,7 +447,7 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
 
 
 def _set(state: State, node: Node, value: Any) -> None:
-    """Assign to what a node names."""
+    """Assign to the location that a node names."""
     while node.type == "parenthesized_expression":
         node = node.named_children[-1]
     name = text_of(node)
@@ -464,7 +464,7 @@ def _set(state: State, node: Node, value: Any) -> None:
     elif isinstance(old, (Pointer, Lost)) and not isinstance(value, (Pointer, Local)):
         value = Lost()
     elif isinstance(old, sp.Expr) and old.has(sp.Float):
-        value = new_unknown(state)  # a variable of floating-point type: what is whole today is cut off nowhere
+        value = new_unknown(state)  # a variable of floating-point type: its value is not truncated anywhere
     state.env[name] = value
 
 
@@ -501,7 +501,7 @@ def _call(state: State, node: Node) -> Any:
     if function.type == "template_function":
         name = text_of(child_of(function, "name"))
         template = text_of(child_of(function, "arguments"))[1:-1]
-        if name in state.env:  # `i < n && j > (k)` reads like a template
+        if name in state.env:  # `i < n && j > (k)` parses as a template
             for child in child_of(function, "arguments").named_children:
                 value_of(state, child)
             return new_unknown(state)
@@ -520,7 +520,7 @@ def _call(state: State, node: Node) -> Any:
         return _note(state, values[0], store=False)
     if name in _STORES or name.startswith("atomic"):
         if name.startswith("atomic"):
-            state.notes.append("atomic operations are taken as stores")
+            state.notes.append("atomic operations count as stores")
         if not isinstance(values[0], Pointer):
             raise NotUnderstood(f"where `{shown_text(node)}` stores is not understood")
         _note(state, values[0], store=True)
@@ -529,8 +529,8 @@ def _call(state: State, node: Node) -> Any:
         "lambda_expression",
         "field_expression",
     ):
-        raise NotUnderstood(f"what `{shown_text(node)}` loads and stores is not known")
-    for child in arguments.named_children:  # what takes the address of a variable may change it
+        raise NotUnderstood(f"the loads and stores of `{shown_text(node)}` are not known")
+    for child in arguments.named_children:  # a variable whose address is passed may change
         for changed, _ in assigned_names(child) if child.type == "pointer_expression" else ():
             if isinstance(state.env.get(changed), sp.Expr):
                 state.env[changed] = new_unknown(state)

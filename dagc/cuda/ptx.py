@@ -1,9 +1,9 @@
-"""What a compiled kernel takes of a multiprocessor, and its instructions, counted in PTX.
+"""Resources of compiled kernels on a multiprocessor, and their instructions, counted in PTX.
 
-A loop is what lies between a label and the last branch back to it. Loops that finish what an unrolled one leaves over
-are left out: they run a few times at most. nvcc marks them `.pragma "nounroll"`, as it does loops that the program's
-text wants so; where all loops of a depth are marked, they are the program's. A call is one instruction, whatever the
-function does: nvcc inlines nearly all.
+A loop lies between a label and the last branch back to it. Remainder loops of unrolled loops are excluded: they run a
+few times at most. nvcc marks them `.pragma "nounroll"`, as it does loops with that pragma in the program's text; if
+all loops of a depth are marked, they are the program's. A call is one instruction, whatever the function does: nvcc
+inlines nearly all.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# ---- what a compiled kernel takes ----
+# ---- resources of a compiled kernel ----
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
     """Instructions of a warp in nvcc's output (PTX).
 
-    `once`: outside of loops. `loops[d]`: in loops at depth d + 1, for each instruction there that goes to global
-    memory. How often a loop runs depends on the sizes, how far it is unrolled on nvcc; this ratio on neither.
+    `once`: outside of loops. `loops[d]`: in loops at depth d + 1, per instruction there that accesses global memory.
+    Iteration counts depend on the sizes, and unrolling on nvcc; this ratio on neither.
     """
 
     once: float
@@ -32,33 +32,33 @@ class Instructions:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Instructions:
-        """Raises KeyError, TypeError or ValueError for anything but what `to_json` gives."""
+        """Raises KeyError, TypeError or ValueError for anything that `to_json` does not produce."""
         return Instructions(float(data["once"]), tuple(float(n) for n in data["loops"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
     """`registers` of a thread, of 32 bits; `shared` memory of a block in bytes, declared in the kernel's text;
-    `instructions`: None where they are not known, and counted in the kernel's text."""
+    `instructions`: None if not known, and then counted in the kernel's text."""
 
     registers: int = 32
     shared: int = 0
     instructions: Instructions | None = None
 
 
-ASSUMED = Resources()  # of a kernel that nvcc has not seen
+ASSUMED = Resources()  # of a kernel that nvcc has not compiled
 
 
 # ---- instructions ----
 
 
-# Comments, and the lines that name places in the source, which no semicolon ends.
+# Comments, and lines that name places in the source, which do not end in a semicolon.
 _ASIDE = re.compile(r"/\*.*?\*/|//[^\n]*|^\s*\.(?:loc|file)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)\s*")
 _PREDICATE = r"(?:@!?[\w%]+\s+)?"
 _BRANCH = re.compile(rf"{_PREDICATE}bra(?:\.uni)?\s+([\w$%]+)")
-# To global memory, or to memory that the compiler cannot tell; not to parameters, constants, shared and local memory.
+# To global or generic memory; not to parameters, constants, shared and local memory.
 _REQUEST = re.compile(rf"{_PREDICATE}(?:ld|ldu|st|atom|red)\.(?!(?:\w+\.)*(?:param|const|shared|local)\b)")
 _COPY = re.compile(rf"{_PREDICATE}cp\.async\.c[ag]\.")  # from global memory to shared memory
 _MARK = '.pragma "nounroll"'
@@ -76,12 +76,12 @@ class _Loop:
 
 
 def read_instructions(text: str) -> dict[str, Instructions]:
-    """Of each kernel function of a PTX text, by name."""
+    """Instructions of each kernel function of a PTX text, by name."""
     return {name: _counted(body) for name, body in _functions(text)}
 
 
 def _functions(text: str) -> Iterable[tuple[str, list[str]]]:
-    """(name, statements) of each kernel. A label is a statement of its own and ends with a colon.
+    """(name, statements) of each kernel. A label is a statement that ends with a colon.
 
     The text of `asm` may have braces, several statements and labels on a line.
     """
@@ -113,7 +113,7 @@ def _functions(text: str) -> Iterable[tuple[str, list[str]]]:
 
 
 def _after_labels(words: str, body: list[str]) -> str:
-    """What follows the labels at the begin of `words`, in one line; the labels go into the body."""
+    """What follows the labels at the start of `words`, in one line; the labels go into the body."""
     words = " ".join(words.split())
     while label := _LABEL.match(words):
         body.append(f"{label.group(1)}:")
@@ -122,7 +122,7 @@ def _after_labels(words: str, body: list[str]) -> str:
 
 
 def _loops(body: list[str]) -> list[_Loop]:
-    labels: dict[str, int] = {}  # those above: a label of `asm` may stand in several scopes
+    labels: dict[str, int] = {}  # those above: a label of `asm` may occur in several scopes
     last: dict[int, int] = {}
     for i, statement in enumerate(body):
         if statement.endswith(":"):
@@ -141,14 +141,14 @@ def _counted(body: list[str]) -> Instructions:
     ratios = []
     for _, found in sorted(depths.items()):
         main = [x for x in found if not _is_marked(body, x)] or found
-        loading = [own for x in main if (own := _own(body, x, loops))[1]]  # what the others do, the text has to say
+        loading = [own for x in main if (own := _own(body, x, loops))[1]]  # the others are counted in the text
         instructions, requests = (sum(own[i] for own in loading) for i in (0, 1))
         ratios.append(instructions / requests if loading else 1.0)
     return Instructions(once, tuple(ratios))
 
 
 def _own(body: list[str], loop: _Loop, loops: list[_Loop]) -> tuple[int, int]:
-    """(instructions, those that go to memory) of a loop, without the loops in it."""
+    """(instructions, those that access memory) of a loop, without its inner loops."""
     inner = [x for x in loops if loop.holds(x)]
     own = [
         body[i]

@@ -1,4 +1,4 @@
-"""CUDA C++ text as a syntax tree (tree-sitter): what is asked of it by name, and launches rewritten as C++."""
+"""CUDA C++ text as a syntax tree (tree-sitter): queries by name, and launches rewritten as C++."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NotUnderstood(DagcError):
     """The text uses something that cannot be read from it."""
 
 
-# Bytes of C, CUDA and <cstdint> types, `unsigned` and `signed` left out.
+# Bytes of C, CUDA and <cstdint> types, without `unsigned` and `signed`.
 VECTORS = {
     "char2": 2, "uchar2": 2, "char4": 4, "uchar4": 4, "short2": 4, "ushort2": 4, "short4": 8, "ushort4": 8, "half2": 4,
     "__half2": 4, "int2": 8, "uint2": 8, "int4": 16, "uint4": 16, "float2": 8, "float4": 16, "double2": 16,
@@ -44,7 +44,7 @@ _PRAGMA = re.compile(r'_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 
 @lru_cache(maxsize=1)
 def _parser() -> Any:
-    # Imported here: they take 25 ms, and most commands read no CUDA text.
+    # Imported here: it takes 25 ms, and most commands read no CUDA text.
     import tree_sitter
     import tree_sitter_cuda
 
@@ -52,14 +52,14 @@ def _parser() -> Any:
 
 
 def tree_of(source: bytes) -> Node:
-    """The syntax tree of any text; what does not parse is an ERROR node in it."""
+    """The syntax tree of any text; parts that do not parse are ERROR nodes."""
     root: Node = _parser().parse(source).root_node
     return root
 
 
 def body_of(text: str) -> Node:
-    """The syntax tree of a kernel's body. Raises NotUnderstood where it does not parse."""
-    text = _PRAGMA.sub(r"\n#pragma \1\n", text)  # the parser knows the other spelling only
+    """The syntax tree of a kernel's body. Raises NotUnderstood if it does not parse."""
+    text = _PRAGMA.sub(r"\n#pragma \1\n", text)  # the parser knows only the other spelling
     root = tree_of(f"void kernel() {{\n{text}\n}}".encode())
     if root.has_error:
         raise NotUnderstood("the kernel's text does not parse as CUDA C++")
@@ -76,7 +76,7 @@ def text_of(node: Node | None) -> str:
 
 def identifiers(node: Node) -> Iterator[str]:
     """All identifiers below a node, and the words of preprocessor lines, which have no tree."""
-    if node.type in ("identifier", "type_identifier"):  # a name alone between < and > reads like a type
+    if node.type in ("identifier", "type_identifier"):  # a single name between < and > parses as a type
         yield text_of(node)
     elif node.type in ("preproc_arg", "string_literal"):
         words = "".join(c if c.isalnum() or c == "_" else " " for c in text_of(node)).split()
@@ -87,7 +87,7 @@ def identifiers(node: Node) -> Iterator[str]:
 
 # ---- constants ------------------------------------------------------------------------------
 
-# Whatever stands below one of these nodes has to be known when the text is compiled.
+# Everything below one of these nodes must be a constant expression.
 _CONSTANT = frozenset(
     "template_argument_list preproc_call preproc_def preproc_function_def static_assert_declaration case_statement"
     " alignas_qualifier alignas_specifier launch_bounds enumerator bitfield_clause attribute_declaration"
@@ -96,10 +96,10 @@ _CONSTANT = frozenset(
 
 
 def constant_names(text: str, values: Collection[str] = ()) -> frozenset[str] | None:
-    """The names in a kernel's text that C++ demands to be constant expressions: in sizes of arrays, template arguments,
-    pragmas, `constexpr` and the like, and what these are computed from. None: the text does not parse, any may be.
+    """The names in a kernel's text that must be constant expressions in C++: in sizes of arrays, template arguments,
+    pragmas, `constexpr` and the like, and their operands. None if the text does not parse: any may be.
 
-    `values`: names that are no templates (formals, tunables): `n<bx && i>(k)` compares.
+    `values`: names that are not templates (formals, tunables): `n<bx && i>(k)` compares.
     """
     try:
         body = body_of(text)
@@ -107,7 +107,7 @@ def constant_names(text: str, values: Collection[str] = ()) -> frozenset[str] | 
         return None
     initialisers: dict[str, set[str]] = {}
     names = set(_constants(body, {*values, *_declared(body)}, initialisers))
-    # `const int w = bx * 2; __shared__ float s[w];` demands bx too.
+    # `const int w = bx * 2; __shared__ float s[w];` requires a constant bx too.
     todo = list(names)
     while todo:
         for name in initialisers.get(todo.pop(), ()):
@@ -118,7 +118,7 @@ def constant_names(text: str, values: Collection[str] = ()) -> frozenset[str] | 
 
 
 def _declared(node: Node) -> Iterator[str]:
-    """Variables that are declared below a node."""
+    """Variables declared below a node."""
     if node.type in ("declaration", "parameter_declaration"):
         for declarator in node.children_by_field_name("declarator"):
             name = declarator.child_by_field_name("declarator") if declarator.type == "init_declarator" else declarator
@@ -155,21 +155,21 @@ def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[
 
 
 # ---- launches as C++ ----
-# CUDA's syntax that g++ cannot parse, as C++: `k<<<g, b>>>(a)` and `extern __shared__ T s[];`.
+# CUDA syntax that g++ cannot parse, as C++: `k<<<g, b>>>(a)` and `extern __shared__ T s[];`.
 #
-# Only what the syntax tree says is one of the two is changed; everything else stays as it is, so that the C++ compiler
-# reports it. Lines keep their numbers.
+# Only nodes that the syntax tree identifies as one of the two are changed, so that the C++ compiler reports the rest.
+# Lines keep their numbers.
 
 
-# The grammar takes what stands behind it for a declarator. Shared memory of the host target is aligned to 1024 bytes.
+# The grammar parses what follows it as a declarator. Shared memory of the host target is aligned to 1024 bytes.
 _ALIGN = re.compile(rb"\b__align__\s*\(\s*\w+\s*\)")
 _CONTINUED = re.compile(rb"\\(?=\r?\n)")  # in a macro
-_CONFIGURATION = (b"0", b"nullptr")  # shared memory and stream, where they are not given
+_CONFIGURATION = (b"0", b"nullptr")  # defaults of shared memory and stream
 
 
 def rewrite_for_host(text: str) -> str:
-    """Each `kernel<<<grid, block, shared, stream>>>(arguments)` as `dagc::launch(kernel, grid, ..., arguments)`, each
-    `extern __shared__ T name[];` as `DAGC_DYNAMIC_SHARED(T, name);`. What is not complete is left as it is."""
+    """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(kernel, grid, ..., args)`, and each
+    `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged."""
     if "<<<" not in text and "__shared__" not in text:
         return text
     return _rewrite(text.encode()).decode()
@@ -181,7 +181,7 @@ def _rewrite(source: bytes) -> bytes:
 
 
 def _rewritten(node: Node, source: bytes, begin: int, end: int) -> bytes:
-    """The text between two places in or around a node, with what stands below the node rewritten."""
+    """The text between two places in or around a node, with nodes below it rewritten."""
     out, done = [], begin
     for start, stop, new in _edits(node, source):
         if done <= start and stop <= end:
@@ -191,7 +191,7 @@ def _rewritten(node: Node, source: bytes, begin: int, end: int) -> bytes:
 
 
 def _edits(node: Node, source: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """What to put in the place of which bytes, in the order of the text."""
+    """Replacements of byte ranges, in the order of the text."""
     todo = [node]  # no recursion: a text may be nested deeply
     while todo:
         at = todo.pop()
@@ -199,7 +199,7 @@ def _edits(node: Node, source: bytes) -> Iterator[tuple[int, int, bytes]]:
             new = _launch(at, source)
         elif at.type == "declaration":
             new = _shared(at, source)
-        elif at.type == "preproc_arg":  # what a macro stands for has no tree of its own
+        elif at.type == "preproc_arg":  # the replacement of a macro has no tree
             new = _macro(source[at.start_byte : at.end_byte])
         else:
             new = None
@@ -210,7 +210,7 @@ def _edits(node: Node, source: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _macro(text: bytes) -> bytes | None:
-    """What a macro stands for, rewritten; a line that goes on ends with a backslash before and after."""
+    """The replacement of a macro, rewritten; a line that continues ends with a backslash before and after."""
     if b"<<<" not in text and b"__shared__" not in text:
         return None
     lines = _CONTINUED.sub(b" ", text)
@@ -246,7 +246,7 @@ def _pieces(syntax: Node, source: bytes) -> list[bytes]:
 
 
 def _shared(node: Node, source: bytes) -> bytes | None:
-    """None for any other declaration than that of one array without a size."""
+    """None for any declaration but that of one array without a size."""
     if node.has_error:
         return None
     words = {child.text for child in node.children if child.type in ("storage_class_specifier", "type_qualifier")}

@@ -1,17 +1,17 @@
 """Words of C++ and CUDA, and the names that headers of C, CUDA, MPI and NCCL keep in the global namespace.
 
-Found with g++ 12, glibc 2.36, nvcc 13.0, MPICH 5.0 and NCCL: what may not name a function in a file that includes what
-emitted files include. tests/emit/test_global_names.py looks for more with the compilers that are there.
+Found with g++ 12, glibc 2.36, nvcc 13.0, MPICH 5.0 and NCCL: names that a function must not have in a file with the
+includes of emitted files. tests/emit/test_global_names.py checks them with the installed compilers.
 """
 
 from __future__ import annotations
 
 import re
 
-# ---- words ----
+# ---- keywords ----
 
 
-# The words of C++20, and what compilers add to them without an underscore: `typeof`, and macros of g++ in GNU modes.
+# The keywords of C++20, and what compilers add without an underscore: `typeof`, and macros of g++ in GNU modes.
 KEYWORDS = frozenset(
     """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
     compl concept const const_cast consteval constexpr constinit continue co_await co_return co_yield decltype
@@ -21,10 +21,10 @@ KEYWORDS = frozenset(
     this thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile
     wchar_t while xor xor_eq NULL linux unix""".split()
 )
-# What CUDA defines in every kernel.
+# Defined by CUDA in every kernel.
 VARIABLES = frozenset("threadIdx blockIdx blockDim gridDim warpSize".split())
 # Reserved by the standard for the compiler and its library: `_Complex`, `__int128`, `__restrict`, `__global__`,
-# `_Pragma`, builtin macros such as `__FILE__`. No list of them is complete, so none of the class names anything.
+# `_Pragma`, builtin macros such as `__FILE__`. No list of them is complete, so no name of this class is allowed.
 _RESERVED = re.compile(r"__|_[A-Z]")
 
 
@@ -133,7 +133,7 @@ FUNCTIONS = frozenset(
     wctype wctype_t wcwidth wint_t wmemchr wmemcmp wmemcpy wmemmove wmempcpy wmemset wprintf write wscanf y0 y1
     yn""".split()
 )
-# Replaced by the preprocessor wherever they stand.
+# Replaced by the preprocessor everywhere.
 MACROS = frozenset(
     """ACCESSPERMS ADJ_ESTERROR ADJ_FREQUENCY ADJ_MAXERROR ADJ_MICRO ADJ_NANO ADJ_OFFSET ADJ_OFFSET_SINGLESHOT
     ADJ_OFFSET_SS_READ ADJ_SETOFFSET ADJ_STATUS ADJ_TAI ADJ_TICK ADJ_TIMECONST AIO_PRIO_DELTA_MAX ALLPERMS
@@ -210,25 +210,25 @@ MACROS = frozenset(
     sigev_notify_function st_atime st_ctime st_mtime _tolower _toupper""".split()
 )
 
-# Whole families: of CUDA, MPI, NCCL, POSIX threads and system calls, and dagc's own; what begins with an underscore.
+# Whole families: of CUDA, MPI, NCCL, POSIX threads and system calls, and dagc's own; names with a leading underscore.
 _FAMILY = re.compile(
     r"_|I?P?MPI[XR]?_|MPI(CH|IMPL|U)|M_\w+f\d+x?$|[oO]?mpi_|OMPI_|QMPI|cuda[A-Z_]|CUDA|cu[A-Z]|CU_|CUresult|p?nccl|P?NCCL|nvtx|NVTX|nv[A-Z]|NV_"
     r"|pthread_|PTHREAD_|posix_|timer_|clock_|sched_|SCHED_|SYS_|FUTEX_|STATX_|CLONE_|FP_|ATOMIC_|DAGC|dagc"
     r"|tex[123C]|surf[123C]|atomic[A-Z]|ld[gc]|wmma|cooperative_groups"
 )
-# Types with a number, and what makes them.
+# Types with a number, and their constructors.
 _WIDTHS = re.compile(
     r"f(32|64)x?(add|div|fma|mul|sqrt|sub)\w*|u?int_?(fast|least)?\d+_t"
     r"|(make_)?(u?int|float|double|u?char|u?short|u?long|u?longlong)[1-4](_\d+a)?"
 )
-# What tells variants of a function of the C library apart: isalpha_l, putc_unlocked; sinf128.
+# Suffixes of variants of functions of the C library: isalpha_l, putc_unlocked; sinf128.
 _SUFFIX = re.compile(r"_(l|r|unlocked)$")
 _WIDTH = re.compile(r"(16|32|64|128)x?$")
 _MACRO_FAMILY = re.compile(r"M_\w+f\d+x?$|MPICH|(MPI|DAGC|CUDA|CUDART|NCCL|PTHREAD|SYS|FUTEX|STATX)_[A-Z]")
 
 
 def is_global(name: str) -> bool:
-    """Whether a function, type or variable of a program may not have this name in the global namespace of C++."""
+    """Whether a function, type or variable of a program must not have this name in the global namespace of C++."""
     if name in FUNCTIONS or name in MACROS or name in VARIABLES or _FAMILY.match(name) or _WIDTHS.fullmatch(name):
         return True
     stem = _WIDTH.sub("", _SUFFIX.sub("", name))
@@ -236,5 +236,5 @@ def is_global(name: str) -> bool:
 
 
 def is_macro(name: str) -> bool:
-    """Whether the preprocessor replaces this name wherever it stands."""
+    """Whether the preprocessor replaces this name everywhere."""
     return name in MACROS or _MACRO_FAMILY.match(name) is not None

@@ -34,7 +34,7 @@ def emit(plan: Plan) -> dict[str, str]:
     program = program_view(layout, steps, plan.chooser)
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture)
     common = {**_common(plan, layout), "view": program, "captured": bool(iteration.regions)}
-    common["threads"] = bool(program.groups) and plan.target is Target.HOST  # do streams call MPI?
+    common["threads"] = bool(program.groups) and plan.target is Target.HOST  # whether streams call MPI
     flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
     table = {
         "ops": table_ops(plan.graph, steps), "rows": row_views(plan.traversal, plan.capture), "arrays": program.arrays,
@@ -62,7 +62,7 @@ def emit(plan: Plan) -> dict[str, str]:
 
 
 def _common(plan: Plan, layout: Layout) -> dict[str, object]:
-    """What several templates take."""
+    """The variables common to several templates."""
     host, transport, repeat = plan.target is Target.HOST, plan.graph.transport.value, plan.program.repeat
     return {
         "program": plan.program.name,
@@ -82,7 +82,7 @@ def _common(plan: Plan, layout: Layout) -> dict[str, object]:
 
 
 def uses_nccl(plan: Plan) -> bool:
-    """Must the program be linked with NCCL?"""
+    """Whether the program must be linked with NCCL."""
     grouped = any(op.action is Action.GROUP for op in plan.graph.ops)
     return plan.target is Target.CUDA and plan.graph.transport is Transport.NCCL and grouped
 
@@ -94,7 +94,7 @@ def runtime_headers() -> dict[str, Path]:
 
 
 def _device_messages(plan: Plan) -> bool:
-    """Does MPI get device pointers?"""
+    """Whether MPI gets device pointers."""
     if plan.graph.transport is not Transport.MPI_CUDA:
         return False
     places = {a.name: a.place for a in plan.program.arrays}
@@ -108,7 +108,7 @@ def _device_messages(plan: Plan) -> bool:
 
 
 def _written(plan: Plan, layout: Layout) -> tuple[tuple[str, ...], ...]:
-    """For each op of the graph: the members of the arrays that it writes. Empty for what is not a kernel."""
+    """For each op of the graph: the members of the arrays that it writes. Empty for ops that are not kernels."""
     out = []
     for op in plan.graph.ops:
         accesses = op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()

@@ -1,6 +1,6 @@
-"""Views of `driver.py`: a traversal with PyCUDA and mpi4py, and the Python of symbolic expressions.
+"""Views of `driver.py` (a traversal with PyCUDA and mpi4py), and symbolic expressions in Python.
 
-Text of Python is made here, since an op is a line or two of it; the template holds the frame.
+Python text is made here, since an op is a line or two of it; the template has the frame.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _apply(expr: Apply, name: Callable[[str], str], outer: int) -> str:
 # ---- views ----
 
 
-# struct's letters of by-value arguments.
+# Format characters of `struct` for by-value arguments.
 _LETTERS = {
     ElementType.I8: "b", ElementType.U8: "B", ElementType.I16: "h", ElementType.U16: "H", ElementType.I32: "i",
     ElementType.U32: "I", ElementType.I64: "q", ElementType.U64: "Q", ElementType.F32: "f", ElementType.F64: "d",
@@ -114,14 +114,14 @@ class DriverView:
     streams: str  # names of the streams, "" for none
     stream_count: int
     events: str
-    repeat: str  # how many runs may follow each other, 0: any number
+    repeat: str  # maximal number of consecutive runs, 0: any
     functions: tuple[str, ...]
     setup: tuple[str, ...]
     entries: tuple[PyEntry, ...]
 
 
 def why_no_driver(plan: Plan) -> str:
-    """What a Python driver cannot do of this program, "" where it can do all."""
+    """Why a Python driver cannot run this program, "" if it can."""
     if plan.open:
         return "launch configurations are chosen when the program runs, which only the C++ program does"
     if plan.capture:
@@ -136,12 +136,12 @@ def why_no_driver(plan: Plan) -> str:
         if isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
             return f"op `{op.name}` is an alltoallv"
     if any(a.place is Place.ANY for a in plan.program.arrays):
-        return "arrays `on any` have two sides"
+        return "it has arrays `on any`"
     return ""
 
 
 def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: Steps) -> DriverView:
-    """Raises DagcError where `why_no_driver` has a reason."""
+    """Raises DagcError if `why_no_driver` gives a reason."""
     if reason := why_no_driver(plan):
         raise DagcError(f"there is no Python driver for this program: {reason}")
     return _Driver(plan, layout, functions, steps).view()
@@ -172,7 +172,7 @@ class _Driver:
         )
 
     def _checks(self) -> Iterator[str]:
-        """`require`s and slices, which the order of the ops relies on, but for what names the hardware."""
+        """`require`s and slices, which the order of the ops relies on, except those that name the hardware."""
         for condition in self.plan.program.requires:
             if not any(name.startswith("hw.") for name in free(condition)):
                 yield f"dagc.check_require({self._text(condition)}, {'require ' + show(condition)!r})"
@@ -337,7 +337,7 @@ class _Driver:
         return name
 
     def _part(self, region: Region, count: str, at: str = "") -> str:
-        """`count` elements of what a message uses, from element `at` of its region."""
+        """`count` elements of the region of a message, from element `at`."""
         staging = self.layout.staging.get(region)
         name = f"p.{staging.member}" if staging is not None else self._name(region.array)
         begin = "0" if staging is not None else self._span(region)[0]
@@ -377,7 +377,7 @@ class _Driver:
 
 
 def _names(letter: str, count: int) -> str:
-    """`s0, s1`, to be unpacked into."""
+    """`s0, s1`, as targets of unpacking."""
     return ", ".join(f"{letter}{k}" for k in range(count)) + ("," if count == 1 else "")
 
 

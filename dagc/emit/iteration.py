@@ -47,7 +47,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`condition` is a text of C++."""
+    """`condition` is C++ text."""
 
     condition: str
     launch: KernelLaunch
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalLaunch:
-    """One of several launches, by what was settled when the program runs."""
+    """One of several launches, selected by values set when the program runs."""
 
     cases: tuple[Case, ...]
     kind: str = "choice"
@@ -99,7 +99,7 @@ class Steps:
         self._tags = self._number_messages()
 
     def of(self, op: GraphOp, stream: str) -> tuple[Step, ...]:
-        """`stream` is the C++ text of the op's stream; it is not used by CPU ops."""
+        """`stream` is the C++ text of the op's stream, unused by CPU ops."""
         match op.action:
             case Action.KERNEL if isinstance(op.op, KernelOp):
                 work = self._kernel(op.op, stream)
@@ -119,7 +119,7 @@ class Steps:
             case Action.END:
                 return ()
             case _:
-                raise DagcError(f"op `{op.name}`: {op.action.value} does not fit what it is made of")
+                raise DagcError(f"op `{op.name}`: {op.action.value} does not match its origin")
         before = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
         after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
         return (*before, work, *after)
@@ -150,7 +150,7 @@ class Steps:
         )
 
     def _settled(self, op: KernelOp, one: KernelOp) -> str:
-        """Are the open tunables as in `one`?"""
+        """Whether the open tunables are as in `one`."""
         differ = [(n, v) for n, v in one.tunables if f"{op.base}.{n}" in self.layout.open and not self._axis(op, n)]
         return " && ".join(f"{self.layout.variable(f'{op.base}.{n}')} == {cxx_value(v)}" for n, v in differ)
 
@@ -176,7 +176,7 @@ class Steps:
         )  # fmt: skip
 
     def _side_copy(self, op: CopyOp, stream: str) -> Copy:
-        """Between the two sides of an `any` array; the op's name says to which."""
+        """Between the two sides of an `any` array; the name of the op gives the direction."""
         to_device = op.base.endswith("to_device") or op.name.endswith("to_device")
         src, dst = ("mirror", "data") if to_device else ("data", "mirror")
         return Copy(
@@ -212,7 +212,7 @@ class Steps:
     # ---- messages -------------------------------------------------------------------------
 
     def _number_messages(self) -> dict[tuple[str, int], int]:
-        """Tags: one per message of the program, so that no two messages between the same ranks can be mixed up."""
+        """Tags: one per message of the program, so that messages between the same ranks are never confused."""
         tags: dict[tuple[str, int], int] = {}
         for op in self.layout.program.ops:
             if isinstance(op, ExchangeOp):
@@ -235,7 +235,7 @@ class Steps:
         return Call(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, p.comm")
 
     def _ends(self, message: Message, send: bool) -> tuple[str, str]:
-        """Function name and the arguments that say with whom."""
+        """Function name and the arguments that name the peers."""
         region, peer, counts = message.end(send)
         what = "send" if send else "recv"
         if isinstance(peer, str):
@@ -264,7 +264,7 @@ class Steps:
         return Call(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
 
     def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
-        """What names the ends of an exchange's messages to its group: `send` and `recv`, `sends` and `recvs`."""
+        """The calls that name the ends of an exchange's messages: `send` and `recv`, `sends` and `recvs`."""
         out: list[Call] = []
         if not isinstance(op.op, ExchangeOp):
             return ()
@@ -327,7 +327,7 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class CaptureRegionView:
-    """Entries that are captured in a CUDA graph; `origin` is the stream that it is launched on."""
+    """Entries captured in a CUDA graph, which is launched on stream `origin`."""
 
     number: int
     origin: int
@@ -444,7 +444,7 @@ def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -
 
 
 def titled(op: GraphOp) -> str:
-    """What messages of the running program call an op: "op `spmv` (kernel `csr.warp`)"."""
+    """The name of an op in messages of the running program: "op `spmv` (kernel `csr.warp`)"."""
     kernel = f" (kernel `{_kernel(op.op)}`)" if op.action is Action.KERNEL and isinstance(op.op, KernelOp) else ""
     return f"op `{op.name}`{kernel}"
 

@@ -27,7 +27,7 @@ from dagc.ir.plan import CodeFeature, OpenTunable, Target, may_be_settled
 from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, KernelOp, Program, Region, Value
 from dagc.ir.sym import Sym, free
 
-# What emitted files define themselves; a kernel of that name gets another.
+# Names that emitted files define themselves; a kernel of that name is renamed.
 _OURS = frozenset("Program iteration ops stream p dagc program".split())
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
@@ -54,7 +54,7 @@ class KernelsView:
 
 
 def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
-    """The kernel and the implementation that an op uses. Raises DagcError where there is none on its device."""
+    """The kernel and the implementation that an op uses. Raises DagcError if it has none on its device."""
     kernel = next(k for k in program.kernels if k.name == op.kernel)
     for impl in kernel.impls:
         if impl.name == op.variant and impl.device is op.device:
@@ -66,7 +66,7 @@ def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 class Functions:
-    """Finds the function of each kernel op; names are short where they are unique."""
+    """Finds the function of each kernel op. Names are short if they are unique."""
 
     def __init__(
         self, graph: Graph, target: Target, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()
@@ -88,8 +88,8 @@ class Functions:
         return self._names[self._key(op)]
 
     def settled(self, op: KernelOp) -> tuple[KernelOp, ...]:
-        """The op with each combination of the open tunables that are constants of its kernel and that its `require`s
-        allow; alone where none is."""
+        """The op with each combination of the open tunables that are constants of its kernel, as far as its `require`s
+        allow; the op alone if there are none."""
         open_values = [self._open.get((op.base, name)) for name, _ in op.tunables]
         constants = [t for t in open_values if t is not None and not t.axis]
         if not constants:
@@ -104,7 +104,7 @@ class Functions:
         return tuple(out)
 
     def _axis(self, op: KernelOp, tunable: str) -> str:
-        """The dimension of the block that an open tunable is read from, "" where it is a constant."""
+        """The dimension of the block that an open tunable is read from, "" if it is a constant."""
         opened = self._open.get((op.base, tunable))
         return opened.axis if opened is not None else ""
 
@@ -114,7 +114,7 @@ class Functions:
         return KernelsView(self._constants[0], tuple(self._code(c) for c in self.program.code), functions)
 
     def _key(self, op: KernelOp) -> Key:
-        """Two ops share a function where kernel, implementation and the tunables that its code sees are equal."""
+        """Ops share a function if kernel, implementation and the tunables that its code uses are equal."""
         kernel, impl = implementation(self.program, op)
         text = impl.code.text if impl.code is not None else None
         tunables = tuple((n, v) for n, v in op.tunables if not self._axis(op, n))
@@ -125,8 +125,8 @@ class Functions:
 
     @cached_property
     def _constants(self) -> tuple[tuple[ConstantView, ...], tuple[ConstantView, ...]]:
-        """Those of the whole file; and those that stand in each function that uses them, because C++ or CUDA has
-        something of this name (`y1`, `norm`)."""
+        """Those of the whole file; and those in each function that uses them, because C++ or CUDA already has their
+        name (`y1`, `norm`)."""
         of_all = frozenset[str]().union(*(names_used(c.text) for c in self.program.code if c.text is not None))
         used = of_all
         for op in self._ops.values():
@@ -144,11 +144,11 @@ class Functions:
         return tuple(c for c in constants if c not in local), local
 
     def _refuse(self, name: str) -> None:
-        """A constant of such a name cannot stand where code outside of kernels would see it."""
+        """A constant with such a name cannot be defined for code outside of kernels."""
         named = next((p for p in self.program.params if p.name == name), None)
         raise UsageError(
-            f"{place(self.program, named)}`{name}` is used by code outside of kernels, where C++, CUDA or dagc has"
-            " something of this name",
+            f"{place(self.program, named)}`{name}` is used by code outside of kernels, where C++, CUDA or dagc"
+            " already has this name",
             "choose another name",
         )
 
@@ -168,7 +168,7 @@ class Functions:
         return out
 
     def _code(self, code: CodeText) -> CodeView:
-        """On the host target, what g++ cannot parse (launches, dynamic shared memory) is said in C++."""
+        """On the host target, what g++ cannot parse (launches, dynamic shared memory) is rewritten as C++."""
         view = code_view(code, self.program)
         if self.target is Target.CUDA:
             return view
@@ -241,7 +241,7 @@ class Functions:
 
 
 def _unused(name: str, used: frozenset[str]) -> str:
-    """A formal that one implementation does not need is no reason for a warning."""
+    """A formal that one implementation does not use must not cause a warning."""
     return "" if name in used else "[[maybe_unused]] "
 
 

@@ -1,4 +1,4 @@
-"""`Layout`: the C++ names and texts of everything a program keeps: values of a rank, arrays, scratch, requests.
+"""`Layout`: C++ names and texts of all data of a program: values of a rank, arrays, scratch, requests.
 
 Integer values of a rank are 64 bits wide in the emitted program, whatever their declared type, so that products of
 sizes do not overflow.
@@ -19,7 +19,7 @@ from dagc.ir.plan import CodeFeature, OpenTunable
 from dagc.ir.program import Action, Array, CollectiveOp, Device, ExchangeOp, Graph, GraphOp, KernelOp, Region, Scalar
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
 
-# Members that Program has anyway, in C++ and in Python (whose own words are not names there).
+# Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
     *"connect graph group_comm folder scalar make compare peers peer".split(),
@@ -30,7 +30,7 @@ HARDWARE = "max_threads_per_block shared_per_block warp_size multiprocessors".sp
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Elements of a region: where it starts in its array, and how many there are. Texts of C++."""
+    """Elements of a region: its start in its array, and their number. C++ texts."""
 
     start: str
     count: str
@@ -38,7 +38,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class OpScratch:
-    """A scratch array of an implementation, as one op has it."""
+    """A scratch array of an implementation, for one op."""
 
     member: str
     type: ElementType
@@ -49,7 +49,7 @@ class OpScratch:
 
 @dataclass(frozen=True, slots=True)
 class StagingBuffer:
-    """Page-locked memory on the host for one region of a device array, which messages use instead of it."""
+    """Page-locked host memory that messages use instead of one region of a device array."""
 
     member: str
     type: ElementType
@@ -108,7 +108,7 @@ class Layout:
         return f"p.{self.member[name]}"
 
     def extent(self, region: Region) -> Extent:
-        """Raises DagcError for a part without bounds: nobody knows where it is."""
+        """Raises DagcError for a part without bounds: its place is not known."""
         extent = self.extent_sym(region)
         if extent is None:
             return Extent("0", f"{self.array(region.array)}.size")
@@ -131,7 +131,7 @@ class Layout:
     def pointer(self, region: Region, side: str = "data") -> str:
         """Start of a region; `side` is `data`, or `mirror` of an `any` array.
 
-        A part without bounds is the whole array to a kernel.
+        For a kernel, a part without bounds is the whole array.
         """
         base = f"{self.array(region.array)}.{side}"
         if region.start is None:
@@ -140,12 +140,12 @@ class Layout:
         return base if start == "0" else f"{base} + {_operand(start)}"
 
     def kernel_side(self, region: Region, device: Device) -> str:
-        """`any` arrays have a side on either device."""
+        """`any` arrays have a side on the host and one on the device."""
         on_host = self.arrays[region.array].place is Place.ANY and device is Device.CPU
         return "mirror" if on_host else "data"
 
     def message_pointer(self, region: Region) -> str:
-        """What a message uses: the start of the region, or of its staging buffer where it has one."""
+        """The pointer for messages: the start of the region, or of its staging buffer if it has one."""
         buffer = self.staging.get(region)
         return f"p.{buffer.member}.data" if buffer is not None else self.pointer(region)
 
@@ -160,11 +160,11 @@ class Layout:
     # ---- requests, scratch ----------------------------------------------------------------
 
     def requests(self, op: GraphOp) -> str:
-        """The requests that a post adds to, and that its wait completes. `op` is either."""
+        """The requests that a post adds to and its wait completes. `op` is either."""
         return f"p.{self._requests[self.wait_of(op).name]}"
 
     def group(self, op: GraphOp) -> str:
-        """The group that an exchange on the GPU runs."""
+        """The group of an exchange on the GPU."""
         return f"p.{self._groups[op.name]}"
 
     def group_members(self) -> tuple[tuple[str, GraphOp], ...]:
@@ -209,7 +209,7 @@ class Layout:
             yield OpScratch(member, scratch.type, dims, place, f"{op.name}: {scratch.name}")
 
     def formals(self, op: KernelOp) -> dict[str, Sym]:
-        """What the names in a kernel's expressions stand for in one op: arguments, tunables, `let`s, decisions."""
+        """Values of the names in a kernel's expressions for one op: arguments, tunables, `let`s, decisions."""
         kernel, impl = implementation(self.program, op)
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
         for n, v in op.tunables:
@@ -273,7 +273,7 @@ class WriteView:
 
 @dataclass(frozen=True, slots=True)
 class PromiseView:
-    """Two ops, by their numbers, that write different parts without bounds of one array, and have no order."""
+    """Two unordered ops, by number, that write different parts without bounds of one array."""
 
     first: int
     second: int
@@ -283,8 +283,8 @@ class PromiseView:
 
 
 def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
-    """What a kernel may change: what its header says, its scratch, and what is copied for it or for messages. Else
-    empty."""
+    """What a kernel may change: what its header says, its scratch, and what is copied for it or for messages. Empty for
+    other ops."""
     if not isinstance(op.op, KernelOp) or op.action is not Action.KERNEL:
         return ()
     views = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
@@ -310,7 +310,7 @@ def _received(graph: Graph) -> Iterator[Region]:
 
 
 def promises(graph: Graph) -> tuple[PromiseView, ...]:
-    """Pairs of kernels that only different parts without bounds keep apart."""
+    """Pairs of kernels that are only separated by different parts without bounds."""
     ordered = _below(graph)
     promised = [
         (number, access.region)
@@ -328,7 +328,7 @@ def promises(graph: Graph) -> tuple[PromiseView, ...]:
 
 
 def _below(graph: Graph) -> list[int]:
-    """For each op, the ops that it reaches by completion edges, as bits."""
+    """For each op, the ops that it reaches by completion edges, as a mask."""
     after: list[list[int]] = [[] for _ in graph.ops]
     for before, then in graph.completion:
         after[before].append(then)
@@ -349,7 +349,7 @@ def _below(graph: Graph) -> list[int]:
 
 
 def _write(layout: Layout, region: Region) -> WriteView:
-    if region.start is None or region.stop is None:  # also a part without bounds: nobody knows where it is
+    if region.start is None or region.stop is None:  # also a part without bounds: its place is not known
         return _whole(layout.array(region.array))
     extent = layout.extent(region)
     return WriteView(layout.array(region.array), extent.start, extent.count)

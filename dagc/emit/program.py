@@ -1,4 +1,4 @@
-"""Views of `program.hpp` (members, loading, checks of sizes, comparisons), and the program that chooses among plans."""
+"""Views of `program.hpp` (members, loading, checks of sizes, comparisons), and the program that selects a plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ValueView:
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """`file` is "" for arrays that the program makes; texts are C++, quotes included."""
+    """`file` is "" for arrays that the program fills; texts are C++, quotes included."""
 
     member: str
     type: str
@@ -69,7 +69,7 @@ class VerifyView:
 
 @dataclass(frozen=True, slots=True)
 class TunableView:
-    """A launch parameter that is settled when the program runs; `name` is a C++ string."""
+    """A launch parameter set when the program runs; `name` is a C++ string."""
 
     member: str
     name: str
@@ -115,7 +115,7 @@ class ProgramView:
 
 
 def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -> ProgramView:
-    """Raises DagcError where an array's size cannot be known."""
+    """Raises DagcError if an array's size cannot be known."""
     program = layout.program
     checks = tuple(dict.fromkeys(_checks(layout, steps)))
     return ProgramView(
@@ -260,7 +260,7 @@ def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
 
 
 def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:
-    """start .. stop must lie in the first dimension; constants are checked here and now."""
+    """start .. stop must be within the first dimension; constants are checked here."""
     length = layout.arrays[region.array].dims[0] if layout.arrays[region.array].dims else None
     if region.start is None or region.stop is None:
         return
@@ -284,7 +284,7 @@ def _order(start: Sym, stop: Sym, length: Sym) -> tuple[Sym, Sym]:
 
 
 def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
-    """Array arguments against the sizes that the kernel's header asks for, and the implementation's `require`s."""
+    """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
     kernel, impl = implementation(layout.program, op)
     env = layout.formals(op)
     for condition in (*kernel.requires, *impl.requires):
@@ -300,7 +300,7 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
 
 
 def _size(layout: Layout, region: Region) -> Sym | str:
-    """Number of elements: an expression, or C++ text where a dimension is `*`."""
+    """Number of elements: an expression, or C++ text if a dimension is `*`."""
     array = layout.arrays[region.array]
     known = [d for d in array.dims if d is not None]
     if region.start is not None and region.stop is not None and len(array.dims) == len(known):
@@ -335,7 +335,7 @@ _OURS = """argc argv check_only choice chosen dagc data device_pointers here jso
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """A scalar of rank 0: its variable, C++ and NumPy type, and its file below the data."""
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder."""
 
     variable: str
     type: str

@@ -38,7 +38,7 @@ def is_float(type_: ElementType) -> bool:
 
 
 def cxx_string(text: str) -> str:
-    """A string literal. Control characters are octal escapes, which end after three digits whatever follows."""
+    """A string literal. Control characters are octal escapes, which end after three digits."""
     escaped = "".join(_ESCAPES.get(c, c) if c.isprintable() or c in _ESCAPES else _octal(c) for c in text)
     return f'"{escaped}"'
 
@@ -48,7 +48,7 @@ def _octal(c: str) -> str:
 
 
 def comment_text(text: str) -> str:
-    """In a C or C++ comment, or one of CMake: one line that neither ends the comment nor goes on in the next line."""
+    """For a comment in C, C++ or CMake: one line that neither ends the comment nor continues on the next line."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     shown = shown.replace("*/", "* /").replace("/*", "/ *").replace("??/", "? ?/")
     return f"{shown}." if shown.endswith("\\") else shown
@@ -67,7 +67,7 @@ def cxx_value(value: Value) -> str:
 
 
 def value_type(value: Value) -> str:
-    """Type of a compile-time value in code: `int` where it fits, so that index arithmetic stays 32 bits wide."""
+    """Type of a compile-time value in code: `int` if it fits, so that index arithmetic stays 32 bits wide."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -87,12 +87,12 @@ def expression(expr: Sym, name: Callable[[str], str]) -> str:
 
 
 def mangle(display: str) -> str:
-    """`pack[x,lo]` -> `pack_x_lo`, `A.to_device` -> `A_to_device`. Not yet unique."""
+    """`pack[x,lo]` -> `pack_x_lo`, `A.to_device` -> `A_to_device`. Not necessarily unique."""
     return display.translate({ord("["): "_", ord(","): "_", ord("."): "_", ord("]"): None})
 
 
 class Names:
-    """Hands out C++ names, each once. A name that is taken, or that C++ keeps for itself, gets underscores.
+    """Assigns unique C++ names. A name that is taken or reserved by C++ gets underscores.
 
     With `library`, names are those of functions in the global namespace: kernels of C linkage.
     """
@@ -112,7 +112,7 @@ class Names:
 
 
 def hides_declaration(name: str) -> bool:
-    """What no member of a struct may be named: a macro, or what CUDA and MPI declare, which it would hide."""
+    """Names that no member of a struct may have: macros, or what CUDA and MPI declare, which it would hide."""
     return is_macro(name) or name.startswith(("cuda", "MPI_"))
 
 
@@ -137,7 +137,7 @@ def constant(name: str, value: Value) -> ConstantView:
 def _param(param: Param) -> ConstantView:
     if isinstance(param.value, ElementType):
         return ConstantView(param.name, f"using {param.name} = {cxx_type(param.value)};")
-    # A string may hold nothing that is known here; its type is a pointer, so it is const itself too.
+    # A string may contain anything; its type is a pointer, so the pointer is const too.
     type_ = _PARAM_TYPES.get(param.type, value_type(param.value))
     return ConstantView(param.name, f"constexpr {type_} {param.name} = {cxx_value(param.value)};")
 
@@ -170,8 +170,8 @@ def local_constants(
     name: Callable[[str], str] = str,
     axes: Mapping[str, str] | None = None,
 ) -> tuple[ConstantView, ...]:
-    """Tunables and kernel `let`s at the top of a kernel's body. A `let` of by-value formals is a run-time constant, and
-    so is a tunable that `axes` names: it is read from that dimension of the block."""
+    """Tunables and kernel `let`s at the start of a kernel's body. A `let` of by-value formals is a run-time constant,
+    and so is a tunable in `axes`: it is read from that dimension of the block."""
     tunables, lets, axes = tuple(tunables), tuple(lets), axes or {}
     env: dict[str, Sym] = {n: Var(n) if n in axes else Const(v) for n, v in tunables}
     needed = used | {n for let, e in lets if let in used for n in free(e)} if axes else used
@@ -197,7 +197,7 @@ _SKIP = re.compile(
     r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/|(?P<dot>\.|->|::)?\s*\b(?P<name>[A-Za-z_]\w*)|(?P<other>.)',
     re.DOTALL,
 )
-# Words after which a name is a use; after any other word it is declared: `long x`. Also `__shared__` and its like.
+# Words after which a name is used; after any other word it is declared: `long x`. Also `__shared__` and its like.
 _BEFORE_USE = frozenset(
     """return case else do throw new delete sizeof and or not goto defined unroll const volatile static constexpr inline
     extern typename register __shared__ __device__ __host__ __global__ __constant__ __managed__""".split()
@@ -215,7 +215,7 @@ class CodeView:
 
 @lru_cache(maxsize=256)
 def names_used(text: str) -> frozenset[str]:
-    """Names that the text uses and does not declare itself; members (`a.x`, `a::x`) are not names of their own."""
+    """Names that the text uses and does not declare. Members (`a.x`, `a::x`) are not names here."""
     used: set[str] = set()
     declared: set[str] = set()
     previous = ""
@@ -232,7 +232,7 @@ def names_used(text: str) -> frozenset[str]:
 
 
 def code_view(code: CodeText, program: Program) -> CodeView:
-    """Raises DagcError for code from a file, on which nothing acts yet."""
+    """Raises DagcError for code from a file, which is not supported yet."""
     if code.text is None:
         at = place(program, code)
         help = 'write the code in the program, between """ and """'
@@ -251,7 +251,7 @@ def code_view(code: CodeText, program: Program) -> CodeView:
 
 
 def place(program: Program, node: object) -> str:
-    """`file:line:column: ` of a node with a span, "" where it is not known."""
+    """`file:line:column: ` of a node with a span, "" if it is not known."""
     span = getattr(node, "span", None)
     source = program.sources.get(span.file) if span is not None else None
     if source is None or span is None:
@@ -264,7 +264,7 @@ def place(program: Program, node: object) -> str:
 
 
 def comment(text: str) -> str:
-    """`  // text` behind a declaration; "" where there is nothing to say. A line break would end the comment."""
+    """`  // text` after a declaration; "" if it is empty. A line break would end the comment."""
     words = comment_text(" ".join(text.split()))
     return f"  // {words}" if words else ""
 
@@ -275,7 +275,7 @@ def c_double(value: float) -> str:
 
 
 def py_doc(text: str) -> str:
-    """Inside a docstring in double quotes: what it shows is the text."""
+    """For a docstring in double quotes: it displays the text itself."""
     return "".join(c if c.isprintable() and c not in '\\"' else _python_escape(c) for c in text)
 
 
@@ -284,7 +284,7 @@ def _python_escape(c: str) -> str:
 
 
 def number_lines(text: str) -> str:
-    """`#line @ "f"` becomes the number of the line after it, so that what follows is again a line of its own file."""
+    """`#line @ "f"` becomes the number of the line after it, so that the text below has the lines of its file."""
     lines = text.split("\n")
     return "\n".join(
         line.replace("#line @", f"#line {number + 1}") if line.startswith("#line @") else line
@@ -293,7 +293,7 @@ def number_lines(text: str) -> str:
 
 
 def tidy(text: str, empty: int = 1) -> str:
-    """No blanks at line ends, at most `empty` empty lines together, one line end at the end."""
+    """Remove trailing blanks, limit consecutive empty lines to `empty`, and end with one line end."""
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
     return re.sub(rf"\n{{{empty + 2},}}", "\n" * (empty + 1), text).strip("\n") + "\n"
 

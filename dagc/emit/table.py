@@ -1,4 +1,4 @@
-"""A traversal as the table that runners execute, its runs of GPU entries captured where that is asked for."""
+"""A traversal as the table that runners execute, with capture regions where asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Travers
 # ---- runs of GPU entries that a CUDA graph captures ----
 
 
-SMALLEST = 2  # GPU ops of a capture region: a graph of one op is no gain
+SMALLEST = 2  # GPU ops of a capture region: a graph of one op gains nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ Step: TypeAlias = Entry | Begin | End
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A step and the position of the entry in the traversal that it is, None where it was added."""
+    """A step, and the position of its entry in the traversal; None if capturing added it."""
 
     step: Step
     position: int | None
@@ -45,7 +45,7 @@ def with_capture_regions(traversal: Traversal) -> tuple[Placed, ...]:
 
 
 def plain(traversal: Traversal) -> tuple[Placed, ...]:
-    """The entries themselves."""
+    """The entries alone."""
     return tuple(Placed(entry, i) for i, entry in enumerate(traversal.entries))
 
 
@@ -111,7 +111,7 @@ class _CaptureRegions:
         return any(not isinstance(e, Sync) and e.stream == stream for e in self.entries[start:end])
 
     def _order(self, first: Stream, then: Stream) -> None:
-        """Later work of `then` waits for earlier work of `first`."""
+        """Make later work of `then` wait for earlier work of `first`."""
         event = self._event()
         self.out += [Placed(Record(event, first), None), Placed(Wait(event, then), None)]
 
@@ -148,12 +148,12 @@ def row(step: Step) -> tuple[int, int, int]:
 
 
 def rows(traversal: Traversal, capture: bool = False) -> list[tuple[int, int, int]]:
-    """One row per entry, in order. With `capture`, regions of GPU ops are marked to be captured in CUDA graphs."""
+    """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs."""
     return [row(placed.step) for placed in (with_capture_regions if capture else plain)(traversal)]
 
 
 def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:
-    """Per row of `rows`, the position of its entry in the traversal; None for what capturing added."""
+    """Per row of `rows`, the position of its entry in the traversal; None for rows that capturing added."""
     return [placed.position for placed in (with_capture_regions if capture else plain)(traversal)]
 
 

@@ -1,8 +1,8 @@
 """Linear inequalities over integers: does one follow from others?
 
 Fourier-Motzkin elimination on the negated goal (Schrijver, Theory of Linear and Integer Programming, 12.2), over the
-rationals, with coefficients divided by their common divisor and constants rounded down. What is proved holds for all
-integers; what holds for the integers alone may stay undecided. What is not linear counts as a variable of its own.
+rationals, with coefficients divided by their common divisor and constants rounded down. The method is sound but not
+complete for integers: some true goals stay undecided. Non-linear terms count as variables.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from typing import TypeAlias
 
 from dagc.ir.sym import Apply, Const, Fn, Poly, Sym, Var, apply, polynomial
 
-_MOST_ROWS = 400  # of one elimination; beyond, it is given up: undecided
-_MOST_TERMS = 300  # of an expression that is multiplied out
+_MOST_ROWS = 400  # of one elimination; undecided beyond
+_MOST_TERMS = 300  # of an expanded expression
 
-_MOST_WORK = 2_000_000  # terms of rows that are made for all questions together; beyond, they are undecided
-_QUESTION = 20  # that a question counts as
+_MOST_WORK = 2_000_000  # terms of rows built for all questions together; undecided beyond
+_QUESTION = 20  # work that each question counts as, at least
 
-# sum of coefficient * monomial + constant >= 0. Monomials are numbered: comparing and hashing expressions takes long.
+# sum of coefficient * monomial + constant >= 0. Monomials are numbered: comparing and hashing expressions is slow.
 _Terms: TypeAlias = tuple[tuple[int, int], ...]
 _Row: TypeAlias = tuple[_Terms, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """An expression, multiplied out by the `Facts` that it belongs to: coefficients by the numbers of monomials."""
+    """An expression, expanded by the `Facts` that it belongs to: coefficients by the numbers of monomials."""
 
     terms: dict[int, int | Fraction]
     constant: int | Fraction
 
 
 class Facts:
-    """Conditions that hold wherever the program runs, and what follows from them."""
+    """Conditions that hold whenever the program runs, and what follows from them."""
 
     def __init__(self, conditions: Iterable[Sym] = (), fractional: Iterable[str] = ()) -> None:
-        """`fractional`: variables that are no integers. What names one of them says nothing here."""
+        """`fractional`: variables that are not integers. Conditions that name one are not used."""
         self._fractional = frozenset(fractional)
         self._rows: dict[_Terms, int] = {}
         self._linear: dict[Sym, Linear] = {}
         self._answers: dict[tuple[frozenset[tuple[int, int | Fraction]], int | Fraction], bool | None] = {}
         self._later = list(conditions)
         self._numbers: dict[tuple[Sym, ...], int] = {}
-        self._monomials: list[tuple[Sym, ...]] = []  # by their numbers
-        self._near: dict[int, list[_Row]] = {}  # rows by the monomials in them
+        self._monomials: list[tuple[Sym, ...]] = []  # in the order of their numbers
+        self._near: dict[int, list[_Row]] = {}  # the rows that contain a monomial
         self._signed: set[tuple[int, bool]] = set()  # monomials, and whether with a positive coefficient
         self._work = _Work()
 
     @property
     def given_up(self) -> bool:
-        """Was there more to decide than there is time for?"""
+        """Whether some question needed more work than allowed."""
         return self._work.left < 0
 
     def at_most(self, a: Sym, b: Sym) -> bool | None:
-        """Is a <= b, for integers a and b? True or False where it follows for all values, None where it does not."""
+        """Whether a <= b, for integers a and b: True or False if it follows for all values, None if it does not."""
         return self.ascend(self.linear(a), self.linear(b))
 
     def linear(self, expr: Sym) -> Linear:
-        """Each expression is multiplied out once; what has too many terms counts as a variable."""
+        """The expanded expression, cached. One with too many terms counts as a variable."""
         if expr not in self._linear:
             poly: Poly = polynomial(expr) if _terms(expr) <= _MOST_TERMS else {(expr,): Fraction(1)}
             terms = {self._number(m): _whole(c) for m, c in poly.items() if m}
@@ -68,7 +68,7 @@ class Facts:
         return self._linear[expr]
 
     def ascend(self, a: Linear, b: Linear) -> bool | None:
-        """As `at_most`, of expressions that `linear` gave."""
+        """As `at_most`, for expressions from `linear`."""
         if a.terms == b.terms:
             return a.constant <= b.constant
         terms = dict(b.terms)
@@ -90,7 +90,7 @@ class Facts:
         return found
 
     def _sign(self, difference: Poly) -> bool | None:
-        """Is it at least 0?"""
+        """Whether it is at least 0."""
         if self._follows(difference):
             return True
         beyond = {m: -c for m, c in difference.items()}
@@ -98,7 +98,7 @@ class Facts:
         return False if self._follows(beyond) else None
 
     def _follows(self, goal: Poly) -> bool:
-        """goal >= 0, for an integer goal?"""
+        """Whether goal >= 0, for an integer goal."""
         negated = {m: -c for m, c in goal.items()}
         negated[()] = negated.get((), Fraction(0)) - 1
         row = self._row(negated)
@@ -107,7 +107,7 @@ class Facts:
         self._settle()
         about = list(self._about(negated))
         if not about and not all((m, c < 0) in self._signed for m, c in row[0]):
-            return False  # one of its variables can be as large, or as small, as it takes
+            return False  # one of its variables is unbounded in the direction that matters
         return _infeasible(self._related(row, about), self._work)
 
     def _settle(self) -> None:
@@ -126,7 +126,7 @@ class Facts:
         self._later.clear()
 
     def _related(self, goal: _Row, about: list[_Row]) -> list[_Row]:
-        """The goal, and the rows that share variables with it, directly or through others."""
+        """The goal, and the rows that share variables with it, directly or indirectly."""
         out = dict.fromkeys((goal, *about))
         seen = {m for terms, _ in out for m, _ in terms}
         left = list(seen)
@@ -140,7 +140,7 @@ class Facts:
         return list(out)
 
     def _meaning(self, condition: Sym) -> Iterator[Poly]:
-        """Polynomials that are at least 0."""
+        """Polynomials that the condition says are at least 0."""
         if not isinstance(condition, Apply) or _terms(condition) > _MOST_TERMS:
             return
         if condition.fn is Fn.AND:
@@ -157,7 +157,7 @@ class Facts:
         a, b = condition.args
         low, high = (a, b) if condition.fn in (Fn.LT, Fn.LE, Fn.EQ) else (b, a)
         difference = polynomial(Apply(Fn.SUB, (high, low)))
-        if condition.fn in (Fn.LT, Fn.GT):  # by at least 1 where both are integers, else at least not the other way
+        if condition.fn in (Fn.LT, Fn.GT):  # by at least 1 if both are integers, else by at least 0
             scale = lcm(*(c.denominator for c in difference.values())) if difference else 1
             if all(self._integral(atom) for m in difference for atom in m):
                 difference[()] = difference.get((), Fraction(0)) - Fraction(1, scale)
@@ -176,7 +176,7 @@ class Facts:
         return isinstance(atom, Const) and isinstance(atom.value, int)
 
     def _row(self, poly: Poly) -> _Row | None:
-        """With whole coefficients; None where a variable is not a number or no integer."""
+        """With integer coefficients; None if a variable is not a number or not an integer."""
         if any(not self._usable(atom) for monomial in poly for atom in monomial):
             return None
         scale = lcm(*(c.denominator for c in poly.values())) if poly else 1
@@ -194,7 +194,7 @@ class Facts:
         return all(self._usable(a) for a in atom.args)
 
     def _about(self, poly: Poly) -> Iterator[_Row]:
-        """What floor, ceil, min, max, abs and % in it say of themselves."""
+        """What the floor, ceil, min, max, abs and % in it imply."""
         for monomial, coefficient in poly.items():
             for atom in monomial if coefficient else ():
                 if isinstance(atom, Apply):
@@ -226,7 +226,7 @@ def _properties(atom: Apply) -> Iterator[Poly]:
 
 
 def _whole(value: Fraction) -> int | Fraction:
-    """Whole numbers are several times faster."""
+    """As int if integral: several times faster than Fraction."""
     return value.numerator if value.denominator == 1 else value
 
 
@@ -235,13 +235,13 @@ def _whole(value: Fraction) -> int | Fraction:
 
 @dataclass(slots=True)
 class _Work:
-    """Terms of rows that may still be made."""
+    """Budget: terms of rows that may still be built."""
 
     left: int = _MOST_WORK
 
 
 def _row(terms: dict[int, int], constant: int, whole: bool) -> _Row:
-    """Divided by the common divisor. Where all that varies is whole, what is left of the constant is rounded down."""
+    """Divided by the common divisor. If all variables are integers, the constant is rounded down."""
     terms = {m: c for m, c in terms.items() if c}
     divisor = gcd(*terms.values()) if terms else 1
     if not whole:
@@ -253,7 +253,7 @@ def _row(terms: dict[int, int], constant: int, whole: bool) -> _Row:
 
 
 def _infeasible(rows: list[_Row], work: _Work) -> bool:
-    """Is there no solution? False also where that is too much work to tell."""
+    """Whether there is no solution. Also False if this takes too much work."""
     while True:
         if any(not terms and constant < 0 for terms, constant in rows):
             return True
@@ -272,7 +272,7 @@ def _infeasible(rows: list[_Row], work: _Work) -> bool:
 
 
 def _without(rows: list[_Row], monomial: int, work: _Work) -> list[_Row]:
-    """What the rows say of all others."""
+    """Eliminate a variable: what the rows imply for all others."""
     out: dict[_Terms, int] = {}
     lower: list[tuple[int, dict[int, int], int]] = []
     upper: list[tuple[int, dict[int, int], int]] = []
@@ -296,7 +296,7 @@ def _without(rows: list[_Row], monomial: int, work: _Work) -> list[_Row]:
 
 
 def _keep(rows: dict[_Terms, int], row: _Row) -> None:
-    """Of rows that differ in the constant alone, the strongest."""
+    """Of rows that differ only in the constant, the strongest."""
     terms, constant = row
     rows[terms] = min(constant, rows.get(terms, constant))
 

@@ -1,7 +1,7 @@
-"""`Plan`: one traversal with every other choice made, and launch configurations that stay open until the program runs.
+"""`Plan`: one traversal with every other choice made, except launch configurations left open until the program runs.
 
-`plan.json` holds the texts of the program, not its graph: parsing and lowering them again gives the same graph, which
-the program's hash confirms. So the schema stays small and does not follow the compiler's inner types.
+`plan.json` holds the texts of the program, not its graph. Parsing and lowering them gives the same graph, which the
+program's hash confirms, so the schema stays small and independent of the compiler's types.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from dagc.ir.sym import Const, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
 # ---- open launch configurations ----
-# Launch configurations that stay open until the program runs: which tunables, where their values stand, who chooses.
+# Launch configurations that stay open until the program runs: which tunables, where their values are used, who chooses.
 #
 # A tunable that is exactly a dimension of the block is read from `blockDim`, so one compiled kernel serves all its
-# values. Any other is a compile-time constant of the kernel, which is then compiled once for each of its values.
+# values. Any other is a compile-time constant, and the kernel is compiled once for each value.
 
 AXES = ("x", "y", "z")
-# Choices were compared with the best up to 4 times outside of the sizes that they were made from. Beyond that their
-# quality is unknown, and who compiles or runs is warned (docs/how-to/launch-settings.md).
+# Choices were compared with the best up to 4 times outside of the sizes they were made from. Their quality beyond
+# that is unknown, and a warning says so at compile time and at run time (docs/how-to/launch-settings.md).
 FAR = 4
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTunable:
-    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it is, "" for none."""
+    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it sets, "" if none."""
 
     op: str
     name: str
@@ -45,7 +45,7 @@ class OpenTunable:
 
     @property
     def decision(self) -> str:
-        """What -D calls it: `gemm.bx`."""
+        """Its name for -D: `gemm.bx`."""
         return f"{self.op}.{self.name}"
 
 
@@ -87,7 +87,7 @@ class Chooser:
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
-    """The kernel and the implementation of an op. Raises KeyError where there is none on its device."""
+    """The kernel and the implementation of an op. Raises KeyError if it has none on its device."""
     kernel = next(k for k in program.kernels if k.name == op.kernel)
     for impl in kernel.impls:
         if impl.name == op.variant and impl.device is op.device:
@@ -96,7 +96,7 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
-    """The tunables of the named ops (base names), in the program's order, that `stays_fixed` does not name.
+    """The tunables of the named ops (base names), in the program's order, except those that `stays_fixed` names.
 
     Raises UsageError for an op that has none.
     """
@@ -121,14 +121,14 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
 
 
 def is_open(program: Program, op: KernelOp) -> bool:
-    """Has `open_tunables` anything for this op?"""
+    """Whether `open_tunables` returns any for this op."""
     _, impl = kernel_of(program, op)
     return any(_opens(impl, name, d) for name, d in _choices(program, op))
 
 
 def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
-    """Tunables of an op that have several values and cannot stay open: values that are no whole numbers (a chooser
-    answers with these), those of host code that starts its own kernels, and sizes of scratch arrays."""
+    """Tunables of an op that have several values and cannot stay open: values that are not whole numbers (choosers
+    return integers), those of host code that starts its own kernels, and sizes of scratch arrays."""
     _, impl = kernel_of(program, op)
     return tuple(n for n, d in _choices(program, op) if len(d.values) > 1 and not _opens(impl, n, d))
 
@@ -146,8 +146,8 @@ def _opens(impl: Impl, name: str, decision: Decision) -> bool:
 
 
 def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = ()) -> bool:
-    """No `require` of the kernel forbids the tunables of the op, as far as is known without sizes, the GPU, and the
-    tunables that are `unsettled`."""
+    """Whether no `require` of the kernel forbids the tunables of the op, as far as is known without sizes, the GPU, and
+    the `unsettled` tunables."""
     kernel, impl = kernel_of(program, op)
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables if n not in unsettled}
@@ -158,7 +158,7 @@ def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = 
 
 
 def _axis(kernel: Kernel, impl: Impl, name: str) -> str:
-    """The dimension of the block that is a tunable, "" where none is, or where C++ demands a constant in its place."""
+    """The dimension of the block that is a tunable; "" if none is, or if C++ needs a constant in its place."""
     axes = (
         [axis for axis, size in zip(AXES, impl.launch.block, strict=False) if size == Var(name)] if impl.launch else []
     )
@@ -204,7 +204,7 @@ class Plan:
 
     @property
     def capture(self) -> bool:
-        """Are regions of GPU ops captured in CUDA graphs?"""
+        """Whether regions of GPU ops are captured in CUDA graphs."""
         return any(d.name == "capture" and d.chosen is True for d in self.program.decisions)
 
     @property
@@ -218,7 +218,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What `plan.json` says: enough to build the same graph again. `traversal` is text."""
+    """The content of `plan.json`: enough to build the same graph again. `traversal` is text."""
 
     path: str
     sources: tuple[tuple[str, str], ...]
@@ -238,7 +238,7 @@ _TOKENS = re.compile(
 
 
 def canonical_text(text: str) -> str:
-    """A program's text without comments and layout; code and strings are kept as they are."""
+    """A program's text without comments and layout; code and strings are unchanged."""
     out: list[str] = []
     for match in _TOKENS.finditer(text):
         if match["code"] is not None or match["string"] is not None or match["other"] is not None:
@@ -255,7 +255,7 @@ def _plain(value: Value | ElementType) -> Value:
 def program_hash(program: Program) -> str:
     """16 hexadecimal digits over the texts and the values of the parameters.
 
-    Comments, layout and open decisions do not change it: records of one program belong together.
+    Comments, layout and open decisions do not change it, so records of one program belong together.
     """
     texts = [canonical_text(source.text) for _, source in sorted(program.sources.items())]
     params = [[p.name, _plain(p.value)] for p in program.params]
@@ -266,7 +266,7 @@ def program_hash(program: Program) -> str:
 
 
 def plan_to_json(plan: Plan) -> str:
-    """The text of `plan.json`. Raises nothing."""
+    """The text of `plan.json`."""
     program = plan.program
     record = {
         "schema_version": SCHEMA_VERSION,
@@ -284,7 +284,7 @@ def plan_to_json(plan: Plan) -> str:
 
 
 def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
-    """Read `plan.json`. Raises UsageError, naming `name`, where it is not a plan of this schema."""
+    """Read `plan.json`. Raises UsageError, naming `name`, if it is not a plan of this schema."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -319,7 +319,7 @@ def _typed(record: dict[str, Any], key: str, kind: type) -> Any:
 def _values(record: dict[str, Any], key: str) -> tuple[tuple[str, Value], ...]:
     values = _typed(record, key, dict)
     if not all(isinstance(value, bool | int | float | str) for value in values.values()):
-        raise TypeError(f"a value of `{key}` is not a number, text or truth value")
+        raise TypeError(f"a value of `{key}` is not a number, text or boolean")
     return tuple(values.items())
 
 
@@ -331,7 +331,7 @@ def _texts(record: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _word(record: dict[str, Any], key: str) -> str:
-    """What becomes a word of a command line, or is shown."""
+    """A value that becomes a word of a command line, or is displayed."""
     word: str = _typed(record, key, str)
     if not re.fullmatch(r"[A-Za-z0-9_]{1,64}", word):
         raise ValueError(f"`{key}` is not one word")
@@ -341,11 +341,11 @@ def _word(record: dict[str, Any], key: str) -> str:
 def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:
     """The plan over `graph`, which was built from `plan_inputs(text)`.
 
-    Raises UsageError where the text is not a plan or was written for another program.
+    Raises UsageError if the text is not a plan or was written for another program.
     """
     inputs = plan_inputs(text, name)
     actual = program_hash(graph.program)
     if actual != inputs.program_hash:
-        help = "compile the program again, or use the text that the plan carries"
+        help = "compile the program again, or use the text in the plan"
         raise UsageError(f"{name}: written for program {inputs.program_hash}, this is {actual}", help)
     return Plan(graph, parse_traversal(inputs.traversal, graph, name), inputs.target, inputs.arch)

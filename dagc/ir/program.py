@@ -1,9 +1,9 @@
-"""The IR: a `Program` (what was said, resolved) and the `Graph` (primitive ops of one lowering).
+"""The IR: a `Program` (the text, resolved) and the `Graph` (primitive ops of one lowering).
 
 Program:  one value for every structural choice; loops, branches and compounds expanded; names resolved;
           messages still abstract.
 Graph:    messages lowered by a transport; every op is issued by the CPU, on a stream or synchronously.
-          What space, verify and emit work on.
+                    The input of space, proof and emit.
 Sizes and by-value arguments are symbolic (`dagc.ir.sym`) in per-rank scalars.
 """
 
@@ -28,7 +28,7 @@ Value: TypeAlias = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class Param(Spanned):
-    """A compile-time value of the program. `over` holds the values after `over`: what to tune for."""
+    """A compile-time value of the program. `over` holds the values after `over`: the sizes to tune for."""
 
     name: str
     value: Value | ElementType
@@ -46,7 +46,7 @@ class Scalar(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Array(Spanned):
-    """`dims` entries are None where unknown (`*`): the length comes from the set-up."""
+    """Entries of `dims` are None if unknown (`*`): the length then comes from the set-up."""
 
     name: str
     type: ElementType
@@ -57,9 +57,9 @@ class Array(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What an op touches: a whole array, a slice of it (first dimension), or a declared part.
+    """The part of an array that an op touches: all of it, a slice (of the first dimension), or a declared part.
 
-    `start`, `stop` are None for the whole. `part` names a `part` without bounds (a promise of disjointness).
+    `start`, `stop` are None for the whole. `part` names a `part` without bounds (declared disjoint, not checked).
     """
 
     array: str
@@ -99,7 +99,7 @@ class Formal(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class CodeText(Spanned):
-    """Code with its place. For `f from "file"`, `function` and `file` are set and `text` is None."""
+    """Code with its place. `f from "file"` sets `function` and `file`, and `text` is None."""
 
     lang: CodeLang
     text: str | None
@@ -135,10 +135,10 @@ class Scratch(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Impl(Spanned):
-    """One implementation. Expressions hold formals, tunables and file-level compile-time names as `Var`s;
-    file-level compile-time names that are fixed are already replaced by their values."""
+    """One implementation. Expressions hold formals, tunables and file-level compile-time names as `Var`s; file-level
+    names with fixed values are already replaced by them."""
 
-    name: str  # "default" where unnamed
+    name: str  # "default" if unnamed
     device: Device
     launch: Launch | None
     code: CodeText | None
@@ -180,8 +180,8 @@ class Kernel(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Spanned):
-    """An open choice. `name` is what -D takes: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
-    `dense[0].device`. `structural` is true where another value may give another graph. values[0] is the default."""
+    """An open choice. `name` is its name for -D: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
+    `dense[0].device`. `structural`: another value may give another graph. values[0] is the default."""
 
     name: str
     values: tuple[Value, ...]
@@ -215,7 +215,7 @@ class KernelOp(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class CopyOp(Spanned):
-    """`gpu copy(dst, src)`: an asynchronous device copy; direction follows the places of the arrays."""
+    """`gpu copy(dst, src)`: an asynchronous device copy. The places of the arrays give its direction."""
 
     name: str
     base: str
@@ -260,7 +260,7 @@ class CollectiveKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOp(Spanned):
-    """`args`: regions (dst, src, count and displacement arrays), the root as a Sym; `reduce` the operator."""
+    """`args`: regions (dst, src, count and displacement arrays), and the root as a Sym. `reduce` is the operator."""
 
     name: str
     base: str
@@ -274,7 +274,7 @@ Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
 
 
 class End(Enum):
-    """Which end of a lowered op an edge meets, where the op is an exchange or a collective."""
+    """The end of an exchange or collective that an edge meets."""
 
     WHOLE = "whole"
     SEND = "send"
@@ -283,7 +283,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EdgeEnd:
-    """`message` restricts it to one message of an exchange (its label)."""
+    """`message` restricts it to one message of an exchange (by label)."""
 
     op: str
     end: End = End.WHOLE
@@ -314,7 +314,23 @@ class Verify(Spanned):
     function: str
     args: tuple[tuple[str, Value], ...]
     rtol: float
-    nan_equal: bool = False  # NaN is right where the reference has NaN
+    nan_equal: bool = False  # NaN is correct where the reference has NaN
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a loop: the value of its variable, the names of its ops."""
+
+    value: int
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(Spanned):
+    """An outermost `for` of the main dag over whole numbers, which `Program.ops` has unrolled."""
+
+    variable: str
+    turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +347,7 @@ class Program:
     code: tuple[CodeText, ...]
     features: tuple[Feature, ...]
     selects: tuple[Select, ...]
-    requires: tuple[Sym, ...]  # those that are left for run time
+    requires: tuple[Sym, ...]  # those left for run time
     decisions: tuple[Decision, ...]
     ops: tuple[Op, ...]  # in text order
     edges: tuple[Edge, ...]
@@ -341,9 +357,10 @@ class Program:
     setup: Setup | None
     verifies: tuple[Verify, ...]
     sources: Mapping[str, Source] = field(compare=False, repr=False)
+    loops: tuple[Loop, ...] = ()
 
     def decision(self, name: str) -> Value:
-        """The value chosen for a decision. KeyError where there is none of that name."""
+        """The value chosen for a decision. Raises KeyError if there is none of that name."""
         for d in self.decisions:
             if d.name == name:
                 return d.chosen
@@ -351,10 +368,10 @@ class Program:
 
 
 def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterable[Region] = ()) -> Facts:
-    """What holds on every rank whenever the program runs, since it ends before its first op where it does not: the
-    `conditions`, the types of the scalars, and that the slices of `regions` do not end before they start.
+    """What holds on every rank whenever the program runs (it exits before its first op otherwise): the `conditions`,
+    the types of the scalars, and that no slice of `regions` ends before it starts.
 
-    Conditions on the hardware are left out: not every program can check them.
+    Conditions on the hardware are excluded: not every program can check them.
     """
     scalars = tuple(scalars)
     rank, ranks, zero = Var("rank"), Var("ranks"), Const(0)
@@ -369,7 +386,7 @@ def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterabl
 
 
 def regions(op: Op) -> Iterator[Region]:
-    """What an op of the program names in its arguments or messages."""
+    """The regions that an op of the program names in its arguments or messages."""
     if isinstance(op, KernelOp | CollectiveOp):
         yield from (a for a in op.args if isinstance(a, Region))
     elif isinstance(op, CopyOp):
@@ -382,7 +399,7 @@ def regions(op: Op) -> Iterator[Region]:
 # ---- graph ----
 # `Graph`: primitive ops of one program under one transport. Everything the CPU issues is a `GraphOp`.
 #
-# Edges are those that the space counts (as written, no transitive reduction), `start` implied, `end` the last op.
+# Edges are as written, without transitive reduction, since the space counts them; `start` is implied, `end` is last.
 
 
 class Transport(Enum):
@@ -393,12 +410,12 @@ class Transport(Enum):
 
     @property
     def grouped(self) -> bool:
-        """Is an exchange of device arrays one GPU op?"""
+        """Whether an exchange of device arrays is one GPU op."""
         return self in (Transport.NCCL, Transport.PEER)
 
 
 class Staging(Enum):
-    """Where the copies of `mpi_host` are: in the producing and the consuming op, or ops of their own."""
+    """Where `mpi_host` puts its copies: into the producing and the consuming op, or into ops of their own."""
 
     FUSED = "fused"
     OPS = "ops"
@@ -423,8 +440,8 @@ class Action(Enum):
 class Staged:
     """A region that is copied between the device and its staging buffer.
 
-    `source`: the rank that its message comes from, where it is one. Negative, nothing came, and nothing is copied: what
-    is on the device stays, as under every other transport.
+    `source`: the rank that sends its message, if there is one rank. If it is negative, nothing is received or copied,
+    and the device keeps its values, as under every other transport.
     """
 
     region: Region
@@ -435,11 +452,11 @@ class Staged:
 class GraphOp:
     """One vertex.
 
-    op       what it came from in the Program (None for `end`)
+    op       its origin in the Program (None for `end`)
     message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None
-    staged   what a STAGE_* copies
-    copy_in  what is copied from its staging buffer before the op's own work (fused staging)
-    copy_out what is copied to its staging buffer after it (fused staging)
+    staged   what a STAGE_* op copies
+    copy_in  regions copied from their staging buffers before the op's own work (fused staging)
+    copy_out regions copied to their staging buffers after it (fused staging)
     stream   pinned stream, or None
     """
 
@@ -461,7 +478,7 @@ class Touch:
     """One access and how long it lasts: from the start of op `begin` to the completion of op `end`.
 
     They differ only for messages: a send buffer is read from its post to its wait.
-    `staged`: the staging buffer of the region, not the region of the array itself.
+    `staged`: it accesses the staging buffer of the region, not the array itself.
     """
 
     begin: OpId
@@ -480,6 +497,8 @@ class Graph:
     touches    every access of every op, for hazards
     hazards    pairs of indices into `touches` that conflict, first before second
     matches    (wait, post) pairs: the wait may only be issued after the post (every rank issues the same traversal)
+    folding    what it stands for, where it has one period of each loop in place of all; `touches` and `hazards`, which
+               only proofs need, are empty then
     """
 
     program: Program
@@ -493,17 +512,55 @@ class Graph:
     touches: tuple[Touch, ...]
     hazards: tuple[tuple[int, int], ...]
     matches: tuple[tuple[OpId, OpId], ...]
+    folding: Folding | None = None
+
+    @property
+    def unrolled(self) -> Graph:
+        """The graph that runs: with every round of every loop."""
+        return self if self.folding is None else self.folding.unrolled
 
     def by_name(self, name: str) -> GraphOp:
-        """KeyError where there is none of that name."""
+        """Raises KeyError if there is none of that name."""
         for op in self.ops:
             if op.name == name:
                 return op
         raise KeyError(name)
 
 
+# ---- folded loops ----
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Ops of a folded graph that are all issued before those of the next segment.
+
+    ops      ascending; all of a loop's period, or those between two loops
+    rounds   per round of the loop the op of the unrolled graph that each of `ops` stands for; one round where `loop` is
+             false
+    carried  (u, v, distance): v starts after u of so many rounds earlier has completed
+    """
+
+    loop: bool
+    ops: tuple[OpId, ...]
+    rounds: tuple[tuple[OpId, ...], ...]
+    carried: tuple[tuple[OpId, OpId, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """How a folded graph becomes the unrolled one.
+
+    `crossing`: pairs (u, v) of ops of the folded graph in different segments, of which some instance of v starts after
+    some instance of u has completed.
+    """
+
+    unrolled: Graph
+    segments: tuple[Segment, ...]
+    crossing: tuple[tuple[OpId, OpId], ...]
+
+
 def near(regions: Sequence[Region]) -> Iterator[tuple[int, int]]:
-    """Pairs, by their places, that are worth a comparison: all but constant slices that lie apart."""
+    """Pairs of indices that need a comparison: all but constant slices that are apart."""
     constant = [
         (r.start.value, r.stop.value, k)
         for k, r in enumerate(regions)

@@ -63,11 +63,11 @@ Sym: TypeAlias = Const | Var | Apply
 
 
 class UnboundName(Exception):
-    """`evaluate` met a `Var` without a value; `.args[0]` is its name."""
+    """`evaluate` found a `Var` without a value; `.args[0]` is its name."""
 
 
 def _exact(value: Number) -> Number:
-    """A Fraction that is an integer becomes an int."""
+    """An integral Fraction as int."""
     if isinstance(value, Fraction) and value.denominator == 1:
         return value.numerator
     return value
@@ -107,9 +107,9 @@ RULES: dict[Fn, Callable[..., Number]] = {
 
 
 def apply(fn: Fn, *args: Sym) -> Sym:
-    """Build an application; constants are folded, and a condition with a constant test is resolved.
+    """Build an application. Constants are folded, and a condition with a constant test is resolved.
 
-    Raises ZeroDivisionError, ValueError or TypeError where constant operands do not fit.
+    Raises ZeroDivisionError, ValueError or TypeError if constant operands are invalid.
     """
     if fn is Fn.COND and isinstance(args[0], Const):
         return args[1] if args[0].value else args[2]
@@ -123,7 +123,7 @@ def apply(fn: Fn, *args: Sym) -> Sym:
 
 
 def evaluate(expr: Sym, env: Mapping[str, Number]) -> Number:
-    """Exact value. Raises `UnboundName`, ZeroDivisionError, ValueError or TypeError."""
+    """The exact value. Raises `UnboundName`, ZeroDivisionError, ValueError or TypeError."""
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Var):
@@ -140,7 +140,7 @@ def evaluate(expr: Sym, env: Mapping[str, Number]) -> Number:
 
 
 def substitute(expr: Sym, env: Mapping[str, Sym]) -> Sym:
-    """Replace variables; fold what becomes constant."""
+    """Replace variables and fold constants."""
     if isinstance(expr, Var):
         return env.get(expr.name, expr)
     if isinstance(expr, Apply):
@@ -149,7 +149,7 @@ def substitute(expr: Sym, env: Mapping[str, Sym]) -> Sym:
 
 
 def free(expr: Sym) -> frozenset[str]:
-    """Names of the variables in it."""
+    """Names of its variables."""
     if isinstance(expr, Var):
         return frozenset((expr.name,))
     if isinstance(expr, Apply):
@@ -203,7 +203,7 @@ def _normal(expr: Sym) -> Sym:
 
 
 def equal(a: Sym, b: Sym) -> bool | None:
-    """True or False where that can be proved, None where it depends on values not known yet."""
+    """True or False if that can be proved, None if it depends on values not known yet."""
     difference = polynomial(Apply(Fn.SUB, (a, b)))
     if not difference:
         return True
@@ -220,7 +220,7 @@ _CALLS = {Fn.MIN: "std::min", Fn.MAX: "std::max", Fn.ABS: "std::abs", Fn.LOG2: "
 
 
 def fraction(expr: Sym) -> tuple[Sym, Sym]:
-    """(numerator, denominator) without any division left at their tops."""
+    """(numerator, denominator), neither with a division at its top."""
     if isinstance(expr, Const) and isinstance(expr.value, Fraction):
         return Const(expr.value.numerator), Const(expr.value.denominator)
     if isinstance(expr, Apply) and expr.fn in (Fn.ADD, Fn.SUB, Fn.MUL, Fn.DIV, Fn.NEG):
@@ -289,7 +289,7 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, _outer: int = 0) -> str:
     return f"({text})" if level < _outer else text
 
 
-# ---- as the language writes them ----
+# ---- text in the language ----
 
 
 _PREC = {
@@ -299,7 +299,7 @@ _PREC = {
 
 
 def show(value: Sym, outer: int = 0) -> str:
-    """A symbolic value as the language writes it."""
+    """A symbolic value in the syntax of the language."""
     if isinstance(value, Const):
         text = str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
         return f"({text})" if isinstance(value.value, Fraction) else text

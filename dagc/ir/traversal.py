@@ -9,7 +9,7 @@ from typing import NewType, TypeAlias
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph, GraphOp, OpId
 
-# ---- `Traversal`: a complete program in issue order, and its text (the one of design.md section 11) ----
+# ---- `Traversal`: a complete program in issue order ----
 
 Stream = NewType("Stream", int)
 Event = NewType("Event", int)
@@ -75,7 +75,7 @@ def entry_text(entry: Entry, graph: Graph) -> str:
 
 
 def traversal_text(traversal: Traversal, graph: Graph) -> str:
-    """Entries separated by blanks."""
+    """Entries separated by spaces."""
     return " ".join(entry_text(entry, graph) for entry in traversal.entries)
 
 
@@ -85,7 +85,7 @@ _ENTRY = re.compile(
 
 
 def parse_traversal(text: str, graph: Graph, name: str = "traversal") -> Traversal:
-    """Read a traversal's text. `name` (a file, say) is named in errors, with line and column. Raises UsageError."""
+    """Read a traversal's text. Errors give `name` (of a file, say), line and column. Raises UsageError."""
     ops = {op.name: op for op in graph.ops}
     entries: list[Entry] = []
     for number, line in enumerate(text.split("\n"), 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
@@ -28,3 +28,10 @@ class Candidate:
 
     space: int
     traversal: Traversal
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Kept: a traversal is long, and searches look candidates up many times."""
+        if self._hash == 0:
+            object.__setattr__(self, "_hash", hash((self.space, self.traversal)) or 1)
+        return self._hash

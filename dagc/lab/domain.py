@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 C = TypeVar("C", bound=Hashable)  # a candidate
 
@@ -36,11 +37,17 @@ class Surrogate(Protocol[C]):
     def extend(self, candidates: Iterable[C]) -> None:
         """Candidates that the pool does not have yet are added to it."""
 
+    def keep(self, rows: Sequence[int]) -> None:
+        """The others, but for those that it needs, may be dropped from the pool; rows are renumbered."""
+
     def observe(self, candidate: C, time: float) -> None:
         """A measurement of a candidate of the pool."""
 
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
+
+    def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
+        """Probability that one of the first rows is faster than the best of the second by more than this share."""
 
     def incumbent(self) -> float:
         """The smallest expected time of what was measured; infinite where nothing was."""
@@ -60,6 +67,9 @@ class Domain(Protocol[C]):
 
     def walk(self, random: Random) -> C:
         """A random candidate: each decision equally likely."""
+
+    def sample(self, random: Random) -> C:
+        """A random candidate: each equally likely where they can be counted, else by `walk`."""
 
     def near(self, candidate: C, random: Random) -> C:
         """A random candidate that has much in common with this one."""

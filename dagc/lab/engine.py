@@ -12,10 +12,12 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
-from dagc.base.statistics import interval
 from dagc.lab.domain import C, Domain
-from dagc.lab.strategy import Chooser, Strategy
-from dagc.store.results import CONFIRMED, Outcome, drift_factor, rank, ties
+from dagc.lab.strategy import Chooser, Judge, Strategy
+from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, rank
+
+DOUBT = 0.05  # probability of something better, at which a search ends
+FEWEST, CHECKED_EVERY = 20, 5  # measurements before the first check whether it may end, and between two checks
 
 M_contra = TypeVar("M_contra", bound=Hashable, contravariant=True)  # a candidate
 
@@ -42,11 +44,13 @@ class Store(Protocol[M_contra]):
 
 @dataclass(frozen=True, slots=True)
 class PriorResult(Generic[C]):
-    """What an earlier run found out about a candidate. `seconds` have drift divided out already."""
+    """What an earlier run found out about a candidate. `seconds` have drift divided out already; `confirming` are those
+    of them that confirmed it."""
 
     candidate: C
     seconds: tuple[float, ...]
     failure: str = ""
+    confirming: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,9 @@ class Options:
                  is kept back for that
     passes       measurements of everything that is measured, pass after pass, each in a new random order
     confirm      how many of the best are measured again at the end
-    repeats      until each of them has so many measurements
+    repeats      so often each of them; what chose them does not count
+    until        the search ends where nothing unmeasured is expected to be faster by more than this share of the time,
+                 as far as the strategy can tell; None: it does not end by itself
     """
 
     budget: int | None = None
@@ -67,6 +73,7 @@ class Options:
     confirm: int = 10
     repeats: int = 5
     seed: int = 0
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +104,14 @@ class Progress(Generic[C]):
 
 @dataclass(slots=True)
 class Tally(Generic[C]):
-    """All that is known of one candidate. `seconds` have drift divided out."""
+    """All that is known of one candidate. `seconds` have drift divided out; `confirming` are those of them that were
+    taken once it was settled what is confirmed."""
 
     candidate: C
     key: Any
     seconds: list[float] = field(default_factory=list)
     failure: str = ""
+    confirming: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -113,11 +122,15 @@ class Tally(Generic[C]):
 class Summary(Generic[C]):
     """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
 
-    ties         how many others cannot be distinguished from the best: the 95% intervals of their medians overlap
+    seconds      the estimate for the best, from measurements that did not choose it, `low` to `high` with 95%
+                 (`dagc.store.results.best_estimate`)
+    ties         how many others are equal to the best within the noise
     reasons      (why, how many implementations), of those that could not be measured, most first
     lowest       the lowest single measurement, of whichever implementation: less than `seconds` where that was chance
     displayed    the same as the display has shown it, scaled to the drift reference as it was when the search began
     repeats      measurements that confirm a choice, see `confirmed`
+    doubt        probability that something unmeasured is faster by more than `Options.until`, where the search ended
+                 for that; else NaN
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
 
@@ -139,6 +152,7 @@ class Summary(Generic[C]):
     lowest: float = math.nan
     displayed: float = math.nan
     repeats: int = CONFIRMED
+    doubt: float = math.nan
 
     @property
     def confirmed(self) -> bool:
@@ -201,11 +215,12 @@ class _Loop(Generic[C]):
         self.base = base  # of the drift reference: what times are scaled to
         self.best: Tally[C] | None = None
         self.interrupted = False
+        self.doubt = math.nan
 
     # ---- phases -------------------------------------------------------------------------
 
     def learn(self, earlier: PriorResult[C]) -> None:
-        tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure)
+        tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure, list(earlier.confirming))
         self.tallies[earlier.candidate] = tally
         if self.same is not None:
             self.first_of.setdefault(self.same(earlier.candidate), tally)
@@ -216,13 +231,24 @@ class _Loop(Generic[C]):
     def search(self) -> None:
         budget = self.options.budget
         while (budget is None or self.measurements < budget) and self._time_to_search():
-            candidate = self.strategy.propose()
+            candidate = None if self._enough() else self.strategy.propose()
             if candidate is None:
                 return
             outcome = self._known_work(candidate)
             if outcome is None:
                 outcome = self._measure(candidate, "search", budget)
             self.strategy.observe(candidate, outcome)
+
+    def _enough(self) -> bool:
+        """Does the strategy expect that nothing better is left?"""
+        until, known = self.options.until, len(self.tallies)
+        if until is None or not isinstance(self.strategy, Judge) or known < FEWEST or known % CHECKED_EVERY:
+            return False
+        doubt = self.strategy.doubt(until)
+        if doubt > DOUBT:
+            return False
+        self.doubt = doubt
+        return True
 
     def passes(self) -> None:
         """Everything again, pass after pass, each in an order of its own."""
@@ -235,7 +261,8 @@ class _Loop(Generic[C]):
                 self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
 
     def confirm(self) -> None:
-        """The best so far, interleaved, until each has `repeats` measurements. Which they are is settled first.
+        """The best so far, interleaved, each `repeats` times. Which they are is settled first, and what settled it
+        does not judge them.
 
         Each round is in the order of their medians: where one ends early, what was measured once more is the fastest.
         """
@@ -253,20 +280,20 @@ class _Loop(Generic[C]):
 
     def _shortlist(self) -> list[Tally[C]]:
         """What is confirmed: the `confirm` best; fewer where there is no time to measure all of them often enough."""
-        chosen = sorted(self._timed(), key=lambda t: t.median)[: self.options.confirm]
-        known_better = self.strategy.best() if isinstance(self.strategy, Chooser) and chosen else None
-        better = self.tallies.get(known_better) if known_better is not None else None
-        if better is not None and better not in chosen and not better.failure:
-            chosen[-1] = better
+        chosen = sorted(self._timed(), key=lambda t: t.median)
+        if isinstance(self.strategy, Chooser):
+            better = [self.tallies[c] for c in self.strategy.ranked(self.options.confirm) if c in self.tallies]
+            chosen = [*(t for t in better if t.seconds and not t.failure), *(t for t in chosen if t not in better)]
+        del chosen[self.options.confirm :]
         if self.options.time is not None and self.times:
             left = (self.options.time - self._elapsed()) / self._cost()
             while len(chosen) > 1 and sum(map(self._missing, chosen)) > left:
-                del chosen[-2 if chosen[-1] is better else -1]
+                del chosen[-1]
         return chosen
 
     def _missing(self, tally: Tally[C]) -> int:
         """How many measurements it needs to be confirmed."""
-        return 0 if tally.failure else max(0, self.options.repeats - len(tally.seconds))
+        return 0 if tally.failure else max(0, self.options.repeats - len(tally.confirming))
 
     # ---- one measurement ----------------------------------------------------------------
 
@@ -320,6 +347,8 @@ class _Loop(Generic[C]):
             self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
             outcome = self._without_drift(outcome)
             tally.seconds.append(outcome.seconds)
+            if phase == "confirm":
+                tally.confirming.append(outcome.seconds)
             self.times.append(outcome.seconds)
             self.timed += elapsed
         self._consider(tally)
@@ -349,29 +378,33 @@ class _Loop(Generic[C]):
 
     def _report(self, phase: str, budget: int | None, progress: Callable[[Progress[C]], None]) -> None:
         # While the best are confirmed, what is shown is what would be the result: not a single lucky time.
-        ranked = rank(self._timed(), lambda t: t.seconds) if phase == "confirm" else ()
+        ranked = self._ranked() if phase == "confirm" else ()
         best = ranked[0] if ranked else self.best
+        times = () if best is None else _judged(best)
         progress(
             Progress(
                 phase, self.measurements, budget, self.domain.size(), len(self.tallies), self.failures,
-                self._elapsed(), self.options.time, best.median if best else math.nan,
-                best.candidate if best else None, self.times, len(best.seconds) if best else 0,
+                self._elapsed(), self.options.time, median(times) if times else math.nan,
+                best.candidate if best else None, self.times, len(times),
             )
         )  # fmt: skip
+
+    def _ranked(self) -> tuple[Tally[C], ...]:
+        return rank(self._timed(), lambda t: t.seconds, lambda t: t.confirming)
 
     def summary(self) -> Summary[C]:
         timed = self._timed()
         lowest = min((min(t.seconds) for t in timed), default=math.nan)
-        ranked = rank(timed, lambda t: t.seconds)
+        ranked = self._ranked()
         best = ranked[0] if ranked else None
-        low, high = interval(best.seconds) if best else (math.nan, math.nan)
+        found = best_estimate([_judged(t) for t in ranked]) if ranked else None
         return Summary(
             best=best.candidate if best else None,
-            seconds=best.median if best else math.nan,
-            low=low,
-            high=high,
-            measurements_of_best=len(best.seconds) if best else 0,
-            ties=ties([t.seconds for t in ranked]),
+            seconds=found.seconds if found else math.nan,
+            low=found.low if found else math.nan,
+            high=found.high if found else math.nan,
+            measurements_of_best=found.measurements if found else 0,
+            ties=found.ties if found else 0,
             worst=max((t.median for t in timed), default=math.nan),
             measurements=self.measurements,
             implementations=len(timed),
@@ -384,4 +417,10 @@ class _Loop(Generic[C]):
             lowest=lowest,
             displayed=lowest,
             repeats=min(CONFIRMED, self.options.repeats),
+            doubt=self.doubt,
         )
+
+
+def _judged(tally: Tally[Any]) -> list[float]:
+    """What its speed is judged by: measurements that did not choose it, all where there are none."""
+    return tally.confirming or tally.seconds

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
 from dagc.store.results import Configuration, ImplementationId, Outcome
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # States times ops that counting one space may take: about a second. A search does without the number.
 COUNTING_WORK = 500_000
+RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
 MOST_OPS = 128  # that the model simulates: a sample of 1000 takes some seconds then, the features of pairs 50 MB
 
 
@@ -54,6 +56,11 @@ class Orders:
     def number(self, configuration: Configuration) -> int | None:
         """Index of the space with this configuration, None if it is not searched."""
         return self._number.get(configuration)
+
+    @property
+    def folded(self) -> bool:
+        """Are traversals those of one round of each loop?"""
+        return any(s.graph.folding is not None for s in self.spaces)
 
     # ---- the decision process -----------------------------------------------------------
 
@@ -150,9 +157,27 @@ class Orders:
         return Candidate(index, self.spaces[index].space.walk(random))
 
     def near(self, candidate: Candidate, random: Random) -> Candidate:
-        """As far as some entry the same traversal, then a random walk."""
-        space = self.spaces[candidate.space].space
-        return Candidate(candidate.space, space.walk_from(candidate.traversal, random))
+        """One op moved, one stream rebound, one sync op moved, dropped or added, or another configuration."""
+        if len(self.spaces) > 1 and random.random() < RECONFIGURED:
+            return self._reconfigured(candidate, random)
+        moves = self.spaces[candidate.space].space.moves
+        return Candidate(candidate.space, neighbour(moves, candidate.traversal, random))
+
+    def _reconfigured(self, candidate: Candidate, random: Random) -> Candidate:
+        """The same order and streams, as far as may be, in another configuration."""
+        space = (candidate.space + random.randrange(1, len(self.spaces))) % len(self.spaces)
+        old, new = self.spaces[candidate.space], self.spaces[space]
+        if old.space.moves == new.space.moves:
+            return Candidate(space, candidate.traversal)
+        ids = {op.name: int(op.id) for op in new.graph.ops}
+        shared = {
+            int(op.id): ids[op.name]
+            for op in old.graph.ops
+            if op.name in ids and op.gpu == new.graph.ops[ids[op.name]].gpu
+        }
+        return Candidate(
+            space, follow(new.space.moves, translated(outline(candidate.traversal), shared, new.space.moves))
+        )
 
     def __iter__(self) -> Iterator[Candidate]:
         """All candidates, space by space, each in the order of IDs."""

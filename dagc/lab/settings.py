@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 MISSED = 0.25  # standard deviation, in natural logarithms, of what a performance model says of one kernel's settings
 UNKNOWN = 0.8  # the same where there is no model
@@ -37,6 +38,9 @@ class LaunchSettings:
         return self.settings[number]
 
     def walk(self, random: Random) -> Settings:
+        return random.choice(self.settings)
+
+    def sample(self, random: Random) -> Settings:
         return random.choice(self.settings)
 
     def near(self, candidate: Settings, random: Random) -> Settings:
@@ -103,6 +107,9 @@ class SettingsModel:
     def extend(self, candidates: Iterable[Settings]) -> None:
         """Nothing: all settings are in the pool."""
 
+    def keep(self, rows: Sequence[int]) -> None:
+        """Nothing: they are few."""
+
     def observe(self, candidate: Settings, time: float) -> None:
         row = self.row[candidate]
         log = math.log(time) - float(self._prior[row])
@@ -122,6 +129,10 @@ class SettingsModel:
         missed, deviation = self._process.posterior(np.array(self._logs))
         mean = np.exp(self._prior + level + missed)
         return mean, mean * deviation
+
+    def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
+        mean, _ = self.estimate()
+        return self._process.doubt(mean / float(mean[measured].min()), unmeasured, measured, share)
 
     def incumbent(self) -> float:
         rows = [self.row[s] for s in self.times]

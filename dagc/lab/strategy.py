@@ -7,7 +7,7 @@ class `Strategy`. Adding one needs no other file.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from dagc.base.errors import UsageError
@@ -42,6 +42,17 @@ class Chooser(Protocol[C_co]):
 
     def best(self) -> C_co | None:
         """The current choice; None before the first measurement."""
+
+    def ranked(self, number: int) -> Sequence[C_co]:
+        """So many of what was measured, at most, that it expects to be the fastest; the first is `best`."""
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """A strategy that can say whether it is worth going on."""
+
+    def doubt(self, share: float) -> float:
+        """Probability that something unmeasured is faster than the current choice by more than this share of it."""
 
 
 PREFERRED = ("model", "mcts-min")  # the first that suits is the default; the last suits everything

@@ -1,4 +1,4 @@
-"""Abstract syntax of the `.dag` language: what was written, nothing resolved.
+"""Abstract syntax of the `.dag` language, as written: nothing is resolved.
 
 Nodes are frozen; equality ignores spans, so that two texts that differ only in layout give equal trees.
 """
@@ -359,14 +359,14 @@ Item: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Module(Spanned):
-    """One parsed file. `program` is the name after `program`, None where absent (an included file)."""
+    """One parsed file. `program` is the name after `program`, None if absent (an included file)."""
 
     program: str | None
     items: tuple[Item, ...]
 
 
 def nodes(node: object) -> Iterator[Any]:
-    """A node, or those of a tuple, and all below it."""
+    """A node, or those of a tuple, and all nodes below."""
     if isinstance(node, tuple):
         for child in node:
             yield from nodes(child)

@@ -36,7 +36,7 @@ BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An array argument of a call and the formal that it meets."""
+    """An array argument of a call, and its formal."""
 
     formal: ir.Formal
     storage: Storage
@@ -44,7 +44,7 @@ class Argument:
 
 
 def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir.KernelOp:
-    """A kernel op with its arguments checked and its decisions made. May give up (Skip)."""
+    """A kernel op with checked arguments and its decisions. May raise Skip."""
     kernel = _kernel(out, frame, item)
     positional = [a for a in item.call.args if not isinstance(a, ast.Named)]
     pins = {a.name: a for a in item.call.args if isinstance(a, ast.Named)}
@@ -133,7 +133,7 @@ def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base
 def _tunables(
     frame: Frame, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, pins: Mapping[str, ast.Named], base: str
 ) -> dict[str, ir.Value]:
-    """Values of all tunables: pinned in the call, or decided once per base name."""
+    """Values of all tunables: pinned in the call, or chosen once per base name."""
     ctx = frame.ctx
     tunables = (*kernel.tunables, *impl.tunables)
     everywhere = {t.name for i in kernel.impls for t in i.tunables} | {t.name for t in tunables}
@@ -161,7 +161,7 @@ def _tunables(
 
 
 def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
-    """The values that a decision not yet made may take: one, where -D gives it."""
+    """The values that a decision not yet made may take: only one if -D gives it."""
     if name in ctx.defines:
         return (parse_choice(name, ctx.defines[name], tunable.values),)
     return tunable.values
@@ -185,7 +185,7 @@ def _first_legal(
     names: tuple[str, ...],
     candidates: list[tuple[ir.Value, ...]],
 ) -> dict[str, ir.Value]:
-    """The first combination that breaks no `require` and gives blocks that a GPU takes."""
+    """The first combination that violates no `require` and gives blocks that a GPU accepts."""
     key = (kernel.name, impl.name, tuple(candidates))
     if key not in ctx.legal:
         requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
@@ -201,14 +201,14 @@ def _no_legal(
     ctx: Context, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, of: Mapping[str, tuple[ir.Value, ...]],
     requires: list[Condition],
 ) -> NoReturn:  # fmt: skip
-    """Report which choices have no legal combination, and why."""
+    """Report which choices have no legal combination, and the reason."""
     cut = ctx.trials.cut
     blocks = not cut and ctx.trials.first(of, requires) is not None
     every = [f"`{show(c)}`" for c in (*kernel.requires, *impl.requires) if _decidable(c, tuple(of))]
     texts = BLOCK_LIMIT if blocks else listing(every or [BLOCK_LIMIT])
     open_names = [n for n, c in of.items() if len(c) > 1]
     fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in of.items() if len(c) == 1)
-    what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} breaks {texts}"
+    what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} violates {texts}"
     where = (impl.launch.span, "the block is set here") if blocks and impl.launch else None
     related = (where or (kernel.span, f"of kernel `{kernel.name}`"),)
     help = "allow values with a smaller product" if blocks else "allow more values, or change the require"
@@ -222,7 +222,7 @@ def _decidable(condition: Sym, names: tuple[str, ...]) -> bool:
 
 
 def _holds(condition: Sym, env: Assignment) -> bool:
-    """False where it is false for certain; what only the machine knows may hold."""
+    """False only if it is certainly false; conditions on the machine may hold."""
     try:
         return bool(sym.evaluate(condition, env))
     except sym.UnboundName:
@@ -232,7 +232,7 @@ def _holds(condition: Sym, env: Assignment) -> bool:
 
 
 def _block_fits(impl: ir.Impl) -> tuple[Condition, ...]:
-    """That the launch has 1 to 1024 threads in a block, as far as that is known."""
+    """Whether the launch has 1 to 1024 threads in a block, as far as is known."""
     if impl.launch is None:
         return ()
     block = impl.launch.block
@@ -282,7 +282,7 @@ def _arrays(args: list[Argument | Sym]) -> Iterator[Argument]:
 
 
 def check_argument_size(frame: Frame, argument: Argument, env: Mapping[str, Sym]) -> None:
-    """The actual's shape against the formal's, with the actual scalars put in."""
+    """The shape of the actual argument against that of the formal, with actual scalars substituted."""
     formal = argument.formal
     assert formal.dims is not None
     try:
@@ -304,7 +304,7 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
         entry = frame.ev.scope.find(arg.name)
         if entry and () in entry[0].instances and isinstance(entry[0].instances[()].value, Storage):
             help = f"pass a scalar; to pass the array, declare the formal `in {formal.type.value}[1]`"
-            report.fail("type-mismatch", f"array `{arg.name}` meets a by-value formal", arg.span, help, related)
+            report.fail("type-mismatch", f"array `{arg.name}` is passed to a by-value formal", arg.span, help, related)
     value = frame.ev.settled(arg)
     kind, wanted = frame.ev.kind(value), kind_of_type(formal.type)
     if kind is not wanted and (kind, wanted) != (ScalarKind.INT, ScalarKind.REAL):
@@ -320,7 +320,7 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
 
 
 def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Device | None) -> Storage:
-    """An array argument of the formal's element type, in a place that the device reaches."""
+    """An array argument of the formal's element type, in a place that the device can access."""
     report = frame.ctx.report
     related = ((formal.span, f"formal `{formal.name}` is declared here"),)
     if not isinstance(arg, ast.Ref):
@@ -335,12 +335,12 @@ def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Devic
 
 
 def check_place(frame: Frame, actual: Storage, device: Device, span: Span) -> None:
-    """A gpu op reaches device and pinned memory, a cpu op host and pinned memory."""
+    """gpu ops access device and pinned memory, cpu ops host and pinned memory."""
     unreachable = Place.HOST if device is Device.GPU else Place.DEVICE
     if actual.array.place is not unreachable:
         return
     other = "pinned" if device is Device.GPU else "pinned` or `on host"
-    message = f"a {device.value} op cannot reach `{actual.label}`, which is on the {unreachable.value}"
+    message = f"a {device.value} op cannot access `{actual.label}`, which is on the {unreachable.value}"
     help = f"declare it `on {other}`, or copy it with `gpu copy`"
     frame.ctx.report.error("place-mismatch", message, span, help, ((actual.array.span, "declared here"),))
 
@@ -353,7 +353,7 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
             if written and overlap(a.storage.region, b.storage.region, frame.ctx.facts):
                 frame.ctx.report.error(
                     "aliased-arguments",
-                    f"`{a.storage.label}` meets `{b.formal.name}` and `{a.formal.name}`, and one of them is written",
+                    f"`{a.storage.label}` is passed as `{b.formal.name}` and as `{a.formal.name}`, and one is written",
                     a.span,
                     "make it one `inout` formal",
                     ((b.span, "also passed here"),),
@@ -362,25 +362,25 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
 
 
 def pinned_stream(frame: Frame, item: ast.Op, device: Device) -> int | None:
-    """The stream after `stream`, compile-time and within `streams`."""
+    """The number after `stream`: compile-time, and below `streams`."""
     if item.stream is None:
         return None
     report = frame.ctx.report
     if device is Device.CPU:
         help = "drop `stream ...`, or make it a gpu op"
-        report.fail("bad-stream", "a cpu op runs on no stream", item.stream.span, help)
+        report.fail("bad-stream", "a cpu op does not run on a stream", item.stream.span, help)
     number = frame.ev.integer(item.stream, "a stream", structural=True)
     streams = stream_choice(frame.ctx, item.span)
     if not 0 <= number < streams:
         help = (
             f"choose from 0 to {streams - 1}, or write `let streams = {number + 1}`" if number >= 0 else "count from 0"
         )
-        report.fail("bad-stream", f"stream {number} of {streams}", item.stream.span, help)
+        report.fail("bad-stream", f"there is no stream {number}: `streams` is {streams}", item.stream.span, help)
     return number
 
 
 def stream_choice(ctx: Context, span: Span) -> int:
-    """How many streams there are; 2 where the text says nothing."""
+    """The number of streams; 2 unless the text says otherwise."""
     choice = ctx.choices.get("streams") or ctx.choose("streams", (2,), span, fixed=True)
     choice.structural = True
     assert isinstance(choice.chosen, int)

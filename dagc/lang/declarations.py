@@ -52,7 +52,7 @@ COST_LIMIT = 3000
 
 
 def storage(ev: Evaluator, ref: ast.Ref) -> Storage:
-    """What an array reference touches. Reports and gives up where it is none."""
+    """The region that an array reference names. Reports and raises Skip if it is not an array."""
     report = ev.ctx.report
     if ref.name in ev.loops or (ev.scope.find(ref.name) is None and ref.name in ("rank", "ranks", "hw")):
         report.fail("type-mismatch", f"`{ref.name}` is a value, not an array", ref.span, "name an array or a part")
@@ -115,7 +115,7 @@ def _check_bounds(ev: Evaluator, base: Storage, start: Sym, stop: Sym, span: Spa
 
 
 def _at_least(a: Sym, b: Sym) -> bool | None:
-    """a >= b, where the difference is a constant."""
+    """Whether a >= b, if the difference is a constant."""
     difference = sym.apply(Fn.SUB, a, b)
     if isinstance(difference, Const):
         return bool(difference.value >= 0)  # type: ignore[operator]
@@ -123,7 +123,7 @@ def _at_least(a: Sym, b: Sym) -> bool | None:
 
 
 def same(a: Sym, b: Sym) -> bool | None:
-    """`sym.equal`, but undecided where multiplying out would cost too much."""
+    """`sym.equal`, but undecided if expanding would cost too much."""
     return sym.equal(a, b) if _terms(a) + _terms(b) <= COST_LIMIT else None
 
 
@@ -145,7 +145,7 @@ def check_sizes(
     span: Span,
     related: tuple[tuple[Span, str], ...],
 ) -> None:
-    """Report size-mismatch where the actual's shape provably differs from the wanted one."""
+    """Report size-mismatch if the actual shape provably differs from the wanted one."""
     if wanted == (None,):
         return
     report = ev.ctx.report
@@ -155,7 +155,7 @@ def check_sizes(
         return
     if len(actual.dims) != len(wanted):
         message = f"`{actual.label}` has {_dimensions(len(actual.dims))}, {what} has {_dimensions(len(wanted))}"
-        help = "give both as many dimensions, or declare the formal `[*]`"
+        help = "give both the same number of dimensions, or declare the formal `[*]`"
         report.error("size-mismatch", message, span, help, related)
         return
     for i, (have, want) in enumerate(zip(actual.dims, wanted, strict=True)):
@@ -172,7 +172,7 @@ def _dimensions(count: int) -> str:
 
 
 def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
-    """May two regions share elements? Distinct parts of one array do not, by promise; slices where provable."""
+    """Whether two regions may share elements. Distinct parts are disjoint by declaration, slices if provably so."""
     if a.array != b.array:
         return False
     if a.part is not None and b.part is not None:
@@ -187,7 +187,7 @@ def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
 
 @dataclass(slots=True)
 class Declared:
-    """What the declarations of a program (and of its dags) gave, in text order."""
+    """The declarations of a program (and of its dags), in text order."""
 
     params: list[ir.Param] = field(default_factory=list)
     lets: list[tuple[str, Sym]] = field(default_factory=list)
@@ -207,7 +207,7 @@ class Declarer:
     prefix: str = ""
 
     def declare(self, item: ast.Item) -> bool:
-        """Enter a declaration of values; False where the item is none. Goes on after errors."""
+        """Declare a name with a value; False if the item is not such a declaration. Continues after errors."""
         if isinstance(item, ast.Param):
             with self._breaking(ast.DeclName(item.name, span=item.span), What.PARAM):
                 self._param(item)
@@ -240,7 +240,7 @@ class Declarer:
 
     @contextmanager
     def _breaking(self, name: ast.DeclName, what: What) -> Iterator[None]:
-        """A name whose declaration is wrong is remembered as broken, so that its uses stay silent."""
+        """Mark a name with a wrong declaration as broken, so that its uses are not reported."""
         try:
             yield
         except Skip:
@@ -248,24 +248,24 @@ class Declarer:
                 self.ev.scope.break_name(name.name, what, name.span, len(name.indices))
 
     def _enter(self, what: What, name: ast.DeclName, make: Value | Storage | None) -> Bound:
-        """Declare one instance with a value that is made; `make` None: the variable of its display name."""
+        """Declare one instance with the value of `make`; None: the variable of its display name."""
         key, display = self.display(name)
         if name.name in PREDEFINED and what is not What.TUNE:
             help = f"choose another name, or write `let {name.name} = ...` at program level"
-            self.ev.ctx.report.fail("reserved-name", f"`{name.name}` is a decision of the program", name.span, help)
+            self.ev.ctx.report.fail("reserved-name", f"`{name.name}` is a predefined decision", name.span, help)
         bound = Bound(display, Var(display) if make is None else make, name.span)
         self.ev.scope.declare(self.ev.ctx.report, what, name.name, key, bound)
         return bound
 
     def display(self, name: ast.DeclName) -> tuple[tuple[int, ...], str]:
-        """Indices and display name of a declared name. Refuses names of loop variables and known words."""
+        """Indices and display name of a declared name. Refuses names of loop variables and predefined names."""
         report = self.ev.ctx.report
         if name.name in self.ev.loops:
             message = f"`{name.name}` would hide the loop variable of the same name"
             help = "choose another name"
             report.fail("shadowed-name", message, name.span, help, ((self.ev.loops[name.name][1], "bound here"),))
         if name.name in ("rank", "ranks", "hw") or name.name in TYPES:
-            report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
+            report.fail("reserved-name", f"`{name.name}` is a predefined name", name.span, "choose another name")
         key, text = self.ev.key(name.indices, name.span)
         return key, f"{self.prefix}{name.name}[{text}]" if key else self.prefix + name.name
 
@@ -302,7 +302,7 @@ class Declarer:
         return self._fitting(number, item.type, item.value.span)
 
     def _fitting(self, number: sym.Number, type_: str, span: Span) -> ir.Value:
-        """The number as a value of the type; reports `overflow`."""
+        """The number as a value of the type. Reports `overflow`."""
         if type_ in ("f32", "f64"):
             return float(number)
         if isinstance(number, int) and type_ in TYPES and TYPES[type_] in INTEGERS:
@@ -314,7 +314,7 @@ class Declarer:
         return number
 
     def _over(self, item: ast.Param, over: ast.Expr | ast.Range) -> tuple[ir.Value, ...]:
-        """The values to tune for; none yet of `files(...)`."""
+        """The values to tune for; `files(...)` gives none yet."""
         ctx = self.ev.ctx
         values: list[ir.Value] = []
         if isinstance(over, ast.Call) and over.callee.name == "files" and not over.callee.trailers:
@@ -339,14 +339,14 @@ class Declarer:
         scalar = as_sym(value)
         if scalar is not None and too_large(scalar):
             self.ev.ctx.report.fail(
-                "too-large", "this expression grows beyond reason", item.value.span, "give parts of it to a scalar"
+                "too-large", "this expression is too large", item.value.span, "assign parts of it to a scalar"
             )
         bound = self._enter(What.LET, item.name, value)
         if scalar is not None:
             self.out.lets.append((bound.display, self.ev.settle(scalar, item.value.span)))
 
     def _fixed(self, item: ast.Let) -> None:
-        """`let streams = 2` closes a predefined decision."""
+        """`let streams = 2` fixes a predefined decision."""
         name = item.name.name
         number = self.ev.constant(item.value, f"`{name}`")
         assert not isinstance(number, Fraction)
@@ -357,7 +357,7 @@ class Declarer:
         self.ev.scope.kinds[name] = kind_of_constant(number)
 
     def _refuse_second(self, name: ast.DeclName) -> None:
-        """A predefined decision that was used before it is declared is already decided."""
+        """A predefined decision that is used before its declaration is already decided."""
         if name.name in self.ev.ctx.choices and name.name not in self.ev.scope.families:
             message = f"`{name.name}` is used before it is declared"
             related = ((self.ev.ctx.choices[name.name].span, "used here"),)
@@ -419,7 +419,7 @@ class Declarer:
         self.ev.scope.kinds[display] = kind_of_constant(values[0])
 
     def _check_words(self, item: ast.Tune) -> None:
-        """Bare words among the choices of `transport` and `staging` that are none of theirs."""
+        """Report bare words among the choices of `transport` and `staging` that are unknown."""
         known = {"transport": TRANSPORTS, "staging": STAGINGS}.get(item.name.name)
         if known is None or not isinstance(item.range, ast.ListExpr):
             return
@@ -450,7 +450,7 @@ MAX_CHOICES = 1000
 
 
 def dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
-    """One dimension of an array or a formal; None for `*`. Reports a size that is negative for certain."""
+    """One dimension of an array or a formal; None for `*`. Reports a size that is certainly negative."""
     if isinstance(dim, ast.Every):
         return None
     size = ev.settled(dim, (ScalarKind.INT,))
@@ -460,7 +460,7 @@ def dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
 
 
 def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
-    """The values of a `tune`, compile-time, of one kind, none twice."""
+    """The values of a `tune`: compile-time, of one kind, without duplicates."""
     report = ev.ctx.report
     items = ev.items(item.range, "the choices of a tune", structural=True)
     if len(items) > MAX_CHOICES:
@@ -472,7 +472,7 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
         assert isinstance(scalar, Const)
         value = scalar.value
         if isinstance(value, Fraction):
-            report.fail("type-mismatch", "a choice is not an integer", item.range.span, "write `floor(...)`")
+            report.fail("type-mismatch", "this choice is not an integer", item.range.span, "write `floor(...)`")
         values.append(value)
     if not values:
         report.fail("bad-choice", "nothing to choose from", item.range.span, "give at least one value")
@@ -480,21 +480,21 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
         report.fail("type-mismatch", "the choices are of several kinds", item.range.span, "give values of one kind")
     if len(set(values)) < len(values):
         twice = next(v for i, v in enumerate(values) if v in values[:i])
-        report.fail("bad-choice", f"{spelled(twice)} is among the choices twice", item.range.span, "drop one")
+        report.fail("bad-choice", f"{spelled(twice)} is listed twice", item.range.span, "drop one")
     return tuple(values)
 
 
 # ---- features and selectors ----
 
 _FEATURE_NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
-# Methods that `dagc tune` acts on: those of a kernel about its tunables, and those at program level.
+# Methods that `dagc tune` implements: those for the tunables of a kernel, and those at program level.
 _LEARNED = names_in("choice/learners")
 _IN_KERNEL = ("rational", *_LEARNED)
 _IN_PROGRAM = (*_LEARNED, "exhaustive")
 
 
 def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
-    """A feature; its name becomes a real number in the scope. May give up (Skip)."""
+    """A feature; its name becomes a real number in the scope. May raise Skip."""
     report = ev.ctx.report
     value: Sym | ir.CodeText
     if isinstance(item.value, ast.Code):
@@ -516,7 +516,7 @@ def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
 
 
 def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.Select | None:
-    """A selector among decisions `names`; None where it is wrong (reported)."""
+    """A selector among decisions `names`; None if it is wrong (reported)."""
     report = ev.ctx.report
     try:
         for name in item.names:
@@ -525,7 +525,9 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
                 report.fail("unknown-name", f"`{name}` is not a decision here", item.span, help)
         args = tuple(ev.settled(a) for a in item.args)
         if not _used(item, owner):
-            ev.ctx.not_used_yet("`select`", item.span, "the default is taken; choose with -D until selectors are built")
+            ev.ctx.not_used_yet(
+                "`select`", item.span, "the default is used; choose with -D until selectors are implemented"
+            )
         return ir.Select(owner, item.names, item.method, args, span=item.span)
     except Skip:
         return None

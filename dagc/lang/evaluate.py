@@ -1,4 +1,4 @@
-"""Expressions, compile-time loops and branches, and how many ops a dag expands to."""
+"""Expressions, compile-time loops and branches, and the number of ops a dag expands to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Evaluates in one scope, with the loop variables around it. Every mistake is reported and gives up (Skip)."""
+    """Evaluates in one scope, with the loop variables around it. Every mistake is reported and raises Skip."""
 
     ctx: Context
     scope: Scope
@@ -81,11 +81,11 @@ class Evaluator:
         return self._conditional(expr)
 
     def sym(self, expr: ast.Expr, wanted: tuple[ScalarKind, ...] = ()) -> Sym:
-        """A scalar, of one of the kinds `wanted` (any where empty)."""
+        """A scalar of one of the kinds `wanted` (of any if empty)."""
         return self.scalar(self.value(expr), expr.span, wanted)
 
     def scalar(self, value: Value, span: Span, wanted: tuple[ScalarKind, ...] = ()) -> Sym:
-        """The same of a value at hand."""
+        """As `sym`, for a value already evaluated."""
         scalar = as_sym(value)
         if scalar is None:
             what = "a list" if isinstance(value, ListValue) else "a type"
@@ -95,13 +95,13 @@ class Evaluator:
         return scalar
 
     def settled(self, expr: ast.Expr, wanted: tuple[ScalarKind, ...] = (), structural: bool = False) -> Sym:
-        """A scalar with the chosen values of all program-level decisions put in."""
+        """A scalar with the chosen values of all program-level decisions substituted."""
         return self.settle(self.sym(expr, wanted), expr.span, structural)
 
     def settle(self, value: Sym, span: Span, structural: bool = False) -> Sym:
-        """Put in the chosen values. Reports `too-large`, and arithmetic that fails for these values."""
+        """Substitute the chosen values. Reports `too-large`, and arithmetic that fails for these values."""
         if too_large(value):
-            self._fail("too-large", "this expression grows beyond reason", span, "give parts of it to a scalar")
+            self._fail("too-large", "this expression is too large", span, "assign parts of it to a scalar")
         try:
             return self.checked(self.ctx.settle(value, structural), span)
         except (ArithmeticError, ValueError, TypeError) as error:
@@ -110,7 +110,7 @@ class Evaluator:
     def constant(
         self, expr: ast.Expr, what: str, wanted: tuple[ScalarKind, ...] = (), structural: bool = False
     ) -> Number:
-        """A compile-time value; `what` says in messages what it is for."""
+        """A compile-time value. `what` describes its use in messages."""
         value = self.settled(expr, wanted, structural)
         if not isinstance(value, Const):
             self._not_compile_time(value, what, expr.span)
@@ -123,7 +123,7 @@ class Evaluator:
         return number
 
     def items(self, range_: ast.Expr | ast.Range, what: str, structural: bool) -> tuple[Value, ...]:
-        """The values of a list, an enum or `a..b`, compile-time. Expansion is counted by who loops over them."""
+        """The values of a list, an enum or `a..b`, compile-time. Loops over them count the expansion."""
         if isinstance(range_, ast.Range):
             start, stop = (self.integer(e, what, structural) for e in (range_.start, range_.stop))
             if stop - start > EXPANSION_LIMIT:
@@ -152,7 +152,7 @@ class Evaluator:
         numbers, words = [], []
         for expr in exprs:
             if isinstance(expr, (ast.Range, ast.Every)):
-                self._fail("bad-index", "a slice stands where one index is expected", expr.span, "write one index")
+                self._fail("bad-index", "one index is expected, not a slice", expr.span, "write one index")
             value = self.value(expr)
             if isinstance(value, Label):
                 numbers.append(value.index)
@@ -169,7 +169,7 @@ class Evaluator:
         return kind_of(value, self.scope.kind_of)
 
     def find(self, name: str, span: Span) -> Family:
-        """The family of a name; reports unknown-name and not-visible. Broken names give up silently."""
+        """The family of a name. Reports unknown-name and not-visible; broken names raise Skip without a report."""
         return find_family(self.ctx.report, self.scope, {*self.loops, "rank", "ranks", "hw"}, name, span)
 
     def instance(self, family: Family, key: tuple[int, ...], text: str, span: Span) -> Bound:
@@ -177,7 +177,7 @@ class Evaluator:
         return find_instance(self.ctx.report, family, key, text, span)
 
     def select(self, ref: ast.Ref) -> tuple[Family, Bound, tuple[ast.Member | ast.Index, ...]]:
-        """The instance that a reference names, and the trailers that are left."""
+        """The instance that a reference names, and the remaining trailers."""
         family = self.find(ref.name, ref.span)
         trailers = ref.trailers
         if not family.arity:
@@ -208,13 +208,13 @@ class Evaluator:
         return self._trailing(bound.value, trailers, ref)
 
     def _check_let(self, ref: ast.Ref, family: Family, value: Value) -> None:
-        """A kernel sees a `let` of the program only where it is compile-time."""
+        """A kernel sees a `let` of the program only if it is compile-time."""
         entry = self.scope.find(ref.name)
         scalar = as_sym(value)
         if entry is None or not entry[1] or scalar is None:
             return
         if self._per_rank(scalar):
-            message = f"`{ref.name}` depends on the rank, so a kernel does not see it"
+            message = f"`{ref.name}` depends on the rank, so it is not visible in a kernel"
             help = "make it a formal and pass it in the call"
             self._fail("not-visible", message, ref.span, help, ((family.span, "declared here"),))
 
@@ -250,7 +250,7 @@ class Evaluator:
         while scope is not None:
             if scope.kernel:
                 help = "make it a formal and pass it in the call"
-                self._fail("not-visible", f"a kernel does not see `{ref.name}`", ref.span, help)
+                self._fail("not-visible", f"`{ref.name}` is not visible in a kernel", ref.span, help)
             scope = scope.parent
         return Var(ref.name)
 
@@ -316,7 +316,7 @@ class Evaluator:
         a, b = self.scalar(left, expr.left.span), self.scalar(right, expr.right.span)
         kinds = (self.kind(a), self.kind(b))
         if kinds[0] is not kinds[1] and not all(k in _NUMBERS for k in kinds):
-            message = f"{kinds[0].value} is compared with {kinds[1].value}"
+            message = f"cannot compare {kinds[0].value} with {kinds[1].value}"
             self._fail("type-mismatch", message, expr.span, "compare values of one kind")
         return self._apply(fn, expr.span, a, b)
 
@@ -328,7 +328,7 @@ class Evaluator:
         kinds = (self.kind(then), self.kind(otherwise))
         if kinds[0] is not kinds[1] and not all(k in _NUMBERS for k in kinds):
             message = f"one branch is {kinds[0].value}, the other {kinds[1].value}"
-            self._fail("type-mismatch", message, expr.span, "give both branches one kind")
+            self._fail("type-mismatch", message, expr.span, "use values of one kind in both branches")
         return self._apply(Fn.COND, expr.span, test, then, otherwise)
 
     def _apply(self, fn: Fn, span: Span, *args: Sym) -> Sym:
@@ -377,7 +377,7 @@ class Evaluator:
 
 
 def _as_label(fn: Fn, left: Value, right: Value, out: Sym) -> Value:
-    """`1 - s` and `d + 1` of a label stay labels of its enum, where they name one."""
+    """`1 - s` and `d + 1` of a label are labels of its enum, if it has that number."""
     labels = {v.labels for v in (left, right) if isinstance(v, Label)}
     if fn not in (Fn.ADD, Fn.SUB, Fn.MOD) or len(labels) != 1 or not isinstance(out, Const):
         return out
@@ -390,7 +390,7 @@ def _as_label(fn: Fn, left: Value, right: Value, out: Sym) -> Value:
 
 
 def turns(ev: Evaluator, item: ast.For) -> Iterator[Evaluator]:
-    """An evaluator for each turn of a loop; an inner range may use the outer variables. May give up (Skip)."""
+    """An evaluator for each iteration of a loop; an inner range may use outer variables. May raise Skip."""
     yield from _bind(ev, item.bindings)
 
 
@@ -417,7 +417,7 @@ def _bind(ev: Evaluator, bindings: tuple[ast.Binding, ...]) -> Iterator[Evaluato
 
 
 def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
-    """The items of the branch that is taken. May give up (Skip)."""
+    """The items of the branch taken. May raise Skip."""
     test = ev.constant(item.test, "the test of an `if`", (ScalarKind.BOOL,), structural=True)
     return item.then if test else item.otherwise or ()
 
@@ -428,8 +428,8 @@ def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
 def refuse_too_many(ev: Evaluator, dags: dict[str, ast.SubDag], main: ast.MainDag) -> None:
     """Report `too-many-ops` at the loop or call that expands to more than OPS_LIMIT ops, and stop lowering.
 
-    What is counted is a lower bound: a loop whose range is not known here, because it depends on an outer loop or on a
-    formal, counts as none. Nothing is declared, reported or decided on the way.
+    The count is a lower bound: a loop whose range is not known here, because it depends on an outer loop or on a
+    formal, counts as no ops. Counting has no side effects.
     """
     context = ev.ctx
     aside = replace(
@@ -447,13 +447,13 @@ def refuse_too_many(ev: Evaluator, dags: dict[str, ast.SubDag], main: ast.MainDa
 
 def _refuse(context: Context, what: str, count: int, span: Span) -> None:
     message = f"{what} expands to {count} ops, more than {OPS_LIMIT}"
-    context.report.error("too-many-ops", message, span, "shorten the loop, or do the loop inside a kernel")
+    context.report.error("too-many-ops", message, span, "shorten the loop, or move it into a kernel")
     raise Stop
 
 
 @dataclass(slots=True)
 class _Counter:
-    """`largest`: the innermost item, first in the text, that alone is too much."""
+    """`largest`: the innermost item, first in the text, that alone exceeds the limit."""
 
     ev: Evaluator
     dags: dict[str, ast.SubDag]
@@ -482,7 +482,7 @@ class _Counter:
 
     def _dag(self, name: str) -> int:
         if name not in self.known:
-            self.known[name] = 0  # of one that calls itself
+            self.known[name] = 0  # if it calls itself
             self.known[name] = self.items(self.dags[name].items) if name in self.dags else 0
         return self.known[name]
 

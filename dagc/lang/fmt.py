@@ -1,7 +1,7 @@
-"""The formatter: a text's lines, the blanks between tokens, indentation, columns and empty lines.
+"""The formatter: lines, spaces between tokens, indentation, columns and empty lines.
 
-Kept: every comment, code texts to the letter, line breaks inside items, blocks on one line that fit, single empty
-lines, and blanks that really align words of neighbouring lines. Formatting twice changes nothing.
+It keeps comments, code texts (byte for byte), line breaks inside items, blocks that fit on one line, single empty
+lines, and spaces that align words of neighbouring lines. It is idempotent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dagc.lang import ast
 from dagc.lang.parse import parse
 from dagc.lang.syntax import RESERVED, Token, TokenKind, scan, unix_lines
 
-# ---- blanks ----
+# ---- spaces ----
 
 _OPENERS = "([{"
 _CLOSERS = ")]}"
@@ -41,7 +41,7 @@ class Marks:
 
 
 def brackets(tokens: list[Token], marks: Marks) -> tuple[dict[int, Bracket], dict[int, int]]:
-    """Kind of each bracket and index of its partner, both by token index. The text must be balanced."""
+    """Kind of each bracket and index of its partner, both by token index. Brackets must be balanced."""
     kinds: dict[int, Bracket] = {}
     partner: dict[int, int] = {}
     stack: list[int] = []
@@ -72,10 +72,10 @@ def _bracket(tokens: list[Token], i: int, marks: Marks) -> Bracket:
 
 
 def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | None, unary: bool, wide: bool) -> int:
-    """Blanks between `previous` and `token`.
+    """Number of spaces between `previous` and `token`.
 
-    `inner` is the innermost bracket around both, `opened` the kind of a bracket among the two, `unary` says that
-    `previous` is a sign or a `!`, `wide` that a `..` here has blanks around it.
+    `inner` is the innermost bracket around both, `opened` the kind of a bracket among the two. `unary`: `previous` is a
+    sign or a `!`. `wide`: a `..` here has spaces around it.
     """
     a, b = previous.text, token.text
     if TokenKind.COMMENT in (previous.kind, token.kind):
@@ -115,7 +115,7 @@ def is_unary(tokens: list[Token], i: int) -> bool:
 # ---- lines ----
 
 WIDTH = 120
-_STEP = 2  # blanks a level
+_STEP = 2  # spaces a level
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ class Line:
 
     text: str
     empty_before: bool
-    columns: dict[int, int]  # column to blanks beyond the usual, of every word but the first and comments
-    extra: dict[int, int]  # token with such blanks to its column
-    blocks: tuple[int, ...]  # outermost blocks that stand on this line as a whole
+    columns: dict[int, int]  # column to extra spaces, for every word but the first and comments
+    extra: dict[int, int]  # token with extra spaces to its column
+    blocks: tuple[int, ...]  # outermost blocks that are entirely on this line
 
 
 class Layout:
-    """The tokens of a text that parses, with all that follows from the text alone."""
+    """The tokens of a text that parses, and what follows from the text alone."""
 
     def __init__(self, text: str, marks: Marks) -> None:
         self._text, self._marks = text, marks
@@ -150,7 +150,7 @@ class Layout:
         return self._text.count("\n", start, self.tokens[i].start)
 
     def starts_item(self, i: int) -> bool:
-        """Whether an item begins here that can have a line of its own."""
+        """Whether an item that can have its own line begins here."""
         before = self._before[i]
         if before is None:
             return True
@@ -158,7 +158,7 @@ class Layout:
         return self.tokens[i].start in self._marks.items and after not in ("else", "=")
 
     def tall(self, expand: Set[int]) -> set[int]:
-        """Blocks (by their `{`) that take several lines: they do already, or are in `expand`."""
+        """Blocks (by their `{`) that take several lines: those that do already, or are in `expand`."""
         out = set()
         for i, kind in self.kinds.items():
             if kind is Bracket.BLOCK and self.tokens[i].text == "{" and self.partner[i] > i + 1:
@@ -204,7 +204,7 @@ class Layout:
         return wanted
 
     def _empty_before(self, row: list[int], last: list[int] | None, tall: Set[int]) -> bool:
-        """Whether one empty line stays in front of a line: not at the edges of a block."""
+        """Whether an empty line stays in front of a line: not at the edges of a block."""
         if last is None or self.newlines(row[0]) < 2 or self.partner.get(row[0]) in tall:
             return False
         words = [i for i in last if self.tokens[i].kind is not TokenKind.COMMENT]
@@ -213,7 +213,7 @@ class Layout:
     # ---- text -----------------------------------------------------------------------------
 
     def write(self, tall: Set[int], dropped: Set[int]) -> list[Line]:
-        """The lines; tokens in `dropped` lose the blanks that the writer gave them beyond the usual."""
+        """The lines; tokens in `dropped` lose the extra spaces in front of them."""
         writer = _Writer(self, tall, dropped)
         rows = self.rows(tall)
         return [
@@ -221,7 +221,7 @@ class Layout:
         ]
 
     def blanks(self, i: int, inner: Bracket | None) -> int:
-        """The usual number of blanks between token `i` and the one before it on its line."""
+        """The usual number of spaces between token `i` and the one before it on its line."""
         token, previous = self.tokens[i], self.tokens[i - 1]
         if token.kind is TokenKind.COMMENT or previous.kind is TokenKind.COMMENT:
             return 1
@@ -234,35 +234,35 @@ class Layout:
         return gap(previous, token, inner, opened, i - 1 in self._unary, self._wide_dots(i))
 
     def _wide_dots(self, i: int) -> bool:
-        """Whether the `..` at or before token `i` has blanks on either side."""
+        """Whether the `..` at or before token `i` has spaces around it."""
         dots = i if self.tokens[i].text == ".." else i - 1
         return any(self.newlines(k) or self.user_blanks(k) for k in (dots, dots + 1) if 0 < k < len(self.tokens))
 
     def user_blanks(self, i: int) -> int:
-        """Blanks that the writer put in front of token `i`; 0 at the start of a line and after a tab."""
+        """Spaces in the source in front of token `i`; 0 at the start of a line and after a tab."""
         between = self._text[self.tokens[i - 1].end : self.tokens[i].start]
         return len(between) if between.strip(" ") == "" else 0
 
     def column(self, i: int) -> int:
-        """The writer's column of token `i`; 0 where tabs make it unclear."""
+        """Column of token `i` in the source; 0 if tabs make it unclear."""
         start = self._text.rfind("\n", 0, self.tokens[i].start) + 1
         return 0 if "\t" in self._text[start : self.tokens[i].start] else self.tokens[i].start - start
 
 
 @dataclass(slots=True)
 class _Open:
-    """A bracket that is open while writing."""
+    """A bracket that is open at this point of the output."""
 
     index: int
     kind: Bracket
-    indent: int  # of the line it stands on
+    indent: int  # of its line
     column: int
     align: int | None = None  # column of what follows it on its line
 
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes line after line; remembers what is open."""
+    """Writes line after line; keeps track of open brackets."""
 
     layout: Layout
     tall: Set[int]
@@ -295,7 +295,7 @@ class _Writer:
         return Line(text, empty_before, columns, extra, tuple(blocks))
 
     def _bracket(self, i: int, indent: int, width: int) -> None:
-        """Note that token `i` stands at column `width` of a line."""
+        """Record that token `i` is at column `width` of a line."""
         if self.stack and self.stack[-1].index == i - 1 and not self.layout.tokens[i].text.startswith("//"):
             self.stack[-1].align = width if self.layout.newlines(i) == 0 else None
         if i not in self.layout.kinds:
@@ -306,7 +306,7 @@ class _Writer:
             self.stack.pop()
 
     def _indent(self, first: int) -> int:
-        """Blanks in front of a line that starts with token `first`."""
+        """Spaces in front of a line that starts with token `first`."""
         token = self.layout.tokens[first]
         depth = sum(o.index in self.tall for o in self.stack)
         inner = self.stack[-1] if self.stack else None
@@ -320,7 +320,7 @@ class _Writer:
         return _STEP * depth if own else _STEP * (depth + 1)
 
     def _more(self, i: int, row: list[int], usual: int, width: int) -> int:
-        """Blanks beyond the usual in front of token `i`, to align it."""
+        """Extra spaces in front of token `i`, to align it."""
         tokens = self.layout.tokens
         if tokens[i].kind is TokenKind.COMMENT:
             if i != row[-1]:
@@ -342,7 +342,7 @@ def _trimmed(token: Token) -> str:
 
 
 def _previous(tokens: list[Token]) -> list[int | None]:
-    """Of each token the one before it that is not a comment."""
+    """For each token the one before it that is not a comment."""
     out: list[int | None] = []
     last: int | None = None
     for i, token in enumerate(tokens):
@@ -353,7 +353,7 @@ def _previous(tokens: list[Token]) -> list[int | None]:
 
 
 def _needed(tokens: list[Token], i: int, text: str, marks: Marks) -> bool:
-    """Whether a `;` keeps two items on one line apart."""
+    """Whether a `;` is needed between two items on one line."""
     if i == 0 or i + 1 == len(tokens) or tokens[i - 1].text in ("{", ";", "}"):
         return False
     return tokens[i + 1].start in marks.items and "\n" not in text[tokens[i - 1].end : tokens[i + 1].start]
@@ -367,11 +367,11 @@ _ITEMS = get_args(ast.Item)
 def format_source(source: Source) -> str:
     """The formatted text of a file.
 
-    Raises `ProgramError` where it does not parse, and `DagcError` where formatting would change what it says (a
-    bug; the file should be left alone then).
+    Raises `ProgramError` if it does not parse, and `DagcError` if formatting would change its meaning (a bug; leave
+    the file unchanged then).
     """
     text = unix_lines(source.text.removeprefix("\ufeff"))
-    module = parse(source)  # the writer's own text, so that messages point into it
+    module = parse(source)  # the original text, so that messages point into it
     clean = module if text == source.text else parse(Source(source.path, text))
     layout = Layout(text, _marks(clean))
     expand: set[int] = set()
@@ -383,7 +383,9 @@ def format_source(source: Source) -> str:
         expand |= wide
     out = "".join("\n" * line.empty_before + line.text + "\n" for line in lines)
     if parse(Source(source.path, out)) != module or _comments(out) != _comments(text):
-        raise DagcError(f"{source.path}: formatting would change the program", "leave the file, and report this")
+        raise DagcError(
+            f"{source.path}: formatting would change the program", "leave the file as it is, and report this as a bug"
+        )
     return out
 
 
@@ -395,7 +397,7 @@ def _marks(module: ast.Module) -> Marks:
 
 
 def _aligned(layout: Layout, tall: set[int]) -> list[Line]:
-    """Lines without the blanks that align nothing."""
+    """Lines without the extra spaces that align nothing."""
     dropped: set[int] = set()
     while True:
         lines = layout.write(tall, dropped)
@@ -406,7 +408,7 @@ def _aligned(layout: Layout, tall: set[int]) -> list[Line]:
 
 
 def _aligns(lines: list[Line], k: int, column: int) -> bool:
-    """Whether the lines around line `k` with a word at `column` got there with different numbers of blanks."""
+    """Whether the lines around line `k` reach `column` with different numbers of spaces."""
     blanks = {lines[k].columns[column]}
     at = k
     while at > 0 and not lines[at].empty_before and column in lines[at - 1].columns:

@@ -1,4 +1,4 @@
-"""What a dag is lowered in: its scopes and prefixes; and the world outside (set-up, verification, `until`)."""
+"""Context for lowering a dag (scopes, prefixes); set-up, verification, `until`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OpEntry:
     exchange: bool = False
     labels: dict[str, dict[Key, str]] = field(default_factory=dict)
     inner: OpScope | None = None
-    names: list[str] = field(default_factory=list)  # primitive ops that it stands for
+    names: list[str] = field(default_factory=list)  # its primitive ops
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class OpScope:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`base` is the prefix without indices; `stack` names the compounds that we are in."""
+    """`base` is the prefix without indices; `stack` names the enclosing compounds."""
 
     ev: Evaluator
     declared: Declared
@@ -61,7 +61,7 @@ class Frame:
         return replace(self, ev=ev)
 
     def enter_op(self, ref: ast.Ref) -> tuple[OpEntry, str]:
-        """Declare an op by the reference before its colon. Gives its entry and its base name. May give up (Skip)."""
+        """Declare an op by the reference before its colon. Returns its entry and base name. May raise Skip."""
         report = self.ctx.report
         index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
         if ref.trailers and index is None:
@@ -87,7 +87,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One access of an op to an array, for the checks of whole programs."""
+    """One access of an op to an array, for checks of the whole program."""
 
     op: str
     storage: Storage
@@ -97,7 +97,7 @@ class Use:
 
 @dataclass(slots=True)
 class GraphOut:
-    """The graph as it grows."""
+    """The graph under construction."""
 
     kernels: dict[str, ir.Kernel]
     dags: dict[str, ast.SubDag]
@@ -107,10 +107,11 @@ class GraphOut:
     selects: list[ir.Select] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     explicit: ast.EdgesExplicit | None = None
-    doubtful: set[str] = field(default_factory=set)  # words in ops that are in error: they may write arrays so called
+    loops: list[ir.Loop] = field(default_factory=list)
+    doubtful: set[str] = field(default_factory=set)  # words in ops with errors, which may write arrays of these names
 
     def use(self, frame: Frame, op: str, storage: Storage, mode: Mode, span: Span) -> ir.Access:
-        """Enter an access. Reports writes to what may not be written."""
+        """Record an access. Reports writes to arrays that must not be written."""
         self.uses.append(Use(op, storage, mode, span))
         if mode is not Mode.IN:
             _check_writable(frame, storage, span)
@@ -138,28 +139,28 @@ def words(node: object) -> set[str]:
     return {ref.name for ref in ast.nodes(node) if isinstance(ref, ast.Ref)}
 
 
-# ---- set-up, verification, `until`: none of it is run here ----
+# ---- set-up, verification, `until`: nothing is executed here ----
 
 
 def setup(ev: Evaluator, item: ast.Setup) -> ir.Setup:
-    """May give up (Skip)."""
+    """May raise Skip."""
     if not item.file.strip():
         ev.ctx.report.fail("bad-setup", "the set-up needs a file", item.span, 'write `setup "file.py" function(...)`')
     return ir.Setup(item.file, _function(ev, item.call), _keywords(ev, item.call), span=item.span)
 
 
 def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> ir.Verify:
-    """May give up (Skip)."""
+    """May raise Skip."""
     report = ev.ctx.report
     target = storage(ev, item.target)
     rtol = ev.constant(item.rtol, "a tolerance", (ScalarKind.INT, ScalarKind.REAL))
     assert not isinstance(rtol, str)
     if rtol < 0:
-        report.fail("bad-verify", "a tolerance below 0", item.rtol.span, "give 0 or more")
+        report.fail("bad-verify", "this tolerance is below 0", item.rtol.span, "give 0 or more")
     if not has_setup:
         help = 'add `setup "file.py" function(...)`: the reference is in the same file'
         report.error("bad-verify", "there is nothing to verify with: the program has no set-up", item.span, help)
-    if not report.failed and not _written(out, target):  # an op in error may be the one that writes it
+    if not report.failed and not _written(out, target):  # an op with an error may be the one that writes it
         help = "verify an array that an op writes"
         report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, help)
     if target.region.part is not None:
@@ -169,7 +170,7 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
 
 
 def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:
-    """Name of the array that ends the repetition: one element on the host, that an op writes. May give up (Skip)."""
+    """Name of the array that ends the repetition: one element, on the host, written by an op. May raise Skip."""
     report = ev.ctx.report
     counter: Storage = storage(ev, ref)
     related = ((counter.array.span, "declared here"),)
@@ -199,7 +200,7 @@ def _function(ev: Evaluator, call: ast.Call) -> str:
 
 
 def _keywords(ev: Evaluator, call: ast.Call) -> tuple[tuple[str, ir.Value], ...]:
-    """Arguments by keyword: a bare name is passed by that name, anything else must be named."""
+    """Keyword arguments: a bare name is passed under that name; anything else needs a name."""
     report = ev.ctx.report
     out: dict[str, ir.Value] = {}
     for arg in call.args:

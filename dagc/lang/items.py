@@ -34,7 +34,7 @@ _FORMS = {
 
 
 def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, base: str) -> ir.ExchangeOp:
-    """An exchange with its messages. Goes on after errors in single messages."""
+    """An exchange with its messages. Continues after errors in single messages."""
     entry.exchange = True
     scope = Scope(parent=frame.ev.scope)
     inner = Frame(
@@ -56,7 +56,7 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, ba
         for message, node in messages:
             if not message.label:
                 help = "write `name : send ...`, indexed by the loop variables"
-                report.error("unnamed-message", "of several messages each needs a name", node.span, help)
+                report.error("unnamed-message", "each of several messages needs a name", node.span, help)
     _check_disjoint(frame, messages)
     return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in messages), span=item.span)
 
@@ -90,11 +90,11 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     report = frame.ctx.report
     if (item.send_counts is None) is not (item.recv_counts is None):
         help = "write `counts` after both, or after neither"
-        report.fail("one-sided-counts", "one end has counts, the other has none", item.span, help)
+        report.fail("one-sided-counts", "one end has counts, the other does not", item.span, help)
     send, recv = _buffer(frame, item.send), _buffer(frame, item.recv)
     if send.array.type is not recv.array.type:
         message = f"`{send.label}` holds {send.array.type.value}, `{recv.label}` {recv.array.type.value}"
-        help = "send and receive one type"
+        help = "send and receive the same type"
         report.error("type-mismatch", message, item.recv.span, help, ((recv.array.span, "declared here"),))
     if item.send_counts is None:
         _check_equal_size(frame, send, recv, item)
@@ -117,13 +117,13 @@ def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
     family = entry.labels.setdefault(ref.name, {})
     if key in family or (bool(key) is not bool(next(iter(family), key))):
         help = "index it by the loop variables, or choose another name"
-        report.fail("duplicate-name", f"message `{label}` is there already", ref.span, help)
+        report.fail("duplicate-name", f"message `{label}` is declared twice", ref.span, help)
     family[key] = label
     return label
 
 
 def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
-    """What is sent or received: an array with one side, and with bounds."""
+    """The region sent or received: in one place, and with bounds."""
     buffer = storage(frame.ev, ref)
     report = frame.ctx.report
     related = ((buffer.array.span, "declared here"),)
@@ -133,13 +133,17 @@ def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
     if buffer.dims is None:
         help = "pack it into an array, or send the array itself"
         report.fail(
-            "size-mismatch", f"part `{buffer.label}` has no bounds, so it is not a message", ref.span, help, related
+            "size-mismatch",
+            f"part `{buffer.label}` has no bounds, so it cannot be sent or received",
+            ref.span,
+            help,
+            related,
         )
     return buffer
 
 
 def _check_equal_size(frame: Frame, send: Storage, recv: Storage, item: ast.Message) -> None:
-    """Every rank runs the same line, so constant sizes of both ends must agree."""
+    """All ranks run the same text, so constant sizes of both ends must agree."""
     sizes = [_elements(s) for s in (send, recv)]
     if all(isinstance(s, Const) for s in sizes) and sizes[0] != sizes[1] and None not in sizes:
         have, want = (show(s) for s in sizes if s is not None)
@@ -181,7 +185,7 @@ def _peers(
             f"`{ranks.label}` has {counted(show(ranks.dims[0]), 'rank')}, but `{many.label}` has"
             f" {counted(show(many.dims[0]), 'count')}",
             counts.span,
-            "give each rank one count",
+            "use as many counts as ranks",
         )
     return ranks.array.name, many.array.name
 
@@ -207,12 +211,12 @@ def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
     return buffer
 
 
-_End: TypeAlias = tuple[ir.Region, bool, Span]  # what is sent, or received
+_End: TypeAlias = tuple[ir.Region, bool, Span]  # region, whether received, place
 _MOST_PAIRS = 200_000  # of slices of messages that are compared in one program
 
 
 def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]) -> None:
-    """What is received may not overlap anything else of the exchange: all its messages are on the way at once."""
+    """A receive buffer must not overlap any other buffer of the exchange: all its messages are in flight at once."""
     buffers: dict[str, dict[tuple[ir.Region, int], _End]] = {}
     for message, node in messages:
         for region, received, span in ((message.send, False, node.send.span), (message.recv, True, node.recv.span)):
@@ -224,7 +228,7 @@ def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]
             frame.ctx.compared += 1
             (a, received, span), (b, other_received, other_span) = used[first], used[second]
             if frame.ctx.compared > _MOST_PAIRS:
-                text = f"the messages of exchanges use too many slices of `{array}` to be compared"
+                text = f"the messages of exchanges use too many slices of `{array}` to compare"
                 help = "use fewer messages, or ranks and counts in arrays: one message to many ranks"
                 frame.ctx.report.fail("too-many-ops", text, other_span, help)
             if (received or other_received) and overlap(a, b, frame.ctx.facts):
@@ -242,7 +246,7 @@ def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]
 
 
 def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, base: str) -> ir.CollectiveOp:
-    """allreduce, bcast, alltoallv or barrier. May give up (Skip)."""
+    """allreduce, bcast, alltoallv or barrier. May raise Skip."""
     report = frame.ctx.report
     callee = item.call.callee
     known = [k.value for k in CollectiveKind]
@@ -283,7 +287,7 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
     _check_alike(frame, dst, src, src_span)
     if dst.array.type is ElementType.BOOL:
         help = "use i32"
-        report.fail("type-mismatch", "truth values are not reduced", dst_span, help)
+        report.fail("type-mismatch", "booleans cannot be reduced", dst_span, help)
     if dst.region == src.region:
         accesses: tuple[ir.Access, ...] = (out.use(frame, name, dst, Mode.INOUT, dst_span),)
     else:
@@ -309,9 +313,7 @@ def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
             frame.ctx.report.fail("type-mismatch", "an array of counts is expected here", arg.span, "name an array")
         counts.append(_index_array(out, frame, name, arg).region)
     accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
-    frame.ctx.not_used_yet(
-        "`alltoallv`", args[0].span, "no code is made of it yet; an exchange with counts does the same"
-    )
+    frame.ctx.not_used_yet("`alltoallv`", args[0].span, "no code is emitted for it yet; use an exchange with counts")
     return (dst.region, src.region, *counts), accesses, None
 
 
@@ -323,7 +325,7 @@ def _check_alike(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
     for have, want in zip(src.dims or (), dst.dims or (), strict=False):
         if have is not None and want is not None and same(have, want) is False:
             message = f"`{src.label}` has size {show(have)}, but `{dst.label}` has {show(want)}"
-            report.fail("size-mismatch", message, span, "use arrays of one size")
+            report.fail("size-mismatch", message, span, "use arrays of the same size")
 
 
 def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> None:
@@ -336,7 +338,7 @@ def _refuse_overlap(frame: Frame, dst: Storage, src: Storage, span: Span) -> Non
 
 
 def lower_edges(out: GraphOut) -> tuple[ir.Edge, ...]:
-    """All edges, once every op is known. Goes on after errors."""
+    """All edges, after all ops are known. Continues after errors."""
     edges: dict[tuple[EdgeEnd, EdgeEnd, bool], ir.Edge] = {}
     for item, frame in out.edges:
         with frame.ctx.report.guard():
@@ -366,14 +368,16 @@ def _enter(
     completion = arrow is ast.Arrow.COMPLETION
     key = (u, v, completion)
     if key in edges:
-        at = ((edges[key].span, "first said here"),)
-        report.warning("duplicate-edge", f"the edge from `{u.op}` to `{v.op}` is said twice", item.span, "drop one", at)
+        at = ((edges[key].span, "first given here"),)
+        report.warning(
+            "duplicate-edge", f"the edge from `{u.op}` to `{v.op}` is given twice", item.span, "drop one", at
+        )
         return
     edges[key] = ir.Edge(u, v, completion, span=item.span)
 
 
 def _ends(frame: Frame, ref: ast.Ref) -> list[EdgeEnd]:
-    """What a reference in an edge names: one op, an end of an exchange, or all ops of a compound."""
+    """What a reference in an edge names: an op, an end of an exchange, or all ops of a compound."""
     entry, trailers = _entry(frame, frame.ops, ref)
     while entry.inner is not None and trailers and isinstance(trailers[0], ast.Member):
         member = trailers[0]
@@ -443,12 +447,11 @@ def _bad_index(frame: Frame, name: str, text: str, known: list[str], span: Span)
 
 
 def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: bool) -> None:
-    """Lower the items of a dag in text order. Goes on after errors."""
+    """Lower the items of a dag in text order. Continues after errors."""
     for item in items:
         with frame.ctx.report.guard():
             if isinstance(item, ast.For):
-                for ev in turns(frame.ev, item):
-                    lower_items(out, frame.turn(ev), item.items, main)
+                _loop(out, frame, item, main)
             elif isinstance(item, ast.If):
                 lower_items(out, frame, branch(frame.ev, item), main)
             elif isinstance(item, (ast.Op, ast.Exchange, ast.Collective)):
@@ -465,13 +468,27 @@ def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: 
                 _other(out, frame, item, main)
 
 
+def _loop(out: GraphOut, frame: Frame, item: ast.For, main: bool) -> None:
+    """All turns; of an outermost loop over whole numbers in the main dag also which ops each turn has."""
+    (variable, *inner) = (b.name for b in item.bindings)
+    kept: list[ir.Turn] | None = [] if main and not inner and not frame.ev.loops else None
+    for ev in turns(frame.ev, item):
+        before = len(out.ops)
+        lower_items(out, frame.turn(ev), item.items, main)
+        value = ev.loops[variable][0]
+        if kept is not None and isinstance(value, Const) and type(value.value) is int:
+            kept.append(ir.Turn(value.value, tuple(op.name for op in out.ops[before:])))
+    if kept:
+        out.loops.append(ir.Loop(variable, tuple(kept), span=item.span))
+
+
 def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
     report = frame.ctx.report
     if isinstance(item, ast.EdgesExplicit) and main:
         out.explicit = item
     elif isinstance(item, ast.EdgesExplicit):
-        help = "say it in the main dag; it holds for all"
-        report.error("wrong-place-of-item", "`edges explicit` cannot stand in a compound", item.span, help)
+        help = "write it in the main dag; it applies to all dags"
+        report.error("wrong-place-of-item", "`edges explicit` is not allowed in a compound", item.span, help)
     elif isinstance(item, ast.Select) and main:
         names = set(frame.ctx.choices) | {"device", "variant"}
         selection = select(frame.ev, item, "dag", names)
@@ -480,7 +497,7 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
     elif isinstance(item, (ast.Let, ast.Array, ast.Part)):
         if isinstance(item, ast.Array) and item.role is not None and not main:
             help = f"drop `{item.role.value}`, or declare the array at program level"
-            report.error("wrong-place-of-item", "an array of a compound is scratch; it takes no role", item.span, help)
+            report.error("wrong-place-of-item", "an array of a compound is scratch and has no role", item.span, help)
         frame.declarer.declare(item)
     else:
         wrong_place(report, item, "in a dag")
@@ -533,11 +550,11 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
     report = frame.ctx.report
     if dst.array.type is not src.array.type:
         message = f"`{src.label}` holds {src.array.type.value}, `{dst.label}` {dst.array.type.value}"
-        help = "copy between arrays of one type"
+        help = "copy between arrays of the same type"
         report.fail("type-mismatch", message, args[1].span, help, ((dst.array.span, "declared here"),))
     for end, arg in ((dst, args[0]), (src, args[1])):
         if end.array.place is Place.ANY:
-            help = "drop the copy: copies of `on any` arrays are made where they are needed"
+            help = "drop the copy: `on any` arrays are copied automatically where needed"
             report.fail("place-mismatch", f"`{end.label}` is `on any`", arg.span, help)
         check_place(frame, end, Device.GPU, arg.span)
     if Place.DEVICE not in (dst.array.place, src.array.place):
@@ -558,7 +575,7 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
 
 
 def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: str) -> None:
-    """Lower the items of a called dag in a scope of their own; their names get the call's as prefix."""
+    """Lower the items of a called dag in its own scope, with the prefix of the call."""
     callee, report = item.call.callee, frame.ctx.report
     if callee.name not in out.dags or callee.trailers:
         help = did_you_mean(
@@ -574,7 +591,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: s
         report.fail("recursive-dag", f"dag `{callee.name}` calls itself", item.span, "write a loop", related)
     if item.stream is not None:
         help = "pin the ops inside"
-        report.fail("bad-stream", "a compound runs on no stream of its own", item.stream.span, help)
+        report.fail("bad-stream", "a compound does not run on a stream", item.stream.span, help)
     scope = Scope(parent=frame.ctx.program)
     inner = Frame(
         Evaluator(frame.ctx, scope),
@@ -594,7 +611,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: s
 def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
     """Bind the formals of a dag to the actual arguments of a call."""
     report = frame.ctx.report
-    # The header is read in a scope of its own, where by-value formals are variables.
+    # The header is evaluated in its own scope, where by-value formals are variables.
     header = Evaluator(frame.ctx, Scope(parent=frame.ctx.program))
     formals = lower_formals(header, dag.formals)
     if len(item.call.args) != len(formals) or any(isinstance(a, ast.Named) for a in item.call.args):
@@ -624,7 +641,7 @@ def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
 
 
 def _narrowed(frame: Frame, actual: Storage, formal: ir.Formal, arg: ast.Expr) -> Mode | None:
-    """The mode inside the compound; an `in` formal may not be passed on to be written."""
+    """The mode inside the compound. An `in` formal must not be passed to a formal that is written."""
     if actual.mode is Mode.IN and formal.mode is not Mode.IN:
         help = "make the formal `inout` or `out`"
         frame.ctx.report.error(
@@ -634,7 +651,7 @@ def _narrowed(frame: Frame, actual: Storage, formal: ir.Formal, arg: ast.Expr) -
 
 
 def _check_formal_sizes(inner: Frame, dag: ast.SubDag, actuals: list[tuple[ir.Formal, Storage, ast.Expr]]) -> None:
-    """Sizes in the header, evaluated with the actual scalars, against the actual arrays."""
+    """Sizes in the header, evaluated with the actual scalars, against those of the actual arrays."""
     dims_of = {n.name: group.dims for group in dag.formals for n in group.names}
     for formal, actual, arg in actuals:
         wanted = tuple(dimension(inner.ev, d) for d in dims_of[formal.name] or ())

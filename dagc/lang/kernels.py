@@ -29,13 +29,13 @@ from dagc.lang.scope import (
     kind_of_type,
 )
 
-# A formal may reuse the names of what a kernel does not see, and of labels (x, y, z are too good to lose).
+# A formal may reuse labels (x, y, z) and the names that are not visible in a kernel.
 FORMALS_HIDE = frozenset((What.ARRAY, What.SCALAR, What.PART, What.LABEL))
 
 
 @dataclass(slots=True)
 class _Parts:
-    """What the items of a kernel or of an implementation gave."""
+    """The items of a kernel or of an implementation."""
 
     tunables: list[ir.Tunable] = field(default_factory=list)
     lets: list[tuple[str, Sym]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _Parts:
 
 
 def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
-    """The kernel. Goes on after errors, so that each is reported; the result then lacks what was wrong."""
+    """The kernel. Continues after errors; the result then lacks the wrong items."""
     scope = Scope(parent=ctx.program, kernel=True)
     ev = Evaluator(ctx, scope)
     formals = lower_formals(ev, kernel.formals)
@@ -79,7 +79,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
 
 def wrong_place(report: Report, item: ast.Item, place: str) -> None:
     help = f"move it to {_BELONGS.get(type(item), 'program level')}"
-    report.error("wrong-place-of-item", f"{item_word(item)} cannot stand {place}", item.span, help)
+    report.error("wrong-place-of-item", f"{item_word(item)} is not allowed {place}", item.span, help)
 
 
 _BELONGS: dict[type, str] = {
@@ -90,7 +90,7 @@ _BELONGS: dict[type, str] = {
 
 
 def item_word(item: ast.Item) -> str:
-    """How a message calls an item."""
+    """The name of an item in messages."""
     words: dict[type, str] = {
         ast.EnumDecl: "an enum", ast.MainDag: "the main dag", ast.SubDag: "a dag", ast.Op: "an op",
         ast.Collective: "a collective", ast.Edge: "an edge", ast.EdgesExplicit: "`edges explicit`",
@@ -104,7 +104,7 @@ def item_word(item: ast.Item) -> str:
 
 
 def lower_formals(ev: Evaluator, groups: Sequence[ast.Formal]) -> tuple[ir.Formal, ...]:
-    """Formals of a kernel, in order; by-value ones are declared first, since sizes use them."""
+    """Formals of a kernel, in order. By-value ones are declared first, since sizes use them."""
     report = ev.ctx.report
     types: dict[int, ElementType] = {}
     for i, group in enumerate(groups):
@@ -135,16 +135,16 @@ def declare_formal(ev: Evaluator, name: ast.DeclName, value: Sym | Storage | Non
     """Enter a formal in the scope. Reports reserved-name, shadowed-name, duplicate-name, bad-index (Skip)."""
     report = ev.ctx.report
     if name.indices:
-        report.fail("bad-index", f"a formal takes no index: `{name.name}`", name.span, "give it a name of its own")
+        report.fail("bad-index", f"a formal takes no index: `{name.name}`", name.span, "use a plain name")
     if name.name in ("rank", "ranks", "hw") or name.name in TYPES or name.name in PREDEFINED:
-        report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
+        report.fail("reserved-name", f"`{name.name}` is a predefined name", name.span, "choose another name")
     ev.scope.declare(report, What.FORMAL, name.name, (), Bound(name.name, value, name.span), FORMALS_HIDE)
 
 
 def _check_mode(report: Report, group: ast.Formal) -> None:
     if group.dims is not None and group.mode is None:
         help = f"write `{group.names[0].name}: in {group.type}[...]`, `out` or `inout`"
-        report.error("missing-mode", "an array formal must say what is done with it", group.span, help)
+        report.error("missing-mode", "an array formal needs a mode", group.span, help)
     if group.dims is None and group.mode is not None:
         help = f"drop `{group.mode.value}`; for a computed value write `{group.type}[1]`"
         report.error("missing-mode", "a by-value formal takes no mode", group.span, help)
@@ -188,9 +188,9 @@ def _tune(ev: Evaluator, parts: _Parts, item: ast.Tune) -> None:
 def _declare(ev: Evaluator, what: What, name: ast.DeclName, value: object) -> None:
     report = ev.ctx.report
     if name.indices:
-        report.fail("bad-index", "names in a kernel take no index", name.span, "give it a name of its own")
+        report.fail("bad-index", "names in a kernel take no index", name.span, "use a plain name")
     if name.name in PREDEFINED or name.name == "variant" or name.name == "device":
-        report.fail("reserved-name", f"`{name.name}` has a meaning of its own", name.span, "choose another name")
+        report.fail("reserved-name", f"`{name.name}` is a predefined name", name.span, "choose another name")
     ev.scope.declare(report, what, name.name, (), Bound(name.name, value, name.span))  # type: ignore[arg-type]
 
 
@@ -247,9 +247,7 @@ def _scratch(ev: Evaluator, item: ast.Array) -> list[ir.Scratch]:
     if item.place is not None or item.role is not None:
         word = item.place.value if item.place else item.role.value if item.role else ""
         help = f"drop `{word}`: scratch lives where the implementation runs"
-        ev.ctx.report.error(
-            "wrong-place-of-item", "scratch of an implementation takes no place or role", item.span, help
-        )
+        ev.ctx.report.error("wrong-place-of-item", "scratch of an implementation has no place or role", item.span, help)
     type_ = element_type(ev.ctx, ev.scope, item.type, item.span)
     dims = tuple(dimension(ev, d) for d in item.dims)
     if None in dims:
@@ -291,7 +289,7 @@ def _check_threads(report: Report, item: ast.Launch, block: tuple[Sym, ...]) -> 
             report.fail("bad-launch", f"a block of {value.value} threads", item.span, "give at least 1")
         threads *= value.value
     if threads > 1024:
-        report.fail("bad-launch", f"a block of {threads} threads; a GPU takes 1024", item.span, "use a smaller block")
+        report.fail("bad-launch", f"a block of {threads} threads; GPUs allow 1024", item.span, "use a smaller block")
 
 
 def code_text(ctx: Context, code: ast.Code) -> ir.CodeText:
@@ -341,7 +339,7 @@ def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], forma
 
 
 def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
-    """The first implementation on a device is what others fall back to."""
+    """The first implementation on a device is the default."""
     tunables = {t.name for t in impl.tunables}
     for condition in impl.requires:
         names = sorted(n for n in free(condition) if n in run_time and n not in tunables)
@@ -350,5 +348,5 @@ def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
                 "default-with-require",
                 f"the first {impl.device.value} implementation is the default, but requires something of `{names[0]}`",
                 impl.span,
-                "put one first that always works",
+                "put an implementation without requirements first",
             )

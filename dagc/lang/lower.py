@@ -1,6 +1,6 @@
 """A text with its includes to a `Program`.
 
-All errors are collected. Nothing of the text or of its set-up is run.
+All errors are collected. Neither the text nor its set-up is executed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: set[str]) -> None:
-    """An array without contents at the start must be written before it is read (anywhere, where order says nothing).
+    """An array that is empty at the start must be written before it is read (by any op, if the order is open).
 
-    doubtful: words that ops in error use; arrays so called may have been written by them.
+    doubtful: words in ops with errors, which may write arrays of these names.
     """
     uses = list(uses)
     written = {u.storage.array.name for u in uses if u.mode is not Mode.IN} if explicit else set()
@@ -61,7 +61,7 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: s
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
         if use.mode is not Mode.OUT and not defined and array.name not in written and array.name not in own:
             message = f"`{use.storage.label}` is read before any op writes it"
-            help = "write it first, or give it a role: `in` or `inout` comes from the set-up"
+            help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
             report.error("undefined-read", message, use.span, help, ((array.span, "declared here"),))
             own.add(array.name)
         if use.mode is not Mode.IN:
@@ -69,12 +69,12 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: s
 
 
 def _word(name: str) -> str:
-    """`mv[0].v_r[1]` is declared as `v_r`."""
+    """`v_r` for `mv[0].v_r[1]`: the name in the declaration."""
     return name.rpartition(".")[2].partition("[")[0]
 
 
 def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: Declared, out: GraphOut) -> None:
-    """Warn about what is declared and never used."""
+    """Warn about declarations that are never used."""
     report = ctx.report
     for array in declared.arrays:
         if array.name not in ctx.used:
@@ -94,7 +94,7 @@ def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: 
 
 
 def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.CodeText]) -> None:
-    """Warn about params and tunes that neither an expression nor code reads."""
+    """Warn about params and tunes that no expression or code reads."""
     codes = list(codes)
     words = {w for c in codes if c.text for w in _WORD.findall(c.text)}
     if any(c.file for c in codes):
@@ -105,11 +105,11 @@ def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.Cod
     for name, choice in ctx.choices.items():
         if name in PREDEFINED or "." in name or name in ctx.used or name.split("[")[0] in words:
             continue
-        ctx.report.warning("unused-tune", f"tune `{name}` decides nothing", choice.span, "use it, or drop it")
+        ctx.report.warning("unused-tune", f"tune `{name}` has no effect", choice.span, "use it, or drop it")
 
 
 def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live: set[str]) -> None:
-    """Warn about ops whose results nothing uses. `live`: arrays that matter after the run."""
+    """Warn about ops whose results are unused. `live`: arrays that matter after the run."""
     reads: dict[str, set[str]] = {}
     writers: dict[str, list[str]] = {}
     for use in out.uses:
@@ -137,14 +137,14 @@ def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live:
             )
 
 
-# ---- `on any` arrays have two sides. A copy is inserted before the first op that finds its side stale ----
+# ---- `on any` arrays have a host and a device side. A copy is inserted before the first op that uses a stale side ----
 
 _SIDES = {Device.GPU: "device", Device.CPU: "host"}
 
 
 @dataclass(slots=True)
 class _Sides:
-    """Which sides hold the present contents; none of them before the first write."""
+    """The sides with current contents; none before the first write."""
 
     array: ir.Array
     fresh: set[Device]
@@ -152,9 +152,9 @@ class _Sides:
 
 
 def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.Op, ...]:
-    """The ops with `A.to_device` and `A.to_host` copies between them.
+    """The ops, with `A.to_device` and `A.to_host` copies inserted.
 
-    `const`: resident on both sides. `in` and `inout` begin on the host, `out` and `inout` end there.
+    `const`: resident on both sides. `in` and `inout` start on the host, `out` and `inout` end there.
     """
     sides = {a.name: _Sides(a, _initial(a)) for a in arrays if a.place is Place.ANY}
     if not sides:
@@ -185,7 +185,7 @@ def _initial(array: ir.Array) -> set[Device]:
 
 
 def _keeps(access: ir.Access) -> bool:
-    """Does the op need what is there: does it read, or write only a piece?"""
+    """Whether the op needs the old contents: it reads, or writes only a piece."""
     return access.mode is not Mode.OUT or access.region.start is not None or access.region.part is not None
 
 
@@ -202,7 +202,7 @@ def _copy(state: _Sides, to: Device) -> ir.CopyOp:
 
 
 class OtherChoices(Exception):
-    """The defaults break a `require`; lower again with `picked`."""
+    """The defaults violate a `require`; lower again with `picked`."""
 
     def __init__(self, picked: dict[str, ir.Value]) -> None:
         super().__init__()
@@ -210,8 +210,8 @@ class OtherChoices(Exception):
 
 
 def satisfy(ctx: Context, requires: Sequence[tuple[Sym, Span]]) -> tuple[Sym, ...]:
-    """The requires left for run time. Raises `OtherChoices` where other choices satisfy what the present ones break;
-    reports unsatisfiable-require where none do."""
+    """The requires left for run time. Raises `OtherChoices` if other choices satisfy those that are violated; reports
+    unsatisfiable-require if none do."""
     left: list[Sym] = []
     broken: list[tuple[Sym, Span]] = []
     for require, span in requires:
@@ -246,7 +246,7 @@ def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple
 
 
 def _why(ctx: Context, wrong: Sym, candidates: dict[str, tuple[ir.Value, ...]], cut: bool) -> tuple[str, str]:
-    """Message and help for a `require` that the choices as they are break. `cut`: not all combinations were tried."""
+    """Message and help for a `require` that the present choices violate. `cut`: not all combinations were tried."""
     help = "allow other values, or change the require"
     free = [n for n in candidates if not ctx.choices[n].fixed]
     if free and cut:
@@ -256,7 +256,7 @@ def _why(ctx: Context, wrong: Sym, candidates: dict[str, tuple[ir.Value, ...]], 
     if free:
         return f"no choice of {listing(free)} satisfies `{show(wrong)}`", help
     if isinstance(wrong, Const):
-        return "this is false for the params as they are", help
+        return "this is false for these params", help
     settings = ", ".join(f"{n} = {spelled(values[0])}" for n, values in candidates.items())
     return f"`{show(wrong)}` is false for {settings}", help
 
@@ -339,6 +339,7 @@ class Lowering:
             setup=set_up,
             verifies=verifies,
             sources=dict(self.ctx.sources),
+            loops=tuple(out.loops),
         )
 
     # ---- values -------------------------------------------------------------------------------

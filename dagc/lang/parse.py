@@ -46,8 +46,8 @@ class TooDeep(Exception):
 def build(tree: Any, file: str) -> tuple[ast.Module, list[Diagnostic]]:
     """AST of a whole tree, and what is wrong with its literals. Raises `TooDeep`.
 
-    A tree has `data` (rule name), `children` and `meta` (`start_pos`, `end_pos`, absent where it is empty); its
-    leaves are strings with `start_pos` and `end_pos`. Works without recursion, so that any depth is reported.
+    A tree has `data` (rule name), `children` and `meta` (`start_pos`, `end_pos`, absent if it is empty); its
+    leaves are strings with `start_pos` and `end_pos`. Not recursive, so that any depth is reported.
     """
     builder = _Builder(file)
     postfix, todo = [], [tree]
@@ -78,7 +78,7 @@ def build(tree: Any, file: str) -> tuple[ast.Module, list[Diagnostic]]:
 
 
 class _Builder:
-    """What the rules need beyond their children: the file, and where to put diagnostics."""
+    """Context of the rules: the file, and the list of diagnostics."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -116,12 +116,12 @@ def _string(token: str) -> str:
 
 
 def _some(children: Sequence[Any]) -> tuple[Any, ...]:
-    """Without what was optional and absent, and without stray semicolons."""
+    """Without absent optional children, and without stray semicolons."""
     return tuple(c for c in children if c is not None)
 
 
 def _start(b: _Builder, c: list[Any], s: Span) -> ast.Module:
-    # Without `program` the name is a placeholder too, so a leading string is always the name.
+    # An absent name is a placeholder, so a leading string is always the name.
     named = bool(c) and isinstance(c[0], str)
     return ast.Module(str(c[0]) if named else None, _some(c[1:] if named else c), span=s)
 
@@ -157,7 +157,7 @@ def _word(kind: Callable[[str], Any]) -> _Rule:
     return lambda b, c, s: kind(str(c[0]))
 
 
-_NODES: dict[str, Callable[..., Any]] = {  # whose fields are the children, in their order
+_NODES: dict[str, Callable[..., Any]] = {  # nodes whose fields are the children, in order
     "let": ast.Let, "scalar": ast.Scalar, "array": ast.Array, "part": ast.Part, "unknown": ast.Every, "tune": ast.Tune,
     "require": ast.Require, "launch": ast.Launch, "op": ast.Op, "collective": ast.Collective,
     "exchange": ast.Exchange, "message": ast.Message, "edges": ast.EdgesExplicit, "range": ast.Range,
@@ -232,19 +232,19 @@ _TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", 
 def parse(source: Source) -> ast.Module:
     """The syntax tree of one file; names are not resolved and included files are not read.
 
-    Raises `ProgramError` with all that was found: after a mistake, parsing goes on at the next item that starts
-    a line without indentation.
+    Raises `ProgramError` with all diagnostics: after an error, parsing resumes at the next item that starts a line
+    without indentation.
     """
     from lark.exceptions import UnexpectedInput
 
-    # A byte order mark says nothing here; a blank in its place keeps every position.
+    # A byte order mark has no meaning here; replacing it by a space keeps every position.
     text = " " + source.text[1:] if source.text.startswith("\ufeff") else source.text
     plain = Source(source.path, text)
     beyond = word_beyond(text, MOST_WORDS)
     if beyond is not None:
-        message = f"more than {MOST_WORDS} words and signs"
+        message = f"more than {MOST_WORDS} tokens"
         place = Span(beyond, beyond + 1, source.path)
-        help = "write what repeats with `for`, or as a `dag` of its own"
+        help = "use `for`, or move repeated items into a named `dag`"
         raise ProgramError([Diagnostic("too-large", message, place, help)], {source.path: source})
     diagnostics: list[Diagnostic] = []
     restart: int | None = 0
@@ -254,7 +254,7 @@ def parse(source: Source) -> ast.Module:
             tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
         except UnexpectedInput as error:
             position = _position(error, text)
-            tokens = tokens or tuple(scan(text))  # once: a large text takes a second
+            tokens = tokens or tuple(scan(text))  # once: a second for a large text
             diagnostics.append(explain(plain, tokens, position, _accepts(error)))
             restart = _next_item(text, tokens, max(position, restart + 1), diagnostics[-1])
             continue
@@ -265,13 +265,13 @@ def parse(source: Source) -> ast.Module:
 
 
 def _build(tree: object, source: Source) -> ast.Module:
-    """The AST of a text that parsed as a whole."""
+    """The AST of a text that parsed completely."""
     sources = {source.path: source}
     try:
         module, diagnostics = build(tree, source.path)
     except TooDeep as error:
         message = f"nested deeper than {MAX_DEPTH} levels"
-        help = "name inner expressions with `let`, put inner loops into a `dag` of their own"
+        help = "name inner expressions with `let`, move inner loops into a named `dag`"
         raise ProgramError([Diagnostic("too-deep", message, error.span, help)], sources) from None
     if diagnostics:
         raise ProgramError(diagnostics, sources)
@@ -282,7 +282,7 @@ def _build(tree: object, source: Source) -> ast.Module:
 
 
 def _position(error: UnexpectedInput, text: str) -> int:
-    """Offset of what could not be taken; the length of the text at its end."""
+    """Offset of the token that was not accepted; the length of the text at its end."""
     from lark.exceptions import UnexpectedToken
 
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
@@ -292,7 +292,7 @@ def _position(error: UnexpectedInput, text: str) -> int:
 
 
 def _accepts(error: UnexpectedInput) -> frozenset[str]:
-    """What could have come instead, by its text; see `dagc.lang.syntax.Stop`."""
+    """The accepted tokens, by their text; see `dagc.lang.syntax.Stop`."""
     names = _terminal_texts()
     state = getattr(error, "interactive_parser", None)
     accepted = state.accepts() if state is not None else ()
@@ -307,8 +307,8 @@ def _terminal_texts() -> dict[str, str]:
 
 
 def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnostic) -> int | None:
-    """Where to go on after a mistake at `position`: None where there is no such place."""
-    if last.code == "unterminated-text":  # what is code and what is not is unclear from here on
+    """Where to resume after an error at `position`; None if there is no such place."""
+    if last.code == "unterminated-text":  # the extent of the code is unknown from here on
         return None
     for token in tokens[bisect_left(tokens, position, key=lambda t: t.start) :]:
         at_margin = token.start == 0 or text[token.start - 1] == "\n"
@@ -320,14 +320,14 @@ def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnost
 # ---- the parser -------------------------------------------------------------------------
 
 
-_MOST_TABLES = 4  # in the cache, those of older grammars and parser versions included
+_MOST_TABLES = 4  # in the cache, including those of older grammars and parser versions
 _LARGEST_TABLES = 64 << 20
 
 
 class _WholeWords:
-    """Makes the lexer take whole words everywhere, so that `indim` is never `in dim`.
+    """Makes the lexer match whole words only, so that `indim` is never `in dim`.
 
-    Lark asks a `postlex` which terminals it must look for in every state of the parser.
+    Lark asks a `postlex` which terminals the lexer must accept in every state of the parser.
     """
 
     always_accept = ("NAME",)
@@ -337,12 +337,12 @@ class _WholeWords:
 
 
 def _refuse_reserved(token: LarkToken) -> LarkToken:
-    """A reserved word where no keyword fits is not a name."""
+    """A reserved word is not a name, even if no keyword fits."""
     return token.update(type="RESERVED") if token in RESERVED else token
 
 
 class _PlainData(pickle.Unpickler):
-    """Reads lists, dicts, strings and numbers only, and so runs no code."""
+    """Unpickles only lists, dicts, strings and numbers, and so runs no code."""
 
     def find_class(self, module: str, name: str) -> object:
         raise pickle.UnpicklingError(f"{module}.{name} in a cache of plain data")
@@ -350,7 +350,7 @@ class _PlainData(pickle.Unpickler):
 
 @lru_cache(maxsize=1)
 def _parser() -> Lark:
-    """The parser, from cached tables where there are any: building them takes 100 ms, loading them 10."""
+    """The parser, from cached tables if possible: building them takes 100 ms, loading them 10."""
     import lark
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
@@ -361,9 +361,9 @@ def _parser() -> Lark:
     if stored is not None:
         try:
             data, memo = _PlainData(io.BytesIO(stored)).load()
-            # What lark's own generated stand-alone parsers call.
+            # As lark's generated stand-alone parsers do.
             return _without_chains(lark.Lark._load_from_dict(data, memo, **hooks))  # type: ignore[no-untyped-call]
-        except Exception:  # whatever is wrong with a cache, the grammar is at hand
+        except Exception:  # a bad cache is not an error: build from the grammar
             pass
     return _build_parser(grammar, folder / key if folder is not None else None, hooks)
 
@@ -386,9 +386,9 @@ def _build_parser(grammar: str, entry: Path | None, hooks: dict[str, Any]) -> La
 
 
 def _without_chains(parser: Lark) -> Lark:
-    """Pass the only child of a rule such as `?sum: product` on as it is.
+    """Pass the only child of a rule such as `?sum: product` through unchanged.
 
-    Lark does so too, but looks for its position at each of the ten levels of an expression, half of the time.
+    Lark does so too, but looks up its position at each of the ten levels of an expression, half of the parse time.
     """
     callbacks = parser.parser.parser.parser.callbacks
     for rule in callbacks:

@@ -1,4 +1,4 @@
-"""What lowering is done with: the report of findings, values, scopes and their names, the decisions."""
+"""Context of lowering: diagnostics, values, scopes and their names, decisions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from dagc.ir.linear import Facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 from dagc.lang.trials import Trials
 
-# ---- findings: lowering goes on after an error ----
+# ---- diagnostics: lowering continues after an error ----
 
 
 class Skip(Exception):
-    """The current item is given up; what is wrong with it has been reported."""
+    """Abandons the current item; its error has been reported."""
 
 
 class Stop(Exception):
-    """Lowering as a whole is given up; the reason has been reported."""
+    """Abandons lowering as a whole; the reason has been reported."""
 
 
 class Report:
-    """Diagnostics in the order found, each (code, place) once: a loop repeats its mistake in every turn."""
+    """Diagnostics in the order found, each (code, place) once: loops repeat a mistake in every iteration."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int, int], Diagnostic] = {}
-        self._errors = 0  # with repeated ones
+        self._errors = 0  # including repeated ones
 
     def add(self, diagnostic: Diagnostic) -> None:
         self._errors += diagnostic.severity is Severity.ERROR
@@ -50,7 +50,7 @@ class Report:
     def fail(
         self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
     ) -> NoReturn:
-        """Report an error and give up the current item."""
+        """Report an error and abandon the current item (raises Skip)."""
         self.error(code, message, span, help, related)
         raise Skip
 
@@ -64,7 +64,7 @@ class Report:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Go on after the block when it was given up."""
+        """Continue after the block if its item was abandoned."""
         with suppress(Skip):
             yield
 
@@ -83,15 +83,15 @@ class Report:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A help that names the nearest known word, else `otherwise`."""
-    from difflib import get_close_matches  # needed only when something is wrong already
+    """A help that suggests the nearest known word, else `otherwise`."""
+    from difflib import get_close_matches  # only needed after an error
 
     near = get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else otherwise
 
 
 def listing(words: Iterable[str], limit: int = 8) -> str:
-    """`a, b, c` for a message, cut where long."""
+    """`a, b, c` for a message, truncated if long."""
     all_words = list(words)
     shown = ", ".join(all_words[:limit])
     return shown + (f", ... ({len(all_words)} in all)" if len(all_words) > limit else "")
@@ -101,17 +101,17 @@ def listing(words: Iterable[str], limit: int = 8) -> str:
 
 
 class ScalarKind(Enum):
-    """Kind of a scalar value; the word is the one of messages."""
+    """Kind of a scalar value; the text is used in messages."""
 
     INT = "an integer"
     REAL = "a real number"
-    BOOL = "a truth value"
+    BOOL = "a boolean"
     STR = "a string"
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label of an enum: a number in arithmetic, a word in display names."""
+    """A label of an enum: a number in arithmetic, text in display names."""
 
     labels: tuple[str, ...]
     index: int
@@ -144,7 +144,7 @@ INTEGERS = frozenset(
 RATIONAL_LIMIT = 2**128
 INTEGER_LIMIT = 2**64
 NODE_LIMIT = 4000
-DEPTH_LIMIT = 150  # of a symbolic value; what works on it recurses
+DEPTH_LIMIT = 150  # of a symbolic value; its consumers recurse
 
 
 def kind_of_type(type_: ElementType) -> ScalarKind:
@@ -182,7 +182,7 @@ def kind_of(value: Sym, of_var: Callable[[str], ScalarKind]) -> ScalarKind:
 
 
 def too_large(value: Sym) -> bool:
-    """Has it too many nodes, or too many levels? (`let`s are put in where they are used, so sizes can double.)"""
+    """Whether it has too many nodes or levels. (`let`s are substituted at each use, so sizes can double.)"""
     stack, count = [(value, 1)], 0
     while stack:
         node, depth = stack.pop()
@@ -195,7 +195,7 @@ def too_large(value: Sym) -> bool:
 
 
 def out_of_range(value: Sym) -> bool:
-    """Is it a constant that no machine type holds?"""
+    """Whether it is a constant that no machine type can hold."""
     if not isinstance(value, Const) or isinstance(value.value, (bool, str)):
         return False
     if isinstance(value.value, Fraction):
@@ -206,14 +206,14 @@ def out_of_range(value: Sym) -> bool:
 
 
 def as_sym(value: Value) -> Sym | None:
-    """The scalar, a label as its number; None for lists and types."""
+    """The scalar; a label as its number; None for lists and types."""
     if isinstance(value, Label):
         return Const(value.index)
     return None if isinstance(value, (ListValue, TypeValue)) else value
 
 
 def spelled(value: object) -> str:
-    """A constant as the language writes it."""
+    """A constant in the syntax of the language."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, ElementType):
@@ -229,7 +229,7 @@ Key: TypeAlias = tuple[int, ...]
 
 
 class What(Enum):
-    """What a name stands for; the word is the one of messages."""
+    """What a name denotes; the text is used in messages."""
 
     PARAM = "a param"
     LET = "a let"
@@ -249,16 +249,16 @@ _SEEN_BY_CODE = (What.PARAM, What.LET, What.LABEL, What.TUNE, What.FORMAL)
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """An array, a part, a slice, or the formal of a compound that stands for one.
+    """An array, a part, a slice, or the formal of a compound bound to one.
 
-    `dims` are those of the region; None where the whole shape is unknown (a part without bounds).
-    `mode` limits what may be done with it (a formal of a compound); None: no limit but the role.
+    `dims` are those of the region; None if the whole shape is unknown (a part without bounds).
+    `mode` limits the accesses (formals of compounds); None: only the role does.
     """
 
     array: ir.Array
     region: ir.Region
     dims: tuple[Sym | None, ...] | None
-    label: str  # the display name it was called by
+    label: str  # its display name in the text
     mode: Mode | None = None
 
 
@@ -273,7 +273,7 @@ class Bound:
 
 @dataclass(slots=True)
 class Family:
-    """All instances of one name: `snd[x,lo]`, `snd[x,hi]`, ... `broken`: its declaration had an error."""
+    """All instances of one name: `snd[x,lo]`, `snd[x,hi]`, ... `broken`: its declaration has an error."""
 
     name: str
     what: What
@@ -293,7 +293,7 @@ class Scope:
     kinds: dict[str, ScalarKind] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[Family, bool] | None:
-        """The family, and whether it is outside of a kernel that we are in."""
+        """The family, and whether it belongs to the program outside of the current kernel."""
         scope: Scope | None = self
         outside = False
         while scope is not None:
@@ -318,7 +318,7 @@ class Scope:
     def declare(
         self, report: Report, what: What, name: str, key: Key, bound: Bound, hides: frozenset[What] = frozenset()
     ) -> None:
-        """Add an instance. Reports reserved-name, duplicate-name, shadowed-name, bad-index and gives up (Skip)."""
+        """Add an instance. Reports reserved-name, duplicate-name, shadowed-name, bad-index and raises Skip."""
         self._refuse_cxx(report, what, name, bound.span)
         family = self.families.get(name)
         if family is None:
@@ -326,7 +326,7 @@ class Scope:
             family = self.families[name] = Family(name, what, bound.span, len(key))
         first = ((family.span, "first declared here"),)
         if family.what is not what or (not key and () in family.instances):
-            family.broken = True  # what its uses mean is anyone's guess
+            family.broken = True  # the meaning of its uses is unknown
             report.fail(
                 "duplicate-name", f"`{name}` is already {family.what.value}", bound.span, "choose another name", first
             )
@@ -335,7 +335,7 @@ class Scope:
                 "bad-index",
                 f"`{bound.display}` has {_indices(len(key))}, but `{name}` was declared with {_indices(family.arity)}",
                 bound.span,
-                "give every instance of a name as many indices",
+                "use the same number of indices for every instance",
                 first,
             )
         if key in family.instances:
@@ -345,19 +345,19 @@ class Scope:
         family.instances[key] = bound
 
     def break_name(self, name: str, what: What, span: Span, arity: int) -> None:
-        """Remember a name whose declaration was wrong, so that its uses are not reported too."""
+        """Mark a name with a wrong declaration, so that its uses are not reported."""
         family = self.families.setdefault(name, Family(name, what, span, arity))
         family.broken = True
 
     def _refuse_cxx(self, report: Report, what: What, name: str, span: Span) -> None:
-        """Code sees these names as they are, so they cannot be words of C++; arrays of the program get other names."""
+        """Code uses these names unchanged, so they cannot be C++ keywords. Arrays of the program get other names."""
         refuse_reserved(report, name, span)
         scratch = what is What.ARRAY and self.parent is not None and self.parent.kernel
         if not (what in _SEEN_BY_CODE or scratch):
             return
         if name in KEYWORDS | VARIABLES:
             language = "C++" if name in KEYWORDS else "CUDA"
-            report.fail("reserved-name", f"`{name}` is a word of {language}", span, "choose another name")
+            report.fail("reserved-name", f"`{name}` is a keyword of {language}", span, "choose another name")
         if is_macro(name):
             report.fail("reserved-name", f"`{name}` is a macro of C", span, "choose another name")
 
@@ -391,9 +391,9 @@ _HIDDEN = (What.SCALAR, What.ARRAY, What.PART, What.FEATURE)
 
 
 def find_family(report: Report, scope: Scope, others: set[str], name: str, span: Span) -> Family:
-    """The family of a name; reports unknown-name and not-visible. Broken names give up silently.
+    """The family of a name. Reports unknown-name and not-visible; broken names raise Skip without a report.
 
-    `others`: names that are known without a declaration, for the help.
+    `others`: names known without a declaration, for the help.
     """
     entry = scope.find(name)
     if entry is None:
@@ -451,7 +451,7 @@ EXPANSION_LIMIT = 50_000  # turns of loops, ops, messages, edges
 
 @dataclass(slots=True)
 class Choice:
-    """A decision while lowering. `fixed`: closed by `let` or by -D."""
+    """A decision during lowering. `fixed` by `let` or -D."""
 
     name: str
     values: tuple[ir.Value, ...]
@@ -467,7 +467,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Context:
-    """State of one lowering. `picked`: choices made because the defaults break a `require`; `may_pick`: make such."""
+    """State of one lowering. `picked`: choices made because the defaults violate a `require`; `may_pick`: make some."""
 
     report: Report
     sources: dict[str, Source]
@@ -476,12 +476,12 @@ class Context:
     may_pick: bool = True
     program: Scope = field(default_factory=Scope)
     choices: dict[str, Choice] = field(default_factory=dict)
-    defined: set[str] = field(default_factory=set)  # names of -D that were used
-    used: set[str] = field(default_factory=set)  # display names of values that something reads
+    defined: set[str] = field(default_factory=set)  # names given with -D that were used
+    used: set[str] = field(default_factory=set)  # display names of values that are read
     expansions: int = 0
     ops: int = 0
-    compared: int = 0  # pairs of slices of messages
-    facts: Facts = field(default_factory=Facts)  # what holds of the scalars when the program runs
+    compared: int = 0  # pairs of slices of messages so far
+    facts: Facts = field(default_factory=Facts)  # conditions on the scalars when the program runs
     noted: set[str] = field(default_factory=set)
     trials: Trials = field(default_factory=Trials)
     legal: dict[object, dict[str, ir.Value]] = field(default_factory=dict)  # by kernel, implementation and candidates
@@ -501,17 +501,17 @@ class Context:
 
     def _too_many(self, what: str, span: Span) -> NoReturn:
         message = f"loops and compounds expand to more than {what}"
-        self.report.error("too-many-ops", message, span, "shorten the loop, or do the loop inside a kernel")
+        self.report.error("too-many-ops", message, span, "shorten the loop, or move it into a kernel")
         raise Stop
 
     def not_used_yet(self, what: str, span: Span, detail: str) -> None:
-        """Say once for each kind of construct that nothing acts on it yet."""
+        """Report once for each kind of construct that it has no effect yet."""
         if what not in self.noted:
             self.noted.add(what)
             self.report.note("not-used-yet", f"{what}: parsed and checked, not used yet", span, detail)
 
     def settle(self, value: Sym, structural: bool = False) -> Sym:
-        """Put in the values chosen for program-level decisions. Raises what `sym.apply` raises.
+        """Substitute the values chosen for program-level decisions. Raises what `sym.apply` raises.
 
         `structural`: the graph depends on the value, so the decisions in it are structural.
         """
@@ -524,7 +524,7 @@ class Context:
     def choose(
         self, name: str, values: tuple[ir.Value, ...], span: Span, fixed: bool = False, default: ir.Value | None = None
     ) -> Choice:
-        """Enter a decision: -D first, then what was picked to satisfy requires, then `default` (or the first value)."""
+        """Enter a decision: from -D, else what was picked to satisfy requires, else `default` (or the first value)."""
         chosen = self.picked.get(name, values[0] if default is None else default)
         if chosen not in values:
             chosen = values[0]
@@ -539,9 +539,9 @@ class Context:
 def parse_choice(
     name: str, defined: str | int | float | bool, values: tuple[ir.Value, ...], open_ended: bool = False
 ) -> ir.Value:
-    """The value of `-D name=defined`. Raises UsageError that names the choices.
+    """The value of `-D name=defined`. Raises UsageError with the choices.
 
-    `open_ended`: any number of streams is fine where the text leaves no choice.
+    `open_ended`: any number of streams is accepted if the text does not restrict it.
     """
     text = defined if isinstance(defined, str) else spelled(defined)
     for value in values:
@@ -576,7 +576,7 @@ def parse_param(name: str, value: str | int | float | bool, declared: str) -> ir
         return str(value)
     if declared == "bool":
         if text not in ("true", "false"):
-            raise UsageError(f"-D {name}={text}: not a truth value", "choose from true, false")
+            raise UsageError(f"-D {name}={text}: not a boolean", "choose from true, false")
         return text == "true"
     if declared in ("f32", "f64"):
         return _finite(name, text)
@@ -620,5 +620,5 @@ def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementTy
 
 
 def place_of(place: Place | None) -> Place:
-    """Arrays live on the device unless they say otherwise."""
+    """The place of an array: the device, unless it says otherwise."""
     return place or Place.DEVICE

@@ -1,4 +1,4 @@
-"""The words of the language, what each of its items looks like, and messages about syntax."""
+"""The tokens of the language, the form of each item, and messages about syntax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import islice
 from dagc.base.errors import Diagnostic
 from dagc.base.source import Source, Span
 
-# ---- words of a text ----
+# ---- tokens of a text ----
 
 
 class TokenKind(Enum):
@@ -27,13 +27,13 @@ class TokenKind(Enum):
     OPEN_STRING = "open_string"
     OPEN_COMMENT = "open_comment"
     BAD_NUMBER = "bad_number"  # digits glued to letters
-    BAD = "bad"  # a character that means nothing here
+    BAD = "bad"  # a character outside of the language
     END = "end"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`text` is text[start:end] of what was scanned."""
+    """`text` is text[start:end] of the scanned text."""
 
     kind: TokenKind
     text: str
@@ -68,12 +68,12 @@ _TOKEN = re.compile(
 
 
 def unix_lines(text: str) -> str:
-    """Line ends of any system to those of one."""
+    """Convert all line ends to \\n."""
     return re.sub(r"\r+\n", "\n", text)
 
 
 def scan(text: str) -> list[Token]:
-    """Every token of any text at all, in order, without white space and without an end token."""
+    """Every token of any text, in order, without white space or an end token."""
     out = []
     for match in _TOKEN.finditer(text):
         if match.lastgroup != "space":
@@ -83,14 +83,14 @@ def scan(text: str) -> list[Token]:
 
 
 def word_beyond(text: str, most: int) -> int | None:
-    """The offset of the token after the first `most`, None where there are no more."""
+    """The offset of the token after the first `most`; None if there are no more."""
     if len(text) <= most:
         return None
     tokens = (match.start() for match in _TOKEN.finditer(text) if match.lastgroup not in ("space", "comment"))
     return next(islice(tokens, most, None), None)
 
 
-# ---- what items look like ----
+# ---- forms of items ----
 
 FORMS = {
     "program": "program NAME",
@@ -122,7 +122,7 @@ FORMS = {
 }
 OPERATION = "NAME : gpu KERNEL(ARGUMENT, ...) (or cpu, any, dag, mpi), or A -> B"
 
-# Where an item belongs that cannot stand where it was found.
+# Where an item belongs that is not allowed where it was found.
 PLACES = {
     "program": "at the top of the file",
     "launch": "inside an implementation, `gpu {...}`",
@@ -137,7 +137,7 @@ PLACES = {
 }
 
 
-# ---- what the parser could have taken ----
+# ---- what the parser accepts ----
 
 _EXPRESSION = frozenset(("NAME", "INT", "STRING", "true", "(", "!"))
 _EXPRESSION_ALL = frozenset(("NAME", "INT", "FLOAT", "STRING", "true", "false", "(", "{", "-", "!"))
@@ -169,7 +169,7 @@ def describe(accepts: Set[str]) -> str:
         left -= _EXPRESSION_ALL
     elif left >= {"+", "=="}:
         left -= _OPERATORS | _TRAILERS
-        # An operator could always come; it helps only who has nothing else to write.
+        # An operator is almost always possible; it is mentioned only if there is nothing else.
         if not left - {"END", "}"}:
             words.append("an operator")
     elif len(left) > 1:
@@ -192,8 +192,8 @@ def describe(accepts: Set[str]) -> str:
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _SMALL_SLIPS = {
     "#": "comments start with `//`",
-    "'": 'strings stand in double quotes, `"..."`',
-    "`": 'strings stand in double quotes, `"..."`',
+    "'": 'write strings in double quotes, `"..."`',
+    "`": 'write strings in double quotes, `"..."`',
     "&": "write `&&`",
     "|": "write `||`",
     "^": "there is no power operator; multiply",
@@ -204,14 +204,14 @@ _SMALL_SLIPS = {
 
 @dataclass(frozen=True)
 class Stop:
-    """Where the parser stopped: every rule below looks at this.
+    """Where the parser stopped; the input of every rule below.
 
-    `accepts` holds the texts of what could have come (`param`, `:`, ...), with NAME, INT, FLOAT, STRING and TEXT
+    `accepts` holds the texts of the accepted tokens (`param`, `:`, ...), with NAME, INT, FLOAT, STRING and TEXT
     for the open classes and END for the end of the file.
     """
 
     source: Source
-    tokens: tuple[Token, ...]  # up to and with `found`, comments left out
+    tokens: tuple[Token, ...]  # up to `found` inclusive, without comments
     found: Token
     previous: Token | None
     accepts: Set[str]
@@ -220,7 +220,7 @@ class Stop:
         return Span(start.start, (end or start).end, self.source.path)
 
     def after(self, token: Token) -> Span:
-        """The empty place right behind a token."""
+        """The empty place directly after a token."""
         return Span(token.end, token.end, self.source.path)
 
     def line(self, token: Token) -> int:
@@ -232,21 +232,21 @@ class Stop:
 
     @property
     def new_line(self) -> bool:
-        """Whether `found` starts a line of its own."""
+        """Whether `found` is the first token of its line."""
         if self.previous is None or self.found.kind is TokenKind.END:
             return True
         return self.source.line_column(self.previous.end)[0] < self.line(self.found)
 
     @property
     def between_items(self) -> bool:
-        """Whether what stands before `found` is complete."""
+        """Whether the text before `found` is complete."""
         return "}" in self.accepts or "END" in self.accepts
 
 
 def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set[str]) -> Diagnostic:
-    """One diagnostic for the parser's stop at `position`, which is len(text) at the end of the file.
+    """One diagnostic for a parser that stopped at `position`, which is len(text) at the end of the file.
 
-    `tokens` are those of the text, comments too.
+    `tokens` are those of the text, including comments.
     """
     tokens = [t for t in tokens if t.kind is not TokenKind.COMMENT]
     index = bisect_right([t.start for t in tokens], position) - 1
@@ -262,7 +262,7 @@ def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set
     return _unexpected(stop)
 
 
-# ---- the rules: each a common mistake; the first that knows the case speaks --------------
+# ---- the rules, each for a common mistake; the first that applies is used ----------------
 
 
 def _unterminated(stop: Stop) -> Diagnostic | None:
@@ -283,7 +283,7 @@ def _unterminated(stop: Stop) -> Diagnostic | None:
 
 
 def _swallowed(stop: Stop) -> Diagnostic | None:
-    """A code text that lost its end runs on to the start of the next one."""
+    """A code text without its end continues to the start of the next one."""
     previous = stop.previous
     if previous is None or previous.kind is not TokenKind.TEXT:
         return None
@@ -291,7 +291,7 @@ def _swallowed(stop: Stop) -> Diagnostic | None:
     if not words or words[-1] not in ("cuda", "cpp"):
         return None
     span = Span(previous.start, previous.start + 3, stop.source.path)
-    message = 'code text without its closing `"""`: it runs on to the next code text'
+    message = 'code text without its closing `"""`: it continues to the next code text'
     closed = Span(previous.end - 3, previous.end, stop.source.path)
     help = 'write `"""` after the code'
     return Diagnostic("unterminated-text", message, span, help, related=((closed, "the next code text starts here"),))
@@ -328,7 +328,7 @@ def _wrong_closer(stop: Stop) -> Diagnostic | None:
         return None
     opened = _open_brackets(stop.tokens[:-1])
     if not opened:
-        message = f"`{token.text}` closes nothing"
+        message = f"`{token.text}` has no opening bracket"
         return Diagnostic("unbalanced", message, stop.span(token), "remove it")
     wanted = _CLOSERS[opened[-1].text]
     if wanted == token.text or wanted not in stop.accepts:
@@ -343,7 +343,7 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
         return None
     innermost, token = opened[-1], stop.found
     if innermost.text != "{":
-        # What stands no deeper than the line of the bracket does not belong into it.
+        # Tokens indented no deeper than the line of the bracket do not belong inside it.
         outer = token.kind is TokenKind.WORD and stop.indent(token) <= stop.indent(innermost)
         starts_item = token.kind is TokenKind.END or token.text in FORMS or outer
         return _unclosed(stop, innermost) if starts_item and _CLOSERS[innermost.text] in stop.accepts else None
@@ -355,22 +355,22 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
 
 
 def _misplaced(stop: Stop) -> Diagnostic | None:
-    """An item where another one could stand."""
+    """An item at a place for a different one."""
     word = stop.found.text
     if stop.found.kind is not TokenKind.WORD or not stop.between_items:
         return None
     if word in PLACES:
-        message = f"`{word}` cannot stand here"
+        message = f"`{word}` is not allowed here"
         return Diagnostic("misplaced", message, stop.span(stop.found), f"it belongs {PLACES[word]}")
     if word in FORMS and stop.new_line:
-        message = f"`{word}` cannot stand inside a kernel"
+        message = f"`{word}` is not allowed inside a kernel"
         help = f"move it out, or close the kernel with `}}` before it; the form is `{FORMS[word]}`"
         return Diagnostic("misplaced", message, stop.span(stop.found), help)
     return None
 
 
 def _misspelt(stop: Stop) -> Diagnostic | None:
-    """`parm n : i64 = 4` reads like an operation named parm."""
+    """`parm n : i64 = 4` parses like an operation named parm."""
     previous = stop.previous
     if previous is None or previous.kind is not TokenKind.WORD or previous.text in RESERVED or ":" not in stop.accepts:
         return None
@@ -385,11 +385,11 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
     if not close:
         return None
     help = f"did you mean `{close[0]}`? The form is `{FORMS[close[0]]}`"
-    return Diagnostic("syntax", f"`{previous.text}` starts no item", stop.span(previous), help)
+    return Diagnostic("syntax", f"`{previous.text}` does not start an item", stop.span(previous), help)
 
 
 def _unfinished_line(stop: Stop) -> Diagnostic | None:
-    """Line ends are free, so the parser sees an unfinished line only at the next one; the reader sees it here."""
+    """Line ends are free, so the parser sees an unfinished line only at the next one; report it here."""
     if stop.previous is None or not stop.new_line or stop.between_items:
         return None
     end = "file" if stop.found.kind is TokenKind.END else "line"
@@ -398,9 +398,9 @@ def _unfinished_line(stop: Stop) -> Diagnostic | None:
 
 
 def _assignment(stop: Stop) -> Diagnostic | None:
-    # The accepted tokens say little here: the parser has closed the expression before it saw that `=` does not fit.
+    # The accepted tokens do not help here: the parser closed the expression before it rejected `=`.
     if stop.found.text == "=" and not stop.accepts & {":", "in", "of", "with", "(", "->"}:
-        return Diagnostic("syntax", "`=` names a value and does not compare", stop.span(stop.found), "write `==`")
+        return Diagnostic("syntax", "`=` defines a name and does not compare", stop.span(stop.found), "write `==`")
     return None
 
 
@@ -434,7 +434,7 @@ def _missing_colon(stop: Stop) -> Diagnostic | None:
 
 
 def _unexpected(stop: Stop) -> Diagnostic:
-    """No special case: what could have come, what came, and the form of the item."""
+    """No special case: what was expected, what was found, and the form of the item."""
     token = stop.found
     if token.kind is TokenKind.END:
         shown = "the end of the file"
@@ -466,7 +466,7 @@ _RULES: tuple[Callable[[Stop], Diagnostic | None], ...] = (
 
 
 def _open_brackets(tokens: tuple[Token, ...]) -> list[Token]:
-    """The brackets that are still open after `tokens`, outermost first."""
+    """The brackets still open after `tokens`, outermost first."""
     out: list[Token] = []
     for t in tokens:
         if t.kind is TokenKind.PUNCT and t.text in _CLOSERS:
@@ -490,7 +490,7 @@ def _unclosed(stop: Stop, opened: Token) -> Diagnostic:
 
 
 def _unclosed_brace(stop: Stop, opened: list[Token]) -> Token:
-    """The brace that the writer most likely forgot to close, by the indentation."""
+    """The brace most likely left open, judged by the indentation."""
     stack: list[Token] = []
     for i, t in enumerate(stop.tokens[:-1]):
         if t.text == "{":
@@ -512,7 +512,7 @@ def _starts_item(stop: Stop, index: int) -> bool:
 
 
 def _form(stop: Stop) -> str:
-    """The form of the item that `found` stands in or ends."""
+    """The form of the item that `found` is in, or ends."""
     depth = 0
     for index in range(len(stop.tokens) - 2, -1, -1):
         t = stop.tokens[index]

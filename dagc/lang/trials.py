@@ -1,4 +1,4 @@
-"""Search for the first combination of choices that satisfies every condition, within a limit of work."""
+"""Search for the first combination of choices that satisfies every condition, with bounded work."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dagc.ir.sym import Sym
 Assignment = Mapping[str, ir.Value]
 MOST_WORK = 500_000  # nodes of expressions evaluated in one lowering: about a second
 
-_LEAST = 300  # that every search may evaluate, also after others have used up the rest
+_LEAST = 300  # that every search may evaluate, even if others used up the budget
 TOO_MANY_TRIALS = "too many combinations to try all; found no choice"
-FIX_SOME = "put values that satisfy it first, allow fewer values, or fix some with -D"
+FIX_SOME = "list values that satisfy it first, allow fewer values, or fix some with -D"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`holds` is asked as soon as all of `names` are assigned. `work`: nodes that it evaluates."""
+    """`holds` is called as soon as all of `names` are assigned. `work`: nodes that it evaluates."""
 
     names: frozenset[str]
     holds: Callable[[Assignment], bool]
@@ -27,7 +27,7 @@ class Condition:
 
 
 def condition(expr: Sym, holds: Callable[[Sym, Assignment], bool]) -> Condition:
-    """Of an expression; `holds` evaluates it."""
+    """The condition for an expression, which `holds` evaluates."""
     return Condition(sym.free(expr), lambda env: holds(expr, env), nodes(expr))
 
 
@@ -37,7 +37,7 @@ def nodes(expr: Sym) -> int:
 
 @dataclass(slots=True)
 class Trials:
-    """What may still be evaluated in one lowering. `cut`: the last search ended before it had tried everything."""
+    """Budget of evaluations for one lowering. `cut`: the last search ended before it had tried everything."""
 
     left: int = MOST_WORK
     cut: bool = False
@@ -45,9 +45,9 @@ class Trials:
     def first(
         self, candidates: Mapping[str, Sequence[ir.Value]], conditions: Sequence[Condition]
     ) -> dict[str, ir.Value] | None:
-        """The first combination in lexicographic order that satisfies all conditions, None where none was found.
+        """The first combination in lexicographic order that satisfies all conditions; None if none was found.
 
-        A value is given up as soon as a condition on it and the values before it is false.
+        A value is rejected as soon as a condition on it and the values before it is false.
         """
         self.cut = False
         self.left = max(self.left, _LEAST)

@@ -1,1 +1,1 @@
-"""Runs programs and times them: ranks, runners, isolation of what crashes or hangs, profiles."""
+"""Runs programs and times them: ranks, runners, isolation of crashes and hangs, profiles."""

@@ -19,7 +19,7 @@ from dagc.measure.watchdog import LIMIT, ended, hang_summary
 # ---- bench ----
 
 
-# What cudaGetErrorString says of errors that kernels cause while they run; none can be recovered from.
+# Texts of cudaGetErrorString for errors that kernels cause while they run; none is recoverable.
 _KERNEL_ERRORS = (
     "illegal memory access", "misaligned address", "unspecified launch failure", "illegal instruction",
     "invalid program counter", "not supported on global/shared address space", "hardware stack error",
@@ -29,7 +29,7 @@ _KERNEL_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """One run. Times in seconds per iteration, maximum over ranks; `record` is the JSON that bench wrote, whole."""
+    """One run. Times in seconds per iteration, maximum over ranks; `record` is the complete JSON from bench."""
 
     ranks: int
     median: float
@@ -40,10 +40,10 @@ class BenchResult:
     variation: float
     repeats: int
     record: dict[str, Any]
-    warnings: tuple[str, ...] = ()  # that the program printed
+    warnings: tuple[str, ...] = ()  # printed by the program
 
     def table(self) -> list[str]:
-        """Two lines: names and figures, in microseconds."""
+        """Two lines: names and values, in microseconds."""
         names = ("ranks", "median us", "95% interval", "min", "max", "variation", "measurements")
         cells = (
             str(self.ranks), f"{self.median * 1e6:.2f}", f"{self.low * 1e6:.2f} .. {self.high * 1e6:.2f}",
@@ -63,8 +63,8 @@ def run_bench(
     mpi_takes_device_pointers: bool = False,
     watchdog: float = LIMIT,
 ) -> BenchResult:
-    """Run `binary` on `ranks` ranks with the arrays of `data`. An iteration that takes longer than `watchdog` seconds
-    hangs, and ends the run.
+    """Run `binary` on `ranks` ranks with the arrays of `data`. An iteration longer than `watchdog` seconds is a hang,
+    and ends the run.
 
     Raises WrongResult, MissingTool (too few GPUs, an MPI that does not take device pointers) or RunFailed, each with
     the line that the program printed.
@@ -87,13 +87,13 @@ def run_bench(
 
 
 HANG_HELP = (
-    "the ranks that are named first wait for ever: a message without its counterpart, or a loop without end; "
-    "if an iteration takes so long, give a longer --watchdog"
+    "the ranks named first wait forever: a message without a counterpart, or an endless loop; "
+    "if an iteration takes this long, increase --watchdog"
 )
 
 
 def fails_in_a_kernel(error: DagcError) -> bool:
-    """Whether a GPU refused what a kernel did: CUDA reports it at a later call, which says nothing of the op."""
+    """Whether the GPU reported an error of a kernel: CUDA reports it at a later call, which does not name the op."""
     return isinstance(error, RunFailed) and any(text in error.message for text in _KERNEL_ERRORS)
 
 
@@ -105,7 +105,7 @@ def run_audit(
     mpi_takes_device_pointers: bool = False,
     watchdog: float = LIMIT,
 ) -> None:
-    """Run each of these traversals (`dagc.emit.table_line`) op by op, and check what each op changes.
+    """Run each of these traversals (`dagc.emit.table_line`) op by op, and check the changes of each op.
 
     `runner` is the runner as a program. Raises as `run_bench`.
     """
@@ -134,7 +134,7 @@ def _result(record: dict[str, Any], ranks: int) -> BenchResult:
 
 
 def _failure(done: Finished) -> DagcError:
-    """What the program said of its failure; else what it ended by, and the end of what was said."""
+    """The program's own failure message; else the way it ended, and the end of its output."""
     said = (done.stderr or done.stdout).splitlines()
     hang = hang_summary(said)
     if hang:
@@ -154,7 +154,7 @@ def _failure(done: Finished) -> DagcError:
 
 
 def describe(seconds: Sequence[float], ranks: int) -> BenchResult:
-    """Of measurements in seconds per iteration, in the order taken."""
+    """Statistics of measurements in seconds per iteration, in the order taken."""
     values = np.sort(np.asarray(seconds, dtype=float))
     low, high = median_interval(len(values))
     spread = float(values.std(ddof=1) / values.mean()) if len(values) > 1 else 0.0

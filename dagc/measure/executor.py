@@ -1,7 +1,6 @@
-"""What each rank does with a command of the measuring service. Every command is executed by all ranks together.
+"""Execution of the measuring service's commands on a rank. All ranks execute every command together.
 
-A command is a dict that JSON can hold; `do` says what is to be done, `limit` how many seconds it may take. Commands
-and answers:
+A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in seconds. Commands and answers:
 
     hello                                               -> hosts (of each rank), mpi
     open     key library data device_pointers           -> {}
@@ -11,7 +10,7 @@ and answers:
     trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
     features key                                        -> values and seconds of rank 0
 
-Of libraries whose launch parameters are open, which `base` and `settings` give, as (decision, value):
+For libraries with open launch parameters, which `base` and `settings` give as (decision, value):
 
     verify   key rows base settings runs                -> wrong, or {}
     place    key rows base ops op iterations            -> wrong, or {}
@@ -19,8 +18,8 @@ Of libraries whose launch parameters are open, which `base` and `settings` give,
     count    key op settings                            -> wrong, or {}
 
 `verify` compares whole runs of the program with its references. `place` runs the program `iterations` times, then its
-`ops` up to `op`, so that this finds the data that it would find; `launch` times single launches of it from there, whose
-results must agree with those under `base`; `count` has a profiler see one launch.
+`ops` up to `op`, so that `op` finds the data of a real run; `launch` times single launches of `op` from there, whose
+results must agree with those under `base`; `count` runs one launch under a profiler.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ if TYPE_CHECKING:
 Command = dict[str, Any]
 Answer = dict[str, Any]
 STOP: Command = {"do": "stop"}
-# Tables that stay prepared in each library: the drift reference is among them, being used again and again.
+# Number of tables kept prepared in each library. The drift reference stays among them, being used again and again.
 _TABLES = 32
 _TAG = 7771
 
 
 class Executor:
-    """Executes commands on this rank; the same ones must be executed by all ranks of `comm`, in the same order."""
+    """Executes commands on this rank; all ranks of `comm` must execute the same ones, in the same order."""
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
@@ -80,7 +79,7 @@ class Executor:
         }
 
     def run(self, command: Command) -> Answer:
-        """Execute a command. A DagcError, on any rank, is an answer on every rank: {"error": what it says}."""
+        """Execute a command. A DagcError on any rank is an answer on every rank: {"error": its message}."""
         try:
             return self._do[command["do"]](command)
         except DagcError as error:
@@ -101,9 +100,9 @@ class Executor:
         return {"hosts": self._comm.allgather(platform.node()), "mpi": library}
 
     def _open_library(self, command: Command) -> Answer:
-        if command["key"] in self._open:  # who asked was interrupted before he had the answer
+        if command["key"] in self._open:  # an earlier request was interrupted before its answer
             return {}
-        # A library has one set of arrays: with others it is another key, and takes the place of the first.
+        # A library has one set of arrays: with other arrays it has another key, and replaces the first.
         for key in [key for key, opened in self._open.items() if opened.library == command["library"]]:
             self._open.pop(key).runner.close()
         with self._watchdog.watch(command["limit"], lambda: f"the set-up of {command['library']}"):
@@ -159,8 +158,8 @@ class Executor:
     def _observe(
         self, runner: Runner, table: Table, iterations: int, seconds: float, names: Sequence[str]
     ) -> dict[str, float]:
-        """What metrics say of an iteration, by name; on every rank the same. They see a repetition of their own: what
-        reads a counter would take time in one that is timed."""
+        """Metrics of an iteration by name, equal on all ranks. They are observed over a separate repetition, since
+        reading counters would take time in a timed one."""
         if not names:
             return {}
         observers: dict[str, Any] = {}
@@ -233,7 +232,7 @@ class Executor:
         with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
             opened.use(command["base"])
             if placed is not None and placed.start == start and placed.op in ops[: ops.index(op)]:
-                runner.again(placed.op, 0.0)  # as the program leaves it, for the ops that follow
+                runner.again(placed.op, 0.0)  # as in the program, for the ops that follow
                 before = ops[ops.index(placed.op) + 1 : ops.index(op)]
             else:
                 runner.reset()
@@ -263,7 +262,7 @@ class Executor:
 
     @contextmanager
     def _at(self, command: Command) -> Iterator[Runner]:
-        """The runner where `place` has left it, under the settings of a command."""
+        """The runner as `place` left it, under the settings of a command."""
         opened, op = self._opened(command), command["op"]
         if opened.placed is None or opened.placed.op != op:
             raise RunFailed("the program is not at this op")
@@ -272,12 +271,12 @@ class Executor:
             yield opened.runner
 
     def _slowest(self, wrong: str, times: Sequence[float] = ()) -> Answer:
-        """What is wrong on the first rank where anything is, else the times of the slowest rank."""
+        """The error of the first rank with an error, else the times of the slowest rank."""
         every: list[tuple[str, list[float]]] = self._comm.allgather((" ".join(wrong.split()), list(times)))
         failed = [(rank, text) for rank, (text, _) in enumerate(every) if text]
         if failed:
             rank, text = failed[0]
-            alike = len({text for text, _ in every}) == 1  # also where a check is of all ranks together
+            alike = len({text for text, _ in every}) == 1  # also for checks of all ranks together
             return {"wrong": text if alike else f"rank {rank}: {text}"}
         return {"times": max((of_rank for _, of_rank in every), key=lambda t: median(t) if t else 0.0)}
 
@@ -293,7 +292,7 @@ class Executor:
         return self._open[command["key"]]
 
     def _table(self, opened: _Opened, rows: list[list[int]]) -> Table:
-        """The prepared table; not before all ranks have shown that they are about to execute the same one."""
+        """The prepared table, after all ranks have confirmed that they execute the same one."""
         content = np.asarray(rows, dtype=np.int32).tobytes()
         self._same(int.from_bytes(hashlib.blake2b(content, digest_size=7, key=opened.name).digest()))
         table = opened.tables.pop(content, None)
@@ -306,13 +305,13 @@ class Executor:
             self._agree(error)
             assert table is not None
             if len(opened.tables) >= _TABLES:
-                unused = next(iter(opened.tables))  # for longest
+                unused = next(iter(opened.tables))  # least recently used
                 opened.runner.release(opened.tables.pop(unused))
         opened.tables[content] = table
         return table
 
     def _same(self, number: int) -> None:
-        """Raises RunFailed on every rank unless all have the same number."""
+        """Raises RunFailed on every rank unless all ranks have the same number."""
         from mpi4py import MPI
 
         mine, most = np.array([number, -number]), np.empty(2, dtype=np.int64)
@@ -321,7 +320,7 @@ class Executor:
             raise RunFailed("the ranks were about to execute different traversals")
 
     def _agree(self, error: str) -> None:
-        """Raises RunFailed on every rank where any of them has an error."""
+        """Raises RunFailed on every rank if any rank has an error."""
         errors = self._comm.allgather(error)
         for rank, said in enumerate(errors):
             if said:
@@ -330,7 +329,7 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """The op before which the program stands. `start`: base settings, table and iterations that led there."""
+    """The op before which the program stopped. `start`: base settings, table and iterations up to there."""
 
     start: tuple[Any, ...]
     op: int
@@ -348,24 +347,24 @@ class _Opened:
         self.tables: dict[bytes, Table] = {}  # least recently used first
 
     def use(self, *settings: Sequence[tuple[str, int]]) -> None:
-        """Set open launch parameters; of several values of one, the last."""
+        """Set open launch parameters; if a parameter is given several times, the last value is used."""
         for name, value in chain(*settings):
             self.runner.set(name, value)
 
 
-# ---- handing commands to the other ranks --------------------------------------------------------
+# ---- forwarding commands to the other ranks --------------------------------------------------------
 
 
 def share(comm: Comm, command: Command) -> None:
-    """Rank 0 gives a command to all others, which are in `serve`."""
+    """Send a command from rank 0 to all others, which are in `serve`."""
     for rank in range(1, comm.Get_size()):
         comm.send(command, rank, _TAG)
 
 
 def serve(comm: Comm, executor: Executor) -> None:
-    """What ranks but the first do: execute commands until STOP, then close.
+    """Run by all ranks but the first: execute commands until STOP, then close.
 
-    Between commands they leave their cores to others.
+    Between commands they yield their cores.
     """
     while True:
         waited = 0

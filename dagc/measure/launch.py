@@ -1,9 +1,9 @@
-"""Start a program on several ranks with the MPI that is there, and end it surely.
+"""Start a program on several ranks with the installed MPI, and end it reliably.
 
     done = launch([binary, "--data", "out"], ranks=4, timeout=60)
 
-Works with Open MPI and MPICH, from the system or from a wheel, as root, in a container, and with more ranks than cores.
-Where this process is itself a rank (the user started it under mpiexec or srun), nothing is started: the program runs
+Works with Open MPI and MPICH, from the system or a wheel, as root, in a container, and with more ranks than cores.
+If this process is itself a rank (started by the user under mpiexec or srun), nothing is started: the program runs
 once, as this rank.
 """
 
@@ -34,10 +34,10 @@ TIMED_OUT = 124
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that ended. `stdout` and `stderr` are of all ranks together, empty where they were not captured.
+    """A run that ended. `stdout` and `stderr` are of all ranks together, empty if they were not captured.
 
-    `returncode` is the starter's: that of the failing rank where the MPI passes it on. After a timeout it is 124 and
-    `timed_out` is set; ended by a signal, it is 128 and the signal's number.
+    `returncode` is the starter's: that of the failing rank, if the MPI passes it on. After a timeout it is 124 and
+    `timed_out` is set; after a signal, 128 plus its number.
     """
 
     command: tuple[str, ...]
@@ -48,14 +48,14 @@ class Finished:
     timed_out: bool = False
 
     def why(self) -> str:
-        """How it failed: `was ended by SIGSEGV (Segmentation fault)`, or with which exit code."""
+        """How it failed: `was ended by SIGSEGV (Segmentation fault)`, or its exit code."""
         number = signals.reported_signal((*self.stderr.splitlines(), *self.stdout.splitlines()))
         if number is None:
             number = signals.of_code(self.returncode)
         return f"was ended by {signals.named(number)}" if number else f"failed with exit code {self.returncode}"
 
     def check(self) -> Finished:
-        """Itself, or RunFailed with the end of what the ranks said."""
+        """Itself, or RunFailed with the end of the ranks' output."""
         if self.returncode == 0:
             return self
         what = "did not end in time" if self.timed_out else self.why()
@@ -73,19 +73,19 @@ def launch(
     mpi: MPI | None = None,
     capture: bool = True,
 ) -> Finished:
-    """Run `argv` on `ranks` ranks and wait for its end.
+    """Run `argv` on `ranks` ranks and wait until it ends.
 
-    `env` is added to this process's environment, for every rank. After `timeout` seconds, and when this process is
-    interrupted, all ranks are ended. With `capture=False` the ranks write to this process's output.
-    Raises MissingTool (no MPI), UsageError (this process is one of a different number of ranks), RunFailed (the
-    program cannot be started). A failing program is not an exception here: see `Finished.check`.
+    `env` is added to this process's environment, for every rank. All ranks are ended after `timeout` seconds, or if
+    this process is interrupted. With `capture=False` the ranks write to this process's output. Raises MissingTool (no
+    MPI), UsageError (this process is one of a different number of ranks), RunFailed (the program cannot be started). A
+    failing program is not an exception here: see `Finished.check`.
     """
     if ranks < 1:
         raise UsageError(f"{ranks} ranks cannot be started", "use -n 1 or more")
     place = joined()
     if place is not None and place[1] != ranks:
         raise UsageError(
-            f"{counted(ranks, 'rank is', 'ranks are')} wanted, but this command was started as one of {place[1]}",
+            f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command was started as one of {place[1]}",
             f"start it with {counted(ranks, 'rank')}, or alone: it then starts the ranks itself",
         )
     mpi = mpi or require_mpi()
@@ -100,26 +100,26 @@ def launch(
 def _started_by(
     mpi: MPI, argv: Sequence[str | os.PathLike[str]], ranks: int, env: Mapping[str, str] | None
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The starter's command and its environment, in which the ranks are marked as of this launch."""
+    """The starter's command and its environment, which marks the ranks as belonging to this launch."""
     command = launch_command(mpi, tuple(os.fspath(word) for word in argv), ranks, forward=tuple(env or ()))
     return command, {**os.environ, **rank_environment(mpi, ranks), **(env or {}), _MARK: uuid.uuid4().hex}
 
 
 class Started:
-    """A program that runs on its ranks. `end` it, or wait for its end with `wait`."""
+    """A program running on its ranks. `end` it, or `wait` until it ends."""
 
     def __init__(self, process: subprocess.Popen[str], mark: str) -> None:
         self._process, self._mark = process, mark
 
     def wait(self, timeout: float) -> int | None:
-        """The starter's exit code, None where the program still runs after `timeout` seconds (0: ask only)."""
+        """The starter's exit code; None if the program still runs after `timeout` seconds (0: do not wait)."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
 
     def end(self) -> None:
-        """End all ranks, politely and then not."""
+        """End all ranks, with SIGTERM and then SIGKILL."""
         _end(self._process, self._mark, own_group=True)
 
 
@@ -132,7 +132,7 @@ def start(
     env: Mapping[str, str] | None = None,
     mpi: MPI | None = None,
 ) -> Started:
-    """Run `argv` on `ranks` ranks beside this process; what they say goes to files. One rank needs no starter.
+    """Run `argv` on `ranks` ranks beside this process, with output to files. One rank needs no starter.
 
     Raises MissingTool (no MPI), RunFailed (the program cannot be started).
     """
@@ -152,7 +152,7 @@ def start(
 
 
 def launch_command(mpi: MPI, argv: Sequence[str], ranks: int, forward: Sequence[str] = ()) -> tuple[str, ...]:
-    """The whole command; `forward` names variables that ranks on other machines are to see too."""
+    """The whole command; `forward` names variables that ranks on other machines also get."""
     if mpi.mpiexec is None:
         raise MissingTool(f"{mpi.describe()} has no mpiexec beside its compiler wrapper", NO_MPI_HELP)
     options = list(starter_options(mpi))
@@ -202,13 +202,13 @@ def _run(
 
 
 def _end(process: subprocess.Popen[str], mark: str, own_group: bool) -> tuple[str, str]:
-    """End the starter and all ranks, politely and then not; returns what they had written."""
+    """End the starter and all ranks, with SIGTERM and then SIGKILL; returns their output so far."""
     _signal(process, signal.SIGTERM, own_group)
     try:
         stdout, stderr = process.communicate(timeout=_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         stdout, stderr = "", ""
-    # Starters put ranks into process groups of their own; the mark in their environment finds them all the same.
+    # Starters put ranks into separate process groups; the mark in their environment still finds them.
     for pid in _marked(mark):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -231,7 +231,7 @@ def _signal(process: subprocess.Popen[str], number: signal.Signals, own_group: b
 
 
 def _marked(mark: str) -> list[int]:
-    """Processes of this launch. Empty where there is no /proc."""
+    """Processes of this launch; empty without /proc."""
     if not mark:
         return []
     wanted = f"{_MARK}={mark}".encode()

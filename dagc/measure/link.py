@@ -1,8 +1,8 @@
-"""How the process that searches reaches the ranks that measure.
+"""The connection of the searching process to the measuring ranks.
 
 Alone, it starts the ranks itself and talks to the first over a socket (`WorkerLink`): a rank that dies takes the others
-with it, but not the search. Where the user has started the command on several ranks, the first rank searches and works
-with the others (`TeamLink`): a rank that dies ends the command (dagc.measure.terminal says which, and of what).
+with it, but not the search. If the user started the command on several ranks, the first rank searches and works with
+the others (`TeamLink`): a rank that dies ends the command (dagc.measure.terminal reports which, and its signal).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 STARTS = 3
-_LATE_SECONDS = 15.0  # after a command's limit, for the ranks' own watchdogs and their starter
+_LATE_SECONDS = 15.0  # beyond a command's limit, for the ranks' own watchdogs and their starter
 _POLITE_SECONDS = 5.0
 _PROFILER_SECONDS = 300.0
 
 
 class RanksDied(Exception):
-    """The ranks ended, or were ended, during a command. The text says why, in one line."""
+    """The ranks died, or were ended, during a command. The message gives the reason, in one line."""
 
 
 class Link(Protocol):
-    """What the ranks had opened is gone when they have died."""
+    """Commands to the ranks. After a death, libraries must be opened again."""
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Have a command executed; its answer. Starts the ranks where they do not run. Raises RanksDied."""
+        """Have a command executed; its answer. Starts the ranks if they do not run. Raises RanksDied."""
 
     def close(self) -> None:
         """End the ranks. May be called twice."""
@@ -61,10 +61,10 @@ class Link(Protocol):
 
 
 class WorkerLink:
-    """Ranks that this process starts, when first asked and after each death."""
+    """Ranks that this process starts, at the first command and after each death."""
 
     def __init__(self, ranks: int, profiler: Sequence[str] = ()) -> None:
-        """`profiler`: a command that the ranks are run by. `close` then waits until it has written what it writes."""
+        """`profiler`: a command that runs the ranks. `close` then waits until its output is written."""
         self._ranks, self._profiler = ranks, profiler
         self._worker: _Worker | None = None
 
@@ -77,7 +77,7 @@ class WorkerLink:
         self.close()
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Raises RunFailed where the ranks cannot be started three times in a row, MissingTool without mpi4py."""
+        """Raises RunFailed if the ranks cannot be started three times in a row, MissingTool without mpi4py."""
         if self._worker is None:
             self._worker = self._start()
         try:
@@ -144,7 +144,7 @@ class _Worker:
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         number = next(self._numbers)
-        # The ranks keep the limit themselves, twice where they check before they time; this is for when they cannot.
+        # The ranks enforce the limit themselves, twice if they check before they time; this is for when they cannot.
         self._connection.settimeout(2 * command["limit"] + _LATE_SECONDS)
         try:
             self._pending = True
@@ -152,7 +152,7 @@ class _Worker:
             self._lines.flush()
             for line in self._lines:
                 answer: dict[str, Any] = json.loads(line)
-                if answer["id"] == number:  # else that of a command whose waiting was interrupted
+                if answer["id"] == number:  # otherwise it answers an interrupted command
                     self._pending = False
                     return answer
         except TimeoutError:
@@ -170,7 +170,7 @@ class _Worker:
         with suppress(OSError):
             self._stack.close()
 
-    # ---- what they said -----------------------------------------------------------------------
+    # ---- output of the ranks -----------------------------------------------------------------------
 
     def _said(self, name: str) -> Path:
         return self._folder / name
@@ -195,7 +195,7 @@ class _Worker:
 def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault: str = "") -> str:
     """Why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`.
 
-    `code`: the starter's; `fault`: which rank died of what, where that is known.
+    `code`: of the starter; `fault`: which rank died of what, if known.
     """
     stderr, stdout = list(stderr), list(stdout)
     hang = hang_summary(stderr)
@@ -219,7 +219,7 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder of this user's own, with a name short enough for a socket in it (some 100 characters)."""
+    """A folder of this user, with a name short enough for a socket in it (some 100 characters)."""
     there = None if len(tempfile.gettempdir()) < 70 else "/tmp"
     return tempfile.TemporaryDirectory(prefix="dagc-", dir=there, ignore_cleanup_errors=True)
 
@@ -257,7 +257,7 @@ class TeamLink:
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Ctrl-C within is raised at the end."""
+    """Ctrl-C within the block is raised at its end."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
@@ -269,18 +269,18 @@ def _interrupted_later() -> Iterator[None]:
 
 
 def require_ranks() -> None:
-    """Raises MissingTool where ranks cannot be started, or could not be spoken to: sooner than after a long build."""
+    """Raises MissingTool if ranks cannot be started or reached: before a long build rather than after it."""
     require_mpi()
     if find_spec("mpi4py") is None:  # the ranks run this Python
         raise MissingTool("mpi4py is not installed, which the ranks that measure need", "pip install 'dagc[mpi]'")
 
 
 def link_ranks(ranks: int) -> Link | None:
-    """The link to `ranks` ranks; nothing is started yet where this process was started alone.
+    """The link to `ranks` ranks. If this process was started alone, nothing is started yet.
 
-    Where it was started as one of `ranks` ranks, the first gets its link, and the others work here until that link is
-    closed, and then get None. So this comes before anything that may fail on the first rank only.
-    Raises UsageError where this command was started on another number of ranks.
+    If it was started as one of `ranks` ranks, the first gets its link; the others work here until that link is closed,
+    and then get None. So call it before anything that may fail on the first rank only. Raises UsageError if this
+    command was started on another number of ranks.
     """
     rank = rank_among(ranks)
     if rank is None:

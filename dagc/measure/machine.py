@@ -1,4 +1,4 @@
-"""What a results file says of the machine: found by asking the system, never by guessing."""
+"""Facts about the machine for results files, all queried from the system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "persis
 
 
 def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = "") -> Machine:
-    """This machine, for a `target` ("cuda" or "host"). `hosts` of the ranks, `mpi` as the MPI itself says.
+    """This machine, for a `target` ("cuda" or "host"). `hosts` of the ranks, `mpi` as the MPI describes itself.
 
     On the host target there are no GPUs: nothing runs on them.
     """
@@ -68,7 +68,7 @@ def _facts(target: str) -> dict[str, Any]:
 
 
 def _other_gpu_processes() -> list[str]:
-    """Processes on the GPUs that this one has not started, as `PID NAME (MEMORY)`; empty without nvidia-smi."""
+    """Processes on the GPUs not started by this one, as `PID NAME (MEMORY)`; empty without nvidia-smi."""
     rows = _smi("--query-compute-apps=pid,process_name,used_memory")
     return [
         f"{pid} {name} ({memory})"
@@ -78,7 +78,7 @@ def _other_gpu_processes() -> list[str]:
 
 
 def _started_here(pid: int) -> bool:
-    """Is it this process or one that descends from it, as the ranks do?"""
+    """Whether it is this process or a descendant, such as a rank."""
     while pid > 1:
         if pid == os.getpid():
             return True
@@ -86,18 +86,18 @@ def _started_here(pid: int) -> bool:
             status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:
             return False
-        pid = int(status.rpartition(")")[2].split()[1])  # the name, in brackets, may hold anything
+        pid = int(status.rpartition(")")[2].split()[1])  # the name, in brackets, may contain anything
     return False
 
 
 def _clocks() -> list[dict[str, str]]:
-    """Clocks and limits of each GPU, in nvidia-smi's words and units; empty where it is not there."""
+    """Clocks and limits of each GPU, in nvidia-smi's words and units; empty without it."""
     rows = _smi(f"--query-gpu={','.join(_CLOCKS)}")
     return [dict(zip(_CLOCKS, row, strict=True)) for row in rows if len(row) == len(_CLOCKS)]
 
 
 def _smi(query: str) -> list[list[str]]:
-    """What nvidia-smi answers, a list of words for each line; empty where it is not there or fails."""
+    """nvidia-smi's answer, a list of words for each line; empty if it is missing or fails."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return []

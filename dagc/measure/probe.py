@@ -1,6 +1,6 @@
-"""What this machine's GPU can do: limits asked from its driver, and micro-benchmarks, run once and kept.
+"""Capabilities of this machine's GPU: limits from its driver, and micro-benchmarks, run once and cached.
 
-`templates/probe/gpu.cu` does the work. The answer is a descriptor like those of `dagc/perf/gpus.toml`, one file a
+`templates/probe/gpu.cu` does the work. The result is a descriptor like those of `dagc/perf/gpus.toml`, one file per
 GPU, in `$DAGC_CACHE/gpus`, else `$XDG_CACHE_HOME/dagc/gpus`, else `~/.cache/dagc/gpus`. Remove it to measure again.
 """
 
@@ -23,7 +23,7 @@ PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
 
 
 def descriptor_path(gpu: GPU) -> Path:
-    """Where the descriptor of a GPU is kept. Another version of the benchmarks has another file."""
+    """The path of a GPU's descriptor. Each version of the benchmarks has its own."""
     chosen = os.environ.get("DAGC_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
     folder = Path(chosen) if chosen else (Path(base) if base else Path.home() / ".cache") / "dagc"
@@ -33,10 +33,10 @@ def descriptor_path(gpu: GPU) -> Path:
 
 
 def probe(gpu: GPU, folder: Path | None = None) -> Path:
-    """The descriptor of a GPU of this machine (the first, as CUDA numbers them), made now if there is none.
+    """The descriptor of a GPU of this machine (the first, in CUDA's order), measured now if there is none.
 
-    Takes about 5 s the first time: compiles and runs the benchmarks. `folder`: where the file goes (default: `kept`).
-    Raises MissingTool without nvcc, RunFailed where the benchmarks do not compile or run.
+    Takes about 5 s the first time: compiles and runs the benchmarks. `folder`: for the file (default: the cache).
+    Raises MissingTool without nvcc, RunFailed if the benchmarks do not compile or run.
     """
     path = descriptor_path(gpu) if folder is None else folder / descriptor_path(gpu).name
     if path.exists():

@@ -1,7 +1,7 @@
 """Hardware counters of single launches, by Nsight Compute (ncu): the ranks (dagc.measure.worker) under its command.
 
-They mark each launch that counts; ncu repeats it as often as its counters need and writes a line for each, in the order
-of the launches.
+The ranks mark each launch to count; ncu repeats it as often as its counters need and writes a line for each, in launch
+order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.build.toolchain import find_nvcc
 
-# ncu's name -> ours: what the fitted model wants. Sums over the GPU, of one launch; each more may cost a repetition.
+# ncu's name -> ours: inputs of the fitted model. Sums over the GPU, for one launch; more counters may cost repetitions.
 METRICS = {
     "smsp__inst_executed.sum": "instructions",
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": "load_requests",
@@ -30,12 +30,12 @@ NO_NCU_HELP = "install Nsight Compute (it comes with the CUDA toolkit), or name 
 
 
 def find_ncu() -> Path | None:
-    """DAGC_NCU, else ncu on the PATH, beside nvcc, or where its own installer puts it."""
+    """DAGC_NCU, else ncu on the PATH, beside nvcc, or in the folder of its own installer."""
     chosen = os.environ.get("DAGC_NCU", "")
     if chosen:
         path = shutil.which(chosen)
         if path is None:
-            raise UsageError(f"DAGC_NCU={chosen} is no program that can be run", "correct DAGC_NCU, or unset it")
+            raise UsageError(f"DAGC_NCU={chosen} is not an executable program", "correct DAGC_NCU, or unset it")
         return Path(path)
     path = shutil.which("ncu")
     if path is not None:
@@ -48,15 +48,15 @@ def find_ncu() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """A profiler: the `command` that runs the ranks, and what it has written in the end."""
+    """A profiler: the `command` that runs the ranks, and its output."""
 
     command: tuple[str, ...]
     log: Path
 
     def counts(self, launches: int) -> list[dict[str, float]]:
-        """Counts of the launches by name (the values of METRICS), in their order, when what was watched has ended.
+        """Counts of the launches by name (the values of METRICS), in launch order, after the ranks have ended.
 
-        Raises MissingTool where it may not read counters, RunFailed where its lines and the launches do not match.
+        Raises MissingTool if ncu may not read counters, RunFailed if its lines do not match the launches.
         """
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         rows = read_counts(text)
@@ -71,7 +71,7 @@ class Profiler:
 
 @contextmanager
 def profiled() -> Iterator[Profiler]:
-    """ncu, with a log of its own. Raises MissingTool where there is none."""
+    """ncu, with its own log. Raises MissingTool without it."""
     ncu = find_ncu()
     if ncu is None:
         raise MissingTool("no ncu was found: hardware counters cannot be read", NO_NCU_HELP)
@@ -86,7 +86,7 @@ def profiled() -> Iterator[Profiler]:
 
 
 def read_counts(text: str) -> list[dict[str, float]]:
-    """The lines of `ncu --csv --page raw`, in the order of the launches; what is no number is left out."""
+    """The lines of `ncu --csv --page raw`, in launch order; values that are not numbers are skipped."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     out = []
     for row in csv.DictReader(lines):

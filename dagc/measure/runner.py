@@ -1,4 +1,4 @@
-"""The runner from Python: executes any traversal of a compiled program from a table, without a compiler in between.
+"""The runner from Python: executes any traversal of a compiled program from a table, without recompiling.
 
 One shared library per program, lowering and variants; the ranks are mpi4py's.
 """
@@ -35,7 +35,7 @@ def world() -> Comm:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A traversal that a runner has prepared; it belongs to that runner."""
+    """A traversal prepared by a runner; it belongs to that runner."""
 
     handle: int
     rows: int
@@ -48,7 +48,7 @@ class Runner:
     """
 
     def __init__(self, library: Path, data: Path, comm: Comm, *, mpi_takes_device_pointers: bool = False) -> None:
-        """`data`: the folder that `dagc setup` wrote. Raises RunFailed where the library does not load."""
+        """`data`: the folder that `dagc setup` wrote. Raises RunFailed if the library does not load."""
         try:
             self._library = ctypes.CDLL(str(library.absolute()))
         except OSError as error:
@@ -68,7 +68,7 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """Free everything. The object is of no use afterwards."""
+        """Free everything. The object must not be used afterwards."""
         self._library.dagc_runner_close()
 
     def prepare(self, rows: Sequence[Row]) -> Table:
@@ -89,7 +89,7 @@ class Runner:
         return Table(handle, len(table))
 
     def release(self, table: Table) -> None:
-        """Forget a table, and destroy its graphs."""
+        """Free a table and its graphs."""
         self._library.dagc_runner_release(ctypes.c_int64(table.handle))
 
     def reset(self) -> None:
@@ -105,23 +105,24 @@ class Runner:
         return int(self._library.dagc_runner_longest())
 
     def check(self, table: Table, poison: int = 0, runs: int = 1) -> str:
-        """Reset with poison 0 or 1, `runs` runs, comparison: "" where good, else what is wrong, on every rank.
+        """Reset with poison 0 or 1, run `runs` times, compare: "" if the results are right, else the error, on every
+        rank.
 
-        `runs` 0: as many as may follow each other where each gives the same results, 3 at most.
+        `runs` 0: as many as may follow each other with equal results, at most 3.
         """
         return self._said(
             self._library.dagc_runner_check, ctypes.c_int64(table.handle), ctypes.c_int(poison), ctypes.c_int64(runs)
         )
 
     def audit(self, table: Table) -> str:
-        """One run, each op to its end: "" where every op changes only what its header declares and the results are
-        right, else what is wrong, with the op's name, on every rank."""
+        """One run, each op to its end: "" if every op changes only what its header declares and the results are right,
+        else the error, with the op's name, on every rank."""
         return self._said(self._library.dagc_runner_audit, ctypes.c_int64(table.handle))
 
     def measure(self, table: Table, seconds: float = 0.01, guess: float = 0.0) -> tuple[float, int]:
         """(seconds per iteration, iterations) of one measurement of at least `seconds`; the maximum over the ranks.
 
-        `guess`: about what an iteration takes, in seconds, 0 where that is not known; it saves calibration.
+        `guess`: approximate seconds per iteration, 0 if unknown; it saves calibration.
         """
         iterations = ctypes.c_int64(0)
         taken = self._library.dagc_runner_measure(
@@ -130,8 +131,8 @@ class Runner:
         return float(taken), iterations.value
 
     def trace(self, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """One run, op by op, nothing captured. Shape (rows, 4): when the CPU began and ended a row, when the GPU began
-        and ended its op, in seconds from the start of the run; NaN where the GPU does nothing."""
+        """One run, op by op, without capture. Shape (rows, 4): when the CPU began and ended a row, when the GPU began
+        and ended its op, in seconds from the start of the run; NaN if the GPU does nothing."""
         out = np.zeros((table.rows, 4))
         pointer = out.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
         self._library.dagc_runner_trace(ctypes.c_int64(table.handle), pointer)
@@ -152,7 +153,7 @@ class Runner:
         return list(values), list(seconds)
 
     def position(self) -> int:
-        """The row under way, -1 where none is. May be asked by another thread, also while a call hangs."""
+        """The current row, -1 if there is none. Callable from another thread, also while a call hangs."""
         return int(self._library.dagc_runner_position())
 
     def op_name(self, op: int) -> str:
@@ -161,30 +162,30 @@ class Runner:
             raise KeyError(op)
         return bytes(self._library.dagc_runner_op_name(ctypes.c_int64(op))).decode()
 
-    # ---- one op at a time: libraries whose launch parameters are open ---------------------------------------------
+    # ---- one op at a time: libraries with open launch parameters ---------------------------------------------
 
     def set(self, decision: str, value: int) -> None:
-        """Set a launch parameter by its name in the `.dag` (`gemm.bx`). Raises KeyError where it is not open."""
+        """Set a launch parameter by its name in the `.dag` (`gemm.bx`). Raises KeyError if it is not open."""
         if self._library.dagc_runner_set(decision.encode(), ctypes.c_int64(value)):
             raise KeyError(decision)
 
     def issue(self, op: int) -> str:
-        """Issue an op under the parameters that are set, and wait: "" or why it does not run."""
+        """Issue an op under the current parameters, and wait: "" or why it does not run."""
         return self._said(self._library.dagc_runner_issue, ctypes.c_int64(op))
 
     def keep(self, op: int) -> str:
-        """`issue`, and keep what the op found and what it wrote, for `again`."""
+        """`issue`, and save the op's inputs and results for `again`."""
         return self._said(self._library.dagc_runner_keep, ctypes.c_int64(op))
 
     def again(self, op: int, rtol: float) -> str:
-        """Issue the op of `keep` from the same data: "" where the results agree, else what is wrong.
+        """Issue the op of `keep` from the same data: "" if the results agree, else the error.
 
-        They agree where max|got - kept| <= `rtol` * max|kept|, array by array.
+        They agree if max|got - kept| <= `rtol` * max|kept|, array by array.
         """
         return self._said(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
 
     def restore(self, op: int) -> None:
-        """The data that the op of `keep` found."""
+        """Restore the data that the op of `keep` found."""
         self._library.dagc_runner_restore(ctypes.c_int64(op))
 
     def time(
@@ -193,7 +194,7 @@ class Runner:
         """Seconds of each of `fewest` to `most` launches of an op, event to event, in order.
 
         Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`. `flush` bytes are
-        written before each launch (0: none), so that caches up to that size hold nothing of the op's data.
+        written before each launch (0: none), so that caches up to that size contain none of the op's data.
         """
         out = np.empty(max(most, fewest, 1))
         self._library.dagc_runner_time.restype = ctypes.c_int64
@@ -204,11 +205,11 @@ class Runner:
         return out[: int(n)]
 
     def verify(self) -> str:
-        """After one run: "" where all ranks have the right results, else what is wrong."""
+        """After one run: "" if all ranks have the right results, else the error."""
         return self._said(self._library.dagc_runner_verify)
 
     def fetch(self, name: str, dtype: Any) -> np.ndarray[Any, Any]:
-        """This rank's copy of an array, flat. Raises KeyError where there is none of that name."""
+        """This rank's copy of an array, flat. Raises KeyError if there is none of that name."""
         size = self._library.dagc_runner_fetch(name.encode(), None, ctypes.c_int64(-1))
         if size < 0:
             raise KeyError(name)
@@ -218,7 +219,7 @@ class Runner:
 
     @staticmethod
     def _said(function: Any, *args: Any) -> str:
-        """What a function that returns 1 on failure wrote into its message."""
+        """The message of a function that returned 1 for failure."""
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         failed = function(*args, message, ctypes.c_int64(_MESSAGE_BYTES))
         return message.value.decode(errors="replace") if failed else ""

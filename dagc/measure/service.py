@@ -1,7 +1,7 @@
-"""What a laboratory asks of the ranks: libraries opened when they are needed, and deaths counted in one place.
+"""Service on the ranks for the laboratory: opens libraries when needed, and counts deaths in one place.
 
-One protocol (the commands of `dagc.measure.executor`) isolates what crashes, hangs or gives wrong results: the ranks
-end, the next command starts them again, and what was opened is opened again.
+One protocol (the commands of `dagc.measure.executor`) isolates crashes, hangs and wrong results: the ranks end, the
+next command starts them again, and libraries are opened again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ GIVE_UP = 3  # deaths in one place without a success
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A runner library with the arrays that it works on (the folder that `dagc setup` wrote).
+    """A runner library with its arrays (the folder that `dagc setup` wrote).
 
-    `device_pointers`: the user vouches that this MPI takes them.
+    `device_pointers`: the user asserts that this MPI accepts them.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class Library:
 
 
 class Deaths:
-    """How often the ranks died in each place, and in which of them nothing ever succeeds: each death costs a start."""
+    """How often the ranks died in each place, and which places were given up: each death costs a restart."""
 
     def __init__(self) -> None:
         self._succeeded: set[Hashable] = set()
@@ -48,18 +48,18 @@ class Deaths:
         self._succeeded.add(place)
 
     def death(self, place: Hashable, failure: str) -> str:
-        """Count one; `failure` as it is to be reported."""
+        """Count a death; returns `failure` as reported."""
         self._count[place] += 1
         if place not in self._succeeded and self._count[place] >= GIVE_UP:
             self._given_up[place] = f"{failure} (given up after {GIVE_UP} such failures)"
         return failure
 
     def given_up(self, place: Hashable) -> str:
-        """Why nothing is tried there any more; "" where it is."""
+        """Why nothing is tried there any more; "" if it is."""
         return self._given_up.get(place, "")
 
     def forget(self) -> None:
-        """Places have other names from now on."""
+        """Forget all places: their names change meaning."""
         self._succeeded.clear()
         self._count.clear()
         self._given_up.clear()
@@ -69,11 +69,11 @@ class Service:
     """Libraries on ranks. Commands and answers are those of `dagc.measure.executor`."""
 
     def __init__(self, link: Link, *, watchdog: float = 20.0) -> None:
-        """`watchdog`: seconds that opening a library may take at least."""
+        """`watchdog`: seconds allowed for opening a library, at least."""
         self._link, self._watchdog = link, watchdog
         self._open: dict[str, Library] = {}
         self.deaths = Deaths()
-        self.died = 0  # deaths of the ranks so far: what they knew is gone with each
+        self.died = 0  # deaths of the ranks so far; each loses their state
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +86,7 @@ class Service:
     def ask(self, library: Library, **command: Any) -> dict[str, Any]:
         """Have a command executed with the library open; its answer. Raises RanksDied.
 
-        Raises RunFailed where the ranks cannot even be started, MissingTool where mpi4py is missing.
+        Raises RunFailed if the ranks cannot be started at all, MissingTool without mpi4py.
         """
         answer = self.open(library)
         if "error" in answer:
@@ -94,13 +94,13 @@ class Service:
         return self.send({**command, "key": library.key})
 
     def close(self, library: Library, limit: float = OPEN_SECONDS) -> None:
-        """Free the library's arrays, where it is open."""
+        """Free the library's arrays, if it is open."""
         if library.key in self._open:
             del self._open[library.key]
             self.send({"do": "close", "key": library.key, "limit": limit})
 
     def open(self, library: Library) -> dict[str, Any]:
-        """Open a library where it is not: an answer with an `error`, or without. Raises as `ask`."""
+        """Open a library unless it is open: an answer, which may have an `error`. Raises as `ask`."""
         if library.key in self._open:
             return {}
         command = {
@@ -114,16 +114,16 @@ class Service:
         except RanksDied:
             if alone:
                 raise
-            answer = self.send(command)  # with others open there may have been too little memory
+            answer = self.send(command)  # memory may have been short with others open
         if "error" not in answer:
-            # A library has one set of arrays: these have taken the place of others.
+            # A library has one set of arrays: these have replaced others.
             self._open = {key: other for key, other in self._open.items() if other.path != library.path}
             self._open[library.key] = library
         return answer
 
     def insist(self, place: Hashable, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The answer to what must succeed before anything else can be measured: asked for GIVE_UP times where the ranks
-        die of it, and no more in a place that was given up; then an `error`."""
+        """The answer to a command that must succeed before anything else can be measured. It is tried GIVE_UP times if
+        the ranks die, and not again in a place that was given up; the answer then has an `error`."""
         failure = self.deaths.given_up(place)
         for _ in range(0 if failure else GIVE_UP):
             try:

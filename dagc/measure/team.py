@@ -1,4 +1,4 @@
-"""Commands that were started as ranks, by mpiexec or srun: rank 0 compiles, all of them run."""
+"""Commands that mpiexec or srun started as ranks: rank 0 compiles, all of them run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Team:
-    """The ranks that this command is one of. Creating it initialises MPI. Raises MissingTool without mpi4py."""
+    """The ranks that this command belongs to. Creating it initialises MPI. Raises MissingTool without mpi4py."""
 
     def __init__(self) -> None:
         self.comm = world()
@@ -24,7 +24,7 @@ class Team:
         self.size: int = self.comm.Get_size()
 
     def first(self, work: Callable[[], T]) -> T:
-        """Rank 0 does `work`; every rank gets its result, or raises its DagcError."""
+        """Rank 0 executes `work`; every rank gets its result, or raises its DagcError."""
         result: T | None = None
         error: DagcError | None = None
         if self.rank == 0:
@@ -50,8 +50,8 @@ class Team:
         device_pointers: bool,
         watchdog: float,
     ) -> BenchResult:
-        """Check one run, then time it: as `bench` does, through the runner. What takes longer than `watchdog` seconds
-        hangs, and ends the ranks.
+        """Check one run, then time it as `bench` does, through the runner. Work longer than `watchdog` seconds is a
+        hang, and ends the ranks.
 
         Raises WrongResult on rank 0 and Elsewhere on the others, so that it is reported once.
         """
@@ -76,7 +76,7 @@ class Team:
 
 
 class Elsewhere(RunFailed):
-    """Another rank failed and says why; this one ends silently with the same exit code."""
+    """Another rank failed and reports it; this one exits silently with the same exit code."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)

@@ -1,7 +1,7 @@
-"""What ends a rank that the user's own mpiexec or srun has started, said by the one process that can know it.
+"""Reports the signal that ended a rank started by the user's own mpiexec or srun.
 
-The starters name a signal, but not the rank, or the wrong one, since they end all others at once. So the process that
-they have started stays behind as the parent of the one that does the work, says what ended that, and ends alike:
+The starters name a signal, but not the rank, or a wrong one, since they end all others at once. So the process that
+they started stays as the parent of the working process, reports the signal that ended it, and ends alike:
 
     dagc: rank 1: ended by SIGKILL (Killed; the system sends it where memory runs out)
 """
@@ -19,19 +19,19 @@ from dagc.base import signals
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
-_GRACE_SECONDS = 0.1  # the starter reads what ranks say and how they end from different places
+_GRACE_SECONDS = 0.1  # the starter reads ranks' output and exit codes from different places
 
 
 def work_in_child(rank: int) -> None:
-    """Returns in a child of this process; this one waits, and ends as the child does.
+    """Returns in a child of this process; this process waits for it, and ends alike.
 
-    To be called before MPI is initialised and before there are threads. Elsewhere than on Linux nothing is done: a
-    child could outlive its parent there.
+    Must be called before MPI is initialised and before there are threads. Does nothing outside of Linux, where a child
+    could outlive its parent.
     """
     if sys.platform != "linux":
         return
     parent = os.getpid()
-    # A signal that comes before it can be passed on waits until it can.
+    # Block signals until they can be passed on.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child:
@@ -42,7 +42,7 @@ def work_in_child(rank: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """From now on the end of the parent is that of this process."""
+    """From now on, this process ends with its parent."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

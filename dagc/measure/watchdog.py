@@ -1,7 +1,7 @@
-"""Ends a rank that hangs, after saying in which op.
+"""Ends a rank that hangs, after reporting in which op.
 
-All ranks begin a piece of work together, so all of them find out together; each writes its line before any of them ends
-the others:
+All ranks begin a piece of work together, so all of them detect a hang together; each writes its line before any of
+them ends the others:
 
     dagc: hang: rank 2 in `wait_recv` (entry 5 of 14)
 """
@@ -19,18 +19,18 @@ from contextlib import contextmanager
 from dagc.base import signals
 from dagc.ir.enums import Opcode
 
-# Between the line and the end: the other ranks write theirs, and the starter reads them.
+# Between the line and the end, so that the other ranks can write theirs, and the starter read them.
 _GRACE_SECONDS = 0.5
 EXIT_CODE = 5
 LIMIT = 20.0  # seconds
-# A rank whose number stands behind this name writes what it dies of (Python's faulthandler) into a file of this name.
+# A rank whose number follows this name writes its fault (Python's faulthandler) into a file of this name.
 FAULT = "fault-"
 
 
 class Watchdog:
     """A thread that ends this process when a piece of work takes longer than its limit.
 
-    The work may be inside C, as long as it has released the interpreter's lock (calls through ctypes have).
+    The work may be inside C, if it released the interpreter's lock (as calls through ctypes do).
     """
 
     def __init__(self, rank: int) -> None:
@@ -42,7 +42,7 @@ class Watchdog:
 
     @contextmanager
     def watch(self, limit: float, where: Callable[[], str]) -> Iterator[None]:
-        """The work within may take `limit` seconds. `where` says what it is doing; it is called from another thread."""
+        """Limit the block to `limit` seconds. `where` describes the current work; it is called from another thread."""
         self._set(time.monotonic() + limit, where)
         try:
             yield
@@ -52,7 +52,7 @@ class Watchdog:
     def _set(self, deadline: float | None, where: Callable[[], str]) -> None:
         with self._changed:
             self._deadline, self._where = deadline, where
-            if deadline is not None:  # a thread that waits for an earlier deadline finds out when it wakes
+            if deadline is not None:  # a thread waiting for an earlier deadline sees it when it wakes
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -72,9 +72,9 @@ class Watchdog:
 
 
 def place(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[int], str]) -> str:
-    """Names the entry at `position` of a runner's table (-1: none of them is under way).
+    """The entry at `position` of a runner's table in words (-1: no entry is running).
 
-    For an event that the CPU waits for, and for the wait of a stream, the op before its record is named too.
+    For the CPU's or a stream's wait for an event, the op before its record is named too.
     """
     if not 0 <= position < len(rows):
         return "no entry: before, between or after the iterations"
@@ -101,7 +101,7 @@ def _waits_for(rows: Sequence[Sequence[int]], position: int, op_name: Callable[[
 
 
 def died(faults: Mapping[int, str]) -> str:
-    """What ranks died of, "" where none did. `faults`: the text of each rank's faulthandler.
+    """The faults of ranks that died, "" if there are none. `faults`: the text of each rank's faulthandler.
 
     For example `rank 1: Segmentation fault (SIGSEGV)`.
     """
@@ -115,7 +115,8 @@ def died(faults: Mapping[int, str]) -> str:
 
 
 def ended(stderr: Iterable[str]) -> str:
-    """What signals ended ranks, and in which op, as the ranks say it (templates/runtime/dagc/fault.hpp); "" where none.
+    """Signals that ended ranks, and in which op, as reported by the ranks (templates/runtime/dagc/fault.hpp); "" if
+    none.
 
     For example "ranks 0, 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)".
     """
@@ -138,9 +139,9 @@ _ENTRY = re.compile(r"\(entry (\d+) of \d+\)$")
 
 
 def hang_summary(stderr: Iterable[str]) -> str:
-    """What the lines of all ranks say together, "" where none hangs.
+    """Summary of the hang reports of all ranks, "" if none hangs.
 
-    Ranks in the same place are named together, those that are furthest behind first: the others wait for them.
+    Ranks in the same place are grouped, with those furthest behind first: the others wait for them.
     """
     ranks: dict[str, set[int]] = defaultdict(set)
     for line in stderr:

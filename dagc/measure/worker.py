@@ -1,8 +1,8 @@
 """A rank of the measuring service: `python -m dagc.measure.worker --socket PATH --ranks N`, started by
 dagc.measure.link.
 
-Rank 0 takes commands from the Unix socket of the process that searches, one JSON object a line, and answers each with
-one. When that process is gone, however it ended, the ranks end too.
+Rank 0 takes commands from the Unix socket of the searching process, one JSON object a line, and answers each with one.
+When that process ends, for any reason, the ranks end too.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def main() -> int:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     args = parser.parse_args()
-    # Ctrl-C is for the process that searches: it stops the ranks.
+    # Ctrl-C is handled by the searching process: it stops the ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         comm = _world(args.ranks)
     except DagcError as error:
         print(f"dagc: {error.message}\ndagc: help: {error.help}", file=sys.stderr)
         return error.exit_code
-    # Which rank died of what, for dagc.measure.link: starters name the signal of the first rank that found, which may
-    # be one that they have ended themselves.
+    # Record which rank died of what, for dagc.measure.link: starters name the signal of the first rank they notice,
+    # which may be one that they ended themselves.
     with (args.socket.parent / f"{FAULT}{comm.Get_rank()}").open("w") as faults:
         faulthandler.enable(faults, all_threads=False)
         try:
@@ -84,7 +84,7 @@ def _commands(comm: Comm, executor: Executor, path: Path) -> None:
         with suppress(ConnectionError), connection.makefile("rw", encoding="utf-8") as lines:
             if _obey(comm, executor, lines):
                 return
-    # Nobody is left to tidy up.
+    # No process is left to clean up.
     for name in path.parent.glob("*"):
         name.unlink(missing_ok=True)
     with suppress(OSError):
@@ -92,7 +92,7 @@ def _commands(comm: Comm, executor: Executor, path: Path) -> None:
 
 
 def _obey(comm: Comm, executor: Executor, lines: TextIO) -> bool:
-    """Whether the end was asked for. Raises ConnectionError where an answer finds nobody."""
+    """Whether the end was requested. Raises ConnectionError if no process reads the answer."""
     from dagc.measure.executor import STOP, share  # loads numpy
 
     for line in lines:
@@ -107,7 +107,7 @@ def _obey(comm: Comm, executor: Executor, lines: TextIO) -> bool:
 
 
 def _abort(comm: Comm) -> NoReturn:
-    """One rank's surprise ends all of them: the others may wait for it."""
+    """An unexpected exception on one rank ends all of them: the others may wait for it."""
     traceback.print_exc()
     sys.stderr.flush()
     comm.Abort(5)

@@ -15,7 +15,8 @@ from dagc.passes.messages import lower_messages, too_many_edges
 def build_graph(program: Program) -> Graph:
     """The graph of a program under its chosen transport, staging and number of streams.
 
-    Its notes go to `errors.notes_to`. Raises ProgramError with all findings: cycles, unordered hazards, messages that
+    Its notes go to `errors.notes_to`. Raises ProgramError with all findings: cycles, unordered hazards, and messages
+    that the transport does not support.
     a transport does not take.
     """
     graph, findings = graph_with_diagnostics(program)
@@ -27,7 +28,7 @@ def build_graph(program: Program) -> Graph:
 
 
 def _collapsed(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """One finding for each line and code: a loop repeats its mistake in every turn, and is one line to change."""
+    """Merge findings of equal line and code: every iteration of a loop repeats them, and they have one fix."""
     alike: dict[tuple[object, ...], list[Diagnostic]] = {}
     for finding in findings:
         alike.setdefault((finding.code, finding.severity, *finding.places), []).append(finding)
@@ -39,7 +40,7 @@ def _collapsed(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 @uncollected()
 def graph_with_diagnostics(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
-    """As `build_graph`, but with warnings too; the graph is None where there are errors."""
+    """As `build_graph`, but with warnings too. The graph is None if there are errors."""
     graph, findings = _graph(program)
     return graph, _collapsed(findings)
 
@@ -50,12 +51,12 @@ def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
     refused = too_many_edges(program)
     if refused is not None:
         return None, (refused,)
-    lowered = lower_messages(program, transport, staging)  # ops, what they touch, edges inside exchanges
+    lowered = lower_messages(program, transport, staging)  # ops, their accesses, edges inside exchanges
     findings = list(lowered.findings)
     edges = written(program, lowered, findings)
     if edges is None:
         return None, tuple(findings)
-    hazards = connect(program, lowered, edges, findings)  # every conflict has an order, or is an error
+    hazards = connect(program, lowered, edges, findings)  # every conflict is ordered, or an error
     if any(d.severity is Severity.ERROR for d in findings):
         return None, tuple(findings)
     graph = Graph(

@@ -19,8 +19,8 @@ from dagc.passes.regions import Regions, TooManyRegions
 class Edges:
     """Completion and issue-order edges over `size` ops. Paths are paths of completion edges.
 
-    What reaches an op is worked out when it is first asked for, and again after an edge further up was added. Ops that
-    are asked about in the order of the edges cost one mask operation per edge.
+    The ops above an op are computed when first asked for, and again after an edge above it was added. Asking for ops
+    in the order of the edges costs one mask operation per edge.
     """
 
     def __init__(self, size: int) -> None:
@@ -28,7 +28,7 @@ class Edges:
         self._order: dict[tuple[OpId, OpId], None] = {}
         self._before: list[list[OpId]] = [[] for _ in range(size)]
         self._after: list[list[OpId]] = [[] for _ in range(size)]
-        self._above: list[int | None] = [None] * size  # ops that reach it; None: not known, nor of any op below
+        self._above: list[int | None] = [None] * size  # ops that reach it; None: not computed, nor for any op below
 
     def __len__(self) -> int:
         """The number of ops."""
@@ -43,7 +43,7 @@ class Edges:
         return tuple(sorted(e for e in self._order if e not in self._completion))
 
     def path(self, u: OpId, v: OpId) -> bool:
-        """Is u == v, or is there a path of completion edges from u to v? There must be no cycle."""
+        """Whether u == v, or a path of completion edges leads from u to v. There must be no cycle."""
         return u == v or bool(self.above(v) >> u & 1)
 
     def above(self, op: OpId) -> int:
@@ -52,7 +52,7 @@ class Edges:
         return known if known is not None else self._work_out(op)
 
     def add(self, u: OpId, v: OpId) -> None:
-        """A completion edge. One that closes a cycle is kept too: `cycle` finds it."""
+        """Add a completion edge. One that closes a cycle is accepted: `cycle` finds it."""
         if (u, v) in self._completion:
             return
         self._completion[u, v] = None
@@ -99,7 +99,7 @@ class Edges:
                     stack.append(w)
 
     def sorted(self) -> list[OpId]:
-        """All ops in an order of the completion edges, small numbers first. There must be no cycle."""
+        """All ops in a topological order of the completion edges, small numbers first. There must be no cycle."""
         from heapq import heappop, heappush
 
         waits = [len(before) for before in self._before]
@@ -115,7 +115,7 @@ class Edges:
         return out
 
     def cycle(self) -> list[OpId]:
-        """Ops of one cycle of edges of either kind, in order; empty where there is none."""
+        """Ops of one cycle of edges of either kind, in order; empty if there is none."""
         after: dict[OpId, list[OpId]] = {}
         for u, v in (*self._completion, *self._order):
             after.setdefault(u, []).append(v)
@@ -142,11 +142,11 @@ class Edges:
 
 # ---- conflicts ----
 
-LIMIT = 3_000_000  # conflicts that are looked at
+LIMIT = 3_000_000  # conflicts that are examined
 
 
 class TooManyConflicts(Exception):
-    """More than LIMIT accesses to one array conflict, or it has more slices than can be compared."""
+    """More than LIMIT accesses to one array conflict, or the array has too many slices to compare."""
 
     def __init__(self, array: str, why: str) -> None:
         super().__init__(array, why)
@@ -155,7 +155,7 @@ class TooManyConflicts(Exception):
 
 @dataclass(slots=True)
 class _Earlier:
-    """Accesses to one region so far that a later access may conflict with, by their indices."""
+    """Earlier accesses to one region that a later access may conflict with, by their indices."""
 
     reads: list[int] = field(default_factory=list)
     writes: list[int] = field(default_factory=list)
@@ -163,34 +163,34 @@ class _Earlier:
 
 @dataclass(slots=True)
 class _Array:
-    """One array, or one staging buffer: its regions, and with each those that it may share elements with."""
+    """One array, or one staging buffer: its regions, and for each the regions that may share elements with it."""
 
     earlier: dict[Region, _Earlier]
     near: dict[Region, list[tuple[Region, _Earlier]]]
 
 
 class Hazards:
-    """Finds the pairs of touches that conflict: the same array, regions that may overlap, one writes; or the same
-    staging buffer.
+    """Finds the pairs of touches that conflict: they touch the same array in regions that may overlap, and one writes;
+    or they use the same staging buffer.
 
-    A pair that follows from two others is left out: where i comes before j, and j writes all that i touches, whatever
-    conflicts with i later conflicts with j too. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2.
+    A pair that follows from two others is omitted: if i comes before j, and j writes all that i touches, then whatever
+    conflicts with i later also conflicts with j. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2.
     """
 
     def __init__(self, program: Program, lowered: Lowered, edges: Edges) -> None:
-        """The edges, as written, must have no cycle. Raises TooManyConflicts."""
+        """The written edges must have no cycle. Raises TooManyConflicts."""
         self.touches, self.edges = lowered.touches, edges
-        self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, the one that comes first first
-        self.inferred: list[tuple[int, int]] = []  # those of them that got an edge
+        self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, in order of execution
+        self.inferred: list[tuple[int, int]] = []  # the pairs of `ordered` that got an edge
         self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order
         self.regions = Regions(program, (t.region for t in self.touches))
         self._arrays = self._by_array()
         self._looked_at = 0
 
     def run(self, *, infer: bool) -> None:
-        """Find them all. With `infer`, a pair that no path orders gets an edge in text order; nearest first, so that no
-        edge repeats a path. Raises TooManyConflicts."""
-        # Where text order means nothing, an order of the edges takes its place: an op is met after all that reach it.
+        """Find them all. With `infer`, a pair that no path orders gets an edge in text order; nearest pairs first, so
+        that no edge repeats a path. Raises TooManyConflicts."""
+        # Where text order means nothing, an order of the edges replaces it: an op is visited after all that reach it.
         order = range(len(self.edges)) if infer else self.edges.sorted()
         place = {op: k for k, op in enumerate(order)}
         turned = self.edges.backward() if infer else 0
@@ -241,10 +241,10 @@ class Hazards:
             self.unordered.append((min(i, j), max(i, j)))
 
     def _enter(self, array: _Array, touch: Touch, j: int, turned: int) -> None:
-        """Keep j for later touches, and drop those that it stands for.
+        """Keep j for later touches, and drop those that it covers.
 
         `turned` holds the ops that an edge against text order enters. What they reach may have to follow an op that
-        comes later in the text, and stands for nothing.
+        comes later in the text, so it covers nothing.
         """
         if touch.mode is not Mode.IN and not (self.edges.above(touch.begin) | 1 << touch.begin) & turned:
             for region, earlier in array.near[touch.region]:
@@ -255,7 +255,7 @@ class Hazards:
         (earlier.reads if touch.mode is Mode.IN else earlier.writes).append(j)
 
     def _not_before(self, indices: list[int], touch: Touch) -> list[int]:
-        """Those that `touch` does not stand for: of other ops, and not known to come before it."""
+        """Those that `touch` does not cover: of other ops, and not known to come before it."""
         return [i for i in indices if not (self._same(i, touch) or self.edges.path(self.touches[i].end, touch.begin))]
 
     def _same(self, i: int, touch: Touch) -> bool:
@@ -263,12 +263,12 @@ class Hazards:
 
 
 def _storage(touch: Touch) -> str | Region:
-    """What it is in: an array, or the staging buffer of its region, which no other region shares."""
+    """The storage it is in: an array, or the staging buffer of its region, which no other region shares."""
     return touch.region if touch.staged else touch.region.array
 
 
 def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], findings: list[Diagnostic]) -> None:
-    """Adds a diagnostic for each pair of ops and array without an order."""
+    """Add a diagnostic for each pair of ops and array without an order."""
     reported = set()
     for i, j in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
         a, b = lowered.touches[i], lowered.touches[j]
@@ -280,7 +280,7 @@ def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], 
 
 
 def undecided(lowered: Lowered, hazards: Hazards, findings: list[Diagnostic]) -> None:
-    """Adds a note for each pair of lines whose ops are ordered for slices that may as well lie apart."""
+    """Add a note for each pair of lines that are ordered because of slices that may or may not overlap."""
     reported = set()
     for i, j in hazards.inferred:
         a, b = lowered.touches[i], lowered.touches[j]
@@ -292,8 +292,8 @@ def undecided(lowered: Lowered, hazards: Hazards, findings: list[Diagnostic]) ->
         reported.add(lines)
         first, second = (f"`{t.region.text}` of `{op.op.name if op.op else op.name}`" for t, op in ((a, u), (b, v)))
         question = " or ".join(f"`{show(c)}`" for c in comparisons)
-        message = f"cannot tell whether {first} and {second} overlap, so one waits for the other: is {question}?"
-        help = f"where it is, write `require {show(comparisons[0])}`; it is checked when the program starts"
+        message = f"cannot decide whether {first} and {second} overlap, so one waits for the other: is {question}?"
+        help = f"if so, write `require {show(comparisons[0])}`; it is checked when the program starts"
         if hazards.regions.given_up:
             help += "; there are too many slices and `require`s to compare all of them"
         related = ((u.span, "the first is here"),)
@@ -306,7 +306,7 @@ def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, expl
         what = "read and write" if a.mode is Mode.IN else "write and read"
     if first == second:
         message = f"`{first}` sends from and receives into overlapping parts of `{a.region.array}`"
-        help = "give each message a buffer, or a part, of its own"
+        help = "give each message its own buffer or part"
     else:
         message = f"`{first}` and `{second}` {what} `{a.region.array}`, and no edge orders them"
         help = f"add the edge `{first} -> {second}`" + (", or drop `edges explicit`" if explicit else "")
@@ -317,7 +317,7 @@ def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, expl
 
 
 def written(program: Program, lowered: Lowered, findings: list[Diagnostic]) -> Edges | None:
-    """Edges inside exchanges, and those of the text. A cycle becomes a diagnostic, and None."""
+    """The edges inside exchanges and those of the text. A cycle becomes a diagnostic, and the result None."""
     edges = Edges(len(lowered.ops))
     for u, v in lowered.inner:
         edges.add(u, v)
@@ -336,7 +336,7 @@ def connect(
 ) -> tuple[tuple[int, int], ...]:
     """Order all hazards, by edges inferred unless `edges explicit`, and add the edges into `end`.
 
-    Gives the hazards as pairs of touches, the one that comes first first. What has no order becomes a diagnostic, as
+    Returns the hazards as pairs of touches, in order of execution. A pair without an order becomes a diagnostic, as
     does a cycle of inferred edges with `before`.
     """
     hazards: tuple[tuple[int, int], ...] = ()
@@ -365,13 +365,13 @@ def _too_many(lowered: Lowered, error: TooManyConflicts) -> Diagnostic:
 
 
 def leaving(ends: Ends, end: EdgeEnd) -> list[OpId]:
-    """The lowered ops that an edge out of `end` leaves: the last ones."""
+    """The lowered ops from which an edge out of `end` starts: the last ones."""
     tables = {End.SEND: (ends.last_send,), End.RECV: (ends.last_recv,), End.WHOLE: (ends.last_send, ends.last_recv)}
     return _pick(tables[end.end], end.message)
 
 
 def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
-    """The lowered ops that an edge into `end` enters: the first ones."""
+    """The lowered ops at which an edge into `end` arrives: the first ones."""
     tables = {End.SEND: (ends.first_send,), End.RECV: (ends.first_recv,), End.WHOLE: (ends.first_send, ends.first_recv)}
     return _pick(tables[end.end], end.message)
 
@@ -397,4 +397,4 @@ def _cycle(program: Program, lowered: Lowered, cycle: list[OpId]) -> Diagnostic:
             span = edge.span
             break
     message = "these ops wait for each other: " + " -> ".join(f"`{n}`" for n in [*names, names[0]])
-    return Diagnostic("cycle", message, span, "remove or turn one of the edges")
+    return Diagnostic("cycle", message, span, "remove or reverse one of the edges")

@@ -1,13 +1,13 @@
-"""Lowers messages by the transport: what is posted, waited for and staged, and in which order inside an exchange.
+"""Lowers messages by the transport: posts, waits, staging copies, and their order inside an exchange.
 
-mpi_host  through pinned memory on the host. What a message sends from, or receives into, a device array has a staging
-          buffer of its own size, and a copy:
-          fused (in the op that produces or consumes the data) or as ops of the DAG.
+mpi_host  through pinned memory on the host. A region of a device array that a message sends or receives has its own
+          staging buffer, and a copy: either fused into the op that produces or consumes the data, or an op of
+          its own.
 mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
-peer      one exchange is one GPU op that writes into the other GPUs' memory; it knows no collectives.
+peer      one exchange is one GPU op that writes into the other GPUs' memory. It has no collectives.
 
-Messages of host arrays are MPI's under every transport.
+Messages of host arrays use MPI under every transport.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Primitive ops without the edges between ops of the program. `inner` are the edges inside one of them."""
+    """Primitive ops without the edges between ops of the program. `inner` are the edges inside one of these."""
 
     ops: tuple[GraphOp, ...]
     touches: tuple[Touch, ...]
@@ -74,7 +74,7 @@ def lower_messages(program: Program, transport: Transport, staging: Staging) -> 
 
 
 def too_many_edges(program: Program) -> Diagnostic | None:
-    """Every post of an exchange precedes every wait, which are too many edges where messages are many."""
+    """Report too many edges: in an exchange, every post precedes every wait."""
     edges = 0
     for op in program.ops:
         if isinstance(op, ExchangeOp):
@@ -132,9 +132,9 @@ class _Lowering:
     # ---- staging ------------------------------------------------------------------------
 
     def _stages(self, index: int) -> dict[tuple[Region, bool], bool]:
-        """For one exchange or collective: (region, outwards) -> is the copy an op of its own?
+        """For one exchange or collective: (region, outwards) -> whether the copy is an op of its own.
 
-        Decided before lowering, since a fused copy belongs to an op that comes earlier or later in the text.
+        Decided before lowering, since a fused copy belongs to an op earlier or later in the text.
         """
         op = self.program.ops[index]
         out: dict[tuple[Region, bool], bool] = {}
@@ -156,7 +156,7 @@ class _Lowering:
         return out
 
     def _producer(self, index: int, region: Region) -> str | None:
-        """The one GPU op whose result is sent, None where a copy cannot be fused with it."""
+        """The one GPU op whose result is sent; None if a copy cannot be fused with it."""
         if self.program.explicit:
             writers_before = self._others(region, self._writes, index)
             if len(writers_before) != 1:
@@ -170,7 +170,7 @@ class _Lowering:
         return op.name if _on_gpu(op) and whole else None
 
     def _consumer(self, index: int, region: Region) -> str | None:
-        """The one GPU op that reads what was received, None where there are several."""
+        """The one GPU op that reads what was received; None if there are several."""
         ops = self.program.ops
         if self.program.explicit:
             readers = self._others(region, self._reads, index)
@@ -187,7 +187,7 @@ class _Lowering:
         return [op for op in found if op != index][:2]
 
     def _meeting(self, region: Region, uses: _Uses, within: range, most: int, last: bool = False) -> list[int]:
-        """The first `most` ops of a range, or the last, whose access may share elements with the region."""
+        """The first `most` ops of a range, or the last ones, whose access may share elements with the region."""
         by_region = uses.get(region.array, {})
         found: set[int] = set()
         for other in self._near(region):
@@ -197,13 +197,13 @@ class _Lowering:
         return sorted(found, reverse=last)[:most]
 
     def _near(self, region: Region) -> list[Region]:
-        """The regions of its array that it may share elements with, itself included."""
+        """The regions of its array that may share elements with it, itself included."""
         array = region.array
         if array not in self._neighbours:
             used = dict.fromkeys((*self._reads.get(array, ()), *self._writes.get(array, ())))
             try:
                 self._neighbours[array] = self.regions.neighbours(used)
-            except TooManyRegions:  # an error of the array as soon as its conflicts are looked for
+            except TooManyRegions:  # reported as an error of the array when its conflicts are examined
                 self._neighbours[array] = {}
         return self._neighbours[array].get(region, [])
 
@@ -236,10 +236,10 @@ class _Lowering:
         self.ends[op.name] = Ends(here, here, here, here)
 
     def _on_device(self, op: ExchangeOp | CollectiveOp) -> bool:
-        """Are all its arrays on the device? A mixture is refused: it would be neither MPI's nor the GPU's."""
+        """Whether all its arrays are on the device. A mixture is refused: neither MPI nor the GPU could do it alone."""
         places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
         if len(places) > 1:
-            help = "give it arrays of one place, or choose -D transport=mpi_host"
+            help = "use arrays of one place, or choose -D transport=mpi_host"
             self._refuse(op, "has arrays on the host and on the device", help)
         return places == {True}
 
@@ -296,7 +296,7 @@ class _Lowering:
             staged = message.recv in self.staged
             self._touch(recvs[message.label], wait, message.recv, Mode.OUT, staged=staged)
             last_recv[message.label] = wait
-        # Every post precedes every wait: with one traversal on all ranks this excludes deadlock.
+        # Every post precedes every wait: as all ranks run the same traversal, this excludes deadlock.
         self.inner += [(post, wait) for post in posts for wait in waits]
         self.matches += [(wait, post) for wait in waits for post in posts]
         for k, message in enumerate(op.messages):
@@ -349,7 +349,7 @@ class _Lowering:
 
 
 class _Names:
-    """Names of lowered ops: `post_send`, `post_send[x,lo]`; with the exchange's name where there are several."""
+    """Names of lowered ops: `post_send`, `post_send[x,lo]`; with the exchange's name if there are several."""
 
     def __init__(self, op: ExchangeOp, *, prefix: bool) -> None:
         self.prefix = f"{op.name}." if prefix else ""
@@ -369,7 +369,7 @@ class _Names:
 
 
 def _staged(op: object, region: Region, outwards: bool) -> Staged:
-    """What a copy of the region is, beside an exchange or a collective."""
+    """How a copy of the region is described, beside its exchange or collective."""
     messages = op.messages if isinstance(op, ExchangeOp) and not outwards else ()
     sources = [m.source for m in messages if m.recv == region and not isinstance(m.source, str)]
     certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 for s in sources]
@@ -385,7 +385,7 @@ def _accesses(op: object) -> tuple[Access, ...]:
 
 
 def _message_accesses(op: object) -> list[tuple[Region, Mode]]:
-    """Regions that a message reads or writes; one entry per array, modes joined."""
+    """Regions that a message reads or writes; one entry per array, with its modes combined."""
     modes: dict[Region, Mode] = {}
     pairs: list[tuple[Region, Mode]] = []
     if isinstance(op, ExchangeOp):
@@ -402,7 +402,7 @@ _Uses: TypeAlias = dict[str, dict[Region, list[int]]]
 
 
 def _by_array(program: Program) -> tuple[_Uses, _Uses]:
-    """What reads each region of each array, and what writes it: indices of ops, ascending."""
+    """The readers and the writers of each region of each array: indices of ops, ascending."""
     reads: _Uses = {}
     writes: _Uses = {}
     for i, op in enumerate(program.ops):

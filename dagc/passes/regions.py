@@ -9,8 +9,8 @@ from dagc.ir.linear import Linear
 from dagc.ir.program import Program, Region, facts, near
 from dagc.ir.sym import Apply, Const, Fn, Sym
 
-LIMIT = 2_000_000  # pairs of constant slices that are compared, of all arrays together
-_SYMBOLIC = 8  # constant pairs that one pair of other slices counts as: it takes as long
+LIMIT = 2_000_000  # pairs of constant slices to compare, for all arrays together
+_SYMBOLIC = 8  # cost of comparing two other slices, in constant pairs
 
 
 class TooManyRegions(Exception):
@@ -19,7 +19,7 @@ class TooManyRegions(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """A region with its bounds multiplied out; `family`: of a part that is disjoint from its siblings."""
+    """A region with its bounds expanded; `family`: of a part that is disjoint from its siblings."""
 
     region: Region
     start: Linear | None
@@ -32,18 +32,18 @@ class Regions:
     """Compares regions of one program."""
 
     def __init__(self, program: Program, regions: Iterable[Region] = ()) -> None:
-        """`regions`: those that ops use, which are checked when the program starts."""
+        """`regions`: those that ops use, which the program checks when it starts."""
         self._facts = facts(program.scalars, program.requires, regions)
-        # A bounded part is known by its region. Siblings of one family are disjoint by declaration (the emitted
-        # program checks their bounds when it starts), whatever their bounds look like.
+        # A bounded part is identified by its region. Siblings of one family are disjoint by declaration (the emitted
+        # program checks their bounds when it starts), whatever the bounds are.
         self._families = {p.region: p.name.split("[", 1)[0] for p in program.parts if p.bounded}
         self._slices: dict[Region, _Slice] = {}
         self._cost = 0
 
     def neighbours(self, regions: Iterable[Region]) -> dict[Region, list[Region]]:
-        """For each region of one array those that it may share elements with, itself included.
+        """For each region of one array, the regions that may share elements with it, itself included.
 
-        Raises TooManyRegions, where more would have to be compared than LIMIT says, for all arrays together.
+        Raises TooManyRegions if all arrays together need more than LIMIT comparisons.
         """
         slices = [self._slice(region) for region in regions]
         overlapping = [[slice_.region] for slice_ in slices]
@@ -58,7 +58,7 @@ class Regions:
         return {slice_.region: found for slice_, found in zip(slices, overlapping, strict=True)}
 
     def overlap(self, a: Region, b: Region) -> bool:
-        """May they share elements?"""
+        """Whether they may share elements."""
         return a == b or self._overlap(self._slice(a), self._slice(b))
 
     def _overlap(self, a: _Slice, b: _Slice) -> bool:
@@ -71,7 +71,7 @@ class Regions:
         return not (self._facts.ascend(a.stop, b.start) or self._facts.ascend(b.stop, a.start))
 
     def within(self, inner: Region, outer: Region) -> bool:
-        """Is every element of `inner` surely one of `outer`?"""
+        """Whether every element of `inner` is certainly one of `outer`."""
         if outer.start is None and outer.part is None:
             return True
         a, b = self._slice(inner), self._slice(outer)
@@ -82,7 +82,7 @@ class Regions:
         return bool(self._facts.ascend(b.start, a.start) and self._facts.ascend(a.stop, b.stop))
 
     def _slice(self, region: Region) -> _Slice:
-        """What comparisons need of a region: hashing and multiplying out its bounds takes long."""
+        """The slice of a region, cached: hashing and expanding its bounds is slow."""
         found = self._slices.get(region)
         if found is None:
             start, stop = (None if b is None else self._facts.linear(b) for b in (region.start, region.stop))
@@ -92,11 +92,11 @@ class Regions:
 
     @property
     def given_up(self) -> bool:
-        """Are there more comparisons than there is time for?"""
+        """Whether more comparisons were needed than allowed."""
         return self._facts.given_up
 
     def undecided(self, a: Region, b: Region) -> tuple[Sym, ...]:
-        """Of two slices that may overlap, and may lie apart: the comparisons of which one would tell them apart."""
+        """For two slices that may or may not overlap: the comparisons, one of which would decide."""
         if a == b or a.start is None or b.start is None or a.stop is None or b.stop is None:
             return ()
         pairs = ((a.stop, b.start), (b.stop, a.start))

@@ -1,5 +1,5 @@
-"""Rational programs: arithmetic on data, hardware and program parameters that gives a performance metric (seed 002).
+"""Rational programs (KLARAPTOR): arithmetic on data, hardware and program parameters that gives a performance metric.
 
-`program` is the language, `lower` its three-address code, which `evaluate` (NumPy) and `cprint` (C) share. `geometry`
-has what the models `volume`, `mwp_cwp` and `counted` need of a launch.
+`program` is the language, `lower` its three-address code, shared by `evaluate` (NumPy) and `cprint` (C). `geometry`
+has the launch geometry that the models `volume`, `mwp_cwp` and `counted` use.
 """

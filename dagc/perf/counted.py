@@ -1,9 +1,9 @@
 """Counts of a launch as rational functions of sizes and block, fitted to hardware counters; MWP-CWP over them.
 
-KLARAPTOR's steps 2 and 3 ("rational function determination", "code generation"). What is fitted is counted a warp that
-has work, or a memory request, since these depend on little; how many warps have work is known from the launch itself
-(`dagc.perf.geometry`). Which of the sizes and of the block's numbers a count depends on is found on points that the
-coefficients did not see; the error that is kept comes from points that this choice did not see either.
+KLARAPTOR's steps 2 and 3 ("rational function determination", "code generation"). Counts are fitted per warp with work,
+or per memory request, since these depend on little; the number of warps with work follows from the launch
+(`dagc.perf.geometry`). The sizes and block dimensions that a count depends on are selected on points that the
+coefficients were not fitted to; the stored error is from points that this selection did not use either.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from dagc.perf.program import Assign, Number, Parameter, ParameterKind, Rational
 # ---- rational functions through points ----
 # Rational functions through measured points: step 2 of KLARAPTOR ("rational function determination").
 #
-# A low-level metric (transactions, instructions, ...) that was counted at some points of data and program parameters
-# becomes P / Q, two polynomials, as a `RationalProgram`. Three things keep such a fit honest: variables are scaled to
-# -1 ... 1 (powers of sizes in the thousands leave no digits), the degrees and the regularisation are chosen on points
-# that the coefficients did not see, and the error that is stored comes from points that the choice did not see either.
+# A low-level metric (transactions, instructions, ...) counted at some points of data and program parameters becomes
+# P / Q, two polynomials, as a `RationalProgram`. For a reliable fit, variables are scaled to -1 ... 1 (powers of sizes
+# in the thousands lose all digits), degrees and regularisation are selected on points that the coefficients were not
+# fitted to, and the stored error is from points that this selection did not use either.
 #
-# P - y Q = 0 is linear in the coefficients. Q is 1 in the middle of the points, which forbids P = Q = 0 and a pole
-# there. Rows are weighted so that relative errors count, and divided by the Q of the round before (Sanathanan and
-# Koerner), since P - y Q is the error times Q.
+# P - y Q = 0 is linear in the coefficients. Q is 1 in the middle of the points, which excludes P = Q = 0 and a pole
+# there. Rows are weighted for relative errors, and divided by the Q of the previous round (Sanathanan and Koerner),
+# since P - y Q is the error times Q.
 
 RIDGES = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # of the largest singular value
-DROPPED = 1e-12  # singular values below this part of the largest are taken for 0
+DROPPED = 1e-12  # singular values below this fraction of the largest count as 0
 ROUNDS = 6  # of reweighting
-LEAST_Q = 0.02  # rows whose denominator is smaller are not weighted more for it
+LEAST_Q = 0.02  # rows with a smaller denominator are not weighted more
 NEAR_POLE = 1e-10  # of Q in the middle; 1 / (a b c), each from 1 to 1000, has no pole and a Q of 1e-9
-SMALL = 1e-4  # values below this part of the largest are not weighted more than it
-EXACT_FIT = 1e-9  # errors below it do not tell candidates apart
-WORTH = 1.1  # how much better a candidate with more coefficients must be
+SMALL = 1e-4  # values below this fraction of the largest are not weighted more
+EXACT_FIT = 1e-9  # candidates with smaller errors are equally good
+WORTH = 1.1  # factor by which a candidate with more coefficients must be better
 
 Exponents = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Relative errors at points that neither the coefficients nor the degrees were chosen by."""
+    """Relative errors at points that neither the coefficients nor the degrees were fitted to."""
 
     points: int
     median: float
@@ -62,7 +62,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Fitted:
-    """P / Q in z = (x - middle) / half. `below` begins with the constant, whose coefficient is 1."""
+    """P / Q in z = (x - middle) / half. `below` starts with the constant, whose coefficient is 1."""
 
     names: tuple[str, ...]
     middle: tuple[float, ...]
@@ -76,7 +76,7 @@ class Fitted:
     held_out: HeldOut
 
     def program(self, name: str, *, program: Collection[str] = (), unit: str = "") -> RationalProgram:
-        """As a rational program. Parameters are integers, of the data but for those that `program` names."""
+        """As a rational program. Parameters are integers, of kind data except for those in `program`."""
         parameters = tuple(
             Parameter(
                 n,
@@ -109,12 +109,12 @@ class Fitted:
         return np.broadcast_to(np.asarray(values, np.float64), (len(columns),)).copy()
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` makes it of again."""
+        """For `from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fitted:
-        """Raises KeyError and TypeError where something is missing."""
+        """Raises KeyError and TypeError if something is missing."""
         return cls(
             tuple(data["names"]), tuple(data["middle"]), tuple(data["half"]),
             tuple(tuple(p) for p in data["above"]), tuple(tuple(p) for p in data["below"]),
@@ -123,7 +123,7 @@ class Fitted:
         )  # fmt: skip
 
     def inside(self, points: Any) -> np.ndarray:
-        """Which points lie in the box of those that were fitted; outside nothing is known of the error."""
+        """Which points are in the bounding box of the fitted points; outside, the error is unknown."""
         scaled = (_points(points, len(self.names)) - np.array(self.middle)) / np.array(self.half)
         return np.asarray((np.abs(scaled) <= 1 + 1e-12).all(axis=1))
 
@@ -133,12 +133,13 @@ class Fitted:
 
 
 def unknowns(dimensions: int, degree: int) -> int:
-    """Coefficients of the largest candidate: numerator and denominator of total degree `degree`, one of them 1."""
+    """Number of coefficients of the largest candidate: P and Q of total degree `degree`, one coefficient being 1."""
     return 2 * math.comb(dimensions + degree, degree) - 1
 
 
 def points_needed(dimensions: int, degree: int) -> int:
-    """Distinct points that `fit_rational` wants: what is left for the coefficients determines the largest candidate."""
+    """Distinct points that `fit_rational` needs: the share left for the coefficients determines the largest
+    candidate."""
     wanted = count = unknowns(dimensions, degree)
     while count - 2 * _held(count) < wanted:
         count += 1
@@ -146,10 +147,10 @@ def points_needed(dimensions: int, degree: int) -> int:
 
 
 def fit_rational(points: Any, values: Any, names: Sequence[str], max_degree: int, *, seed: int = 0) -> Fitted:
-    """P / Q through `values` (n,) at `points` (n, d) of integers; total degrees of 0 to `max_degree` are tried.
+    """P / Q through `values` (n,) at `points` (n, d) of integers; total degrees from 0 to `max_degree` are tried.
 
-    Points are dealt by `seed`: three quarters give the coefficients, an eighth the degrees, an eighth the error. Raises
-    UsageError where there are too few distinct points, a parameter never varies, or a value is not a finite number.
+    Points are dealt by `seed`: three quarters for the coefficients, an eighth for the degrees, an eighth for the error.
+    Raises UsageError if there are too few distinct points, a parameter never varies, or a value is not finite.
     """
     x, y = _points(points, len(names)), np.asarray(values, np.float64)
     _check(x, y, names, max_degree)
@@ -183,9 +184,10 @@ def sample_points(
 ) -> np.ndarray:
     """`n` distinct points of integers, (n, d) in the order of `ranges` (least and largest value of each parameter).
 
-    Each range is cut into as many parts as points are drawn, of equal ratio, and each part is met once (a Latin
-    hypercube), so that small and large values come alike and most are no powers of two. `keep` says of (m, d) points
-    which are legal. Raises UsageError where a range is empty or not above 0, or there are not `n` legal points.
+    Each range is cut into as many parts as points are drawn, of equal ratio, and each part is used once (a Latin
+    hypercube), so that small and large values are equally frequent and most are not powers of two. `keep` selects the
+    legal ones of (m, d) points. Raises UsageError if a range is empty or not above 0, or there are not `n` legal
+    points.
     """
     for name, (low, high) in ranges.items():
         if not 1 <= low <= high:
@@ -196,7 +198,7 @@ def sample_points(
     for _ in range(200):
         parts = np.stack([generator.permutation(n) for _ in ranges], axis=1)
         share = (parts + generator.random(parts.shape)) / n
-        # From half below the least to half above the largest, so that rounding meets the ends as often as the others.
+        # From half below the least to half above the largest, so that rounding gives the ends as often as the others.
         drawn = np.exp(np.log(least - 0.5) + share * (np.log(most + 0.5) - np.log(least - 0.5)))
         rows = np.clip(np.rint(drawn), least, most).astype(np.int64)
         legal = np.ones(len(rows), bool) if keep is None else np.asarray(keep(rows), bool)
@@ -234,7 +236,7 @@ def _held(count: int) -> int:
 
 
 def _deal(x: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows for coefficients, degrees and error. A point that was measured twice is in one of the three."""
+    """Rows for coefficients, degrees and error. A point measured twice is in only one of the three."""
     _, group = np.unique(x, axis=0, return_inverse=True)
     group = group.reshape(-1)
     order = np.random.default_rng(seed).permutation(int(group.max()) + 1)
@@ -274,7 +276,7 @@ def _solve(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents) -> 
 
 
 def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
-    """Does Q change its sign at the points, or between them in their box?"""
+    """Whether Q changes its sign at the points, or between them in their box."""
     if len(below) == 1:
         return False
     between = np.random.default_rng(seed).uniform(-1, 1, (2048, z.shape[1]))
@@ -283,7 +285,7 @@ def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
 
 
 def _errors(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents, a: Any, b: Any) -> np.ndarray:
-    """Relative errors; those of small values relative to SMALL."""
+    """Relative errors; for small values relative to SMALL."""
     got = (_matrix(z, above) @ a) / (_matrix(z, below) @ b)
     return np.asarray(np.abs(got - y) / np.maximum(np.abs(y), SMALL))
 
@@ -309,7 +311,7 @@ def _monomial(
     products: dict[tuple[int, ...], sp.Expr],
     steps: list[Assign],
 ) -> None:
-    """A step for a product, by the one of a degree less, which is there already."""
+    """A step for a product, from the one of a degree less, which already exists."""
     if powers in products:
         return
     first = next(i for i, p in enumerate(powers) if p)
@@ -331,13 +333,14 @@ def _sum(exponents: Exponents, coefficients: Sequence[float], products: Mapping[
 
 SOURCE = "Hong and Kim, ISCA 2009, over counts that were fitted to hardware counters"
 FEWEST = 16  # launches
-# What counts may depend on besides sizes. Not on the whole block: of two blocks with the same lanes a fit's error of
-# a few per cent would choose, which on the oracle costs more than the true difference (docs/explanation/mwp-cwp.md).
+# Parameters that counts may depend on besides sizes. Not the whole block: between two blocks with the same lanes, a
+# fit's error of a few per cent would decide, which on the oracle costs more than the true difference
+# (docs/explanation/mwp-cwp.md).
 BLOCK = ("lanes_x",)
-WORSE = 1.05  # by how much the error may grow when a parameter is left out
-EXACT = 1e-3  # errors below it do not tell parameters apart
+WORSE = 1.05  # factor by which the error may grow if a parameter is dropped
+EXACT = 1e-3  # parameters with smaller errors are equally good
 FOLDS = 4
-POOR = 0.05  # an error from which a function of the higher degree is grown, of so many parameters:
+POOR = 0.05  # error above which a function of the higher degree is grown, with so many parameters:
 MOST = 4
 SECTOR, SECTORS_PER_LINE = 32, 4  # bytes of a sector
 
@@ -351,7 +354,7 @@ COUNTS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CountedLaunch:
-    """One counted launch: per-rank scalars (the whole ones), block, counts by name (`dagc.measure.profile.METRICS`)."""
+    """One counted launch: integer per-rank scalars, block, counts by name (`dagc.measure.profile.METRICS`)."""
 
     scalars: Mapping[str, int]
     block: tuple[int, int, int]
@@ -359,7 +362,7 @@ class CountedLaunch:
 
 
 def derived(counts: Mapping[str, float], active_warps: float) -> dict[str, float]:
-    """What is fitted, by name as in COUNTS, from the counters of a launch."""
+    """The fitted quantities, by name as in COUNTS, from the counters of a launch."""
     requests = counts["load_requests"] + counts["store_requests"]
     return {
         "instructions": counts["instructions"] / active_warps,
@@ -373,7 +376,7 @@ def fit_counts(
 ) -> dict[str, Fitted]:
     """A rational function for each of COUNTS.
 
-    Raises UsageError where there are too few launches, or none varies.
+    Raises UsageError if there are too few launches, or nothing varies.
     """
     if len(launches) < FEWEST:
         message = f"op `{op.name}`: {counted(len(launches), 'counted launch', 'counted launches')}: too few for a fit"
@@ -400,13 +403,13 @@ def fit_counts(
 
 
 def _scalars_of(op: KernelOp) -> set[str]:
-    """Per-rank scalars that are handed to the kernel by value."""
+    """Per-rank scalars passed to the kernel by value."""
     return {n for arg in op.args if not isinstance(arg, Region) for n in free(arg)} - {"rank", "ranks"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """What fits are made of: the columns and values of the launches that may be `seen`, dealt into folds."""
+    """Data for fits: columns and values of the launches that may be `seen`, dealt into folds."""
 
     columns: Mapping[str, np.ndarray]
     values: np.ndarray
@@ -425,7 +428,7 @@ class _Candidates:
         return np.asarray(np.abs(got - self.values[at]) / np.maximum(np.abs(self.values[at]), 1e-9))
 
     def score(self, names: Sequence[str], degree: int) -> float:
-        """Mean over the folds of the error at the fold that a fit did not see; outliers count to 1."""
+        """Mean over the folds of the error at the fold left out of the fit; outliers count as 1."""
         off = []
         for fold in (self.seen[i::FOLDS] for i in range(FOLDS)):
             fitted = self.fit(names, degree, np.setdiff1d(self.seen, fold))
@@ -435,7 +438,7 @@ class _Candidates:
         return float(np.sqrt(np.mean(np.concatenate(off) ** 2)))
 
     def eliminated(self, degree: int) -> tuple[float, tuple[str, ...], int]:
-        """Score, parameters and degree: of all parameters, those are left out that cost nothing."""
+        """Score, parameters and degree after backward elimination: drops parameters as long as that costs nothing."""
         names = tuple(self.columns)
         now = self.score(names, degree)
         while len(names) > 1:
@@ -447,7 +450,7 @@ class _Candidates:
         return now, names, degree
 
     def grown(self, degree: int) -> tuple[float, tuple[str, ...], int]:
-        """The same from no parameter on: those are added that help."""
+        """Score, parameters and degree after forward selection: adds parameters that help."""
         names: tuple[str, ...] = ()
         now = np.inf
         while len(names) < min(MOST, len(self.columns)):
@@ -460,7 +463,7 @@ class _Candidates:
 
 
 def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> Fitted:
-    """Parameters are left out one by one while that costs nothing; then a higher degree is tried on the rest."""
+    """Backward elimination; then a higher degree is tried on the remaining parameters."""
     rows = np.random.default_rng(seed).permutation(len(values))
     tested = max(2, len(values) // 6)
     candidates = _Candidates(columns, values, rows[tested:], seed)
@@ -481,8 +484,8 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
 def counted_program(
     program: Program, op: KernelOp, fits: Mapping[str, Fitted], barriers: int = 0, *, shared: int = 0
 ) -> RationalProgram:
-    """MWP-CWP for a launch of `op`, its counts those of `fit_counts`: cycles, in the program's scalars, the block and
-    the registers of a thread, the limits of the GPU and MACHINE. `barriers`: of a warp, which no counter gives."""
+    """MWP-CWP for a launch of `op`, with the counts of `fit_counts`: cycles, in the program's scalars, the block and
+    the registers of a thread, the limits of the GPU and MACHINE. `barriers`: per warp, which no counter gives."""
     g = Geometry(program, op, shared=shared)
     g.place()
     for name, fitted in fits.items():

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 # sizes alone      once for each call, before the loop
 # both             the loop over the settings
 #
-# The loop is arithmetic of doubles only, which compilers vectorise. Integers of the loop are whole doubles. That is
-# exact while they stay up to 2^49 in magnitude: ranges prove it for sizes from 1 to `Batch.limit`. What the ranges
-# decide (comparisons, minima, divisors that cannot be zero) is not computed. All of this leaves each result as it was
-# to the last bit, but for the sign of a zero, which nothing in the language can tell.
+# The loop uses only arithmetic of doubles, which compilers vectorise. Integers in the loop are integral doubles, exact
+# up to a magnitude of 2^49: value ranges prove this for sizes from 1 to `Batch.limit`. What the ranges decide
+# (comparisons, minima, divisors that cannot be zero) is not computed. Results are bit-identical, except for the sign
+# of zero, which the language cannot observe.
 
-EXACT = 2**49  # whole doubles up to here are exact, and so are their whole quotients as computed here
+EXACT = 2**49  # integral doubles up to here are exact, and so are their rounded quotients as computed here
 _COMPARISONS = frozenset(COMPARISONS.values())
 _LARGEST_LIMIT, _SMALLEST_LIMIT = 31, 8  # powers of two
 
@@ -46,8 +46,8 @@ _LARGEST_LIMIT, _SMALLEST_LIMIT = 31, 8  # powers of two
 class Batch:
     """`results` are operands of the loop, one for each program.
 
-    `tables`: a value for each setting. Operations of `loop` besides those of `lower.Instruction`: nearest (of a
-    double, the whole one). A name stays in its range of `ranges`.
+    `tables`: a value for each setting. Operations of `loop` besides those of `lower.Instruction`: nearest (the integer
+    nearest to a double). The value of a name is within its range in `ranges`.
     """
 
     limit: int
@@ -59,9 +59,9 @@ class Batch:
 
 
 def split(programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[float]]) -> Batch | None:
-    """The programs at once, for the settings that `columns` (parameter -> a value for each) gives.
+    """Split the programs for the settings that `columns` (parameter -> a value for each) gives.
 
-    All other parameters are sizes, integers. None where that cannot be done exactly for sizes up to 256.
+    All other parameters are sizes, integers. None if that cannot be done exactly for sizes up to 256.
     """
     best = None
     low, high = _SMALLEST_LIMIT, _LARGEST_LIMIT
@@ -90,7 +90,7 @@ class _Split:
         self.loop: list[Instruction] = []
         self.known: dict[tuple[object, ...], Operand] = {}
         self.labels: dict[str, str] = {}
-        self.sources: dict[str, tuple[str, tuple[Operand, ...]]] = {}  # of what `_remainder` looks for
+        self.sources: dict[str, tuple[str, tuple[Operand, ...]]] = {}  # sources that `_remainder` looks up
         self.fresh = 0
 
     def batch(self) -> Batch | None:
@@ -150,7 +150,7 @@ class _Split:
         return self._emit(self.loop, i.operation, args, i.number, ranges, remainder)
 
     def _remainder(self, i: Instruction, args: tuple[Operand, ...]) -> Range | None:
-        """Of a - b * floor(a / b), which is below b: the ranges of its parts alone would be far too wide."""
+        """For a - b * floor(a / b), which is below b: the ranges of its parts alone would be far too wide."""
         if i.operation != "sub" or not isinstance(args[1], str):
             return None
         kind, factors = self.sources.get(args[1], ("", ()))
@@ -161,13 +161,13 @@ class _Split:
         return None
 
     def _simplified(self, operation: str, args: tuple[Operand, ...], ranges: Sequence[Range]) -> Operand | None:
-        """An argument or a constant that is the result."""
+        """An argument or a constant equal to the result."""
         if operation == "copy":
             return args[0]
         if operation == "mul" and 1 in args:
             return args[1 - args.index(1)]
         if operation in _COMPARISONS:
-            # Compilers warn of `n < n`. A real may be no number, which equals nothing.
+            # Compilers warn of `n < n`. A real may be NaN, which equals nothing.
             if args[0] == args[1] and self.numbers.get(str(args[0])) is Number.INTEGER:
                 return operation in ("le", "ge", "eq")
             return decided(operation, ranges[0], ranges[1])
@@ -192,9 +192,9 @@ class _Split:
         return None
 
     def _rounded(self, i: Instruction, args: tuple[Operand, ...], ranges: Sequence[Range]) -> Operand:
-        """A whole quotient below is what is nearest to (a + 1/2) / b - 1/2, one above to (a - 1/2) / b + 1/2.
+        """A quotient rounded down is the integer nearest to (a + 1/2) / b - 1/2, one rounded up to (a - 1/2) / b + 1/2.
 
-        Both stay 1 / (2 b) away from the middle of two whole numbers, which is more than the four roundings can do:
+        Both are at least 1 / (2 b) away from the middle of two integers, which exceeds the error of the four roundings:
         b (2 |a / b| + 3) < 2^52.
         """
         import numpy as np
@@ -226,7 +226,7 @@ class _Split:
         return top if inverse == 1 else self._real("mul", top, inverse)
 
     def _inverse(self, bottom: Operand) -> Operand | None:
-        """1 / bottom where it is exact: for powers of two."""
+        """1 / bottom if it is exact: for powers of two."""
         import numpy as np
 
         if isinstance(bottom, str) and bottom not in self.tables:
@@ -240,7 +240,7 @@ class _Split:
     # ---- values -------------------------------------------------------------------------------
 
     def _table(self, value: Any, number: Number | None, name: str = "") -> Operand:
-        """What depends on the settings alone: a constant where it is the same for all."""
+        """A value that depends on the settings alone: a constant if it is the same for all."""
         import numpy as np
 
         values = np.atleast_1d(np.asarray(value))
@@ -258,7 +258,7 @@ class _Split:
         return self.known[key]
 
     def _in_loop(self, operand: Operand) -> Operand:
-        """As the loop has it: a double, or a truth value."""
+        """Its form in the loop: a double, or a boolean."""
         import numpy as np
 
         if isinstance(operand, bool) or not isinstance(operand, (str, int)):
@@ -294,7 +294,7 @@ class _Split:
 
     def _name(self) -> str:
         self.fresh += 1
-        return f"{self.fresh}"  # no name of a program: each gets its last name in the end
+        return f"{self.fresh}"  # not a name of a program; replaced by the final name later
 
     def _range(self, operand: Operand) -> Range:
         return self.ranges[operand] if isinstance(operand, str) else of_constant(operand)
@@ -302,7 +302,7 @@ class _Split:
     # ---- the end ------------------------------------------------------------------------------
 
     def _live(self, results: tuple[Operand, ...]) -> Batch:
-        """What the results depend on, under names for readers."""
+        """The instructions that the results depend on, with readable names."""
         needed = {r for r in results if isinstance(r, str)}
         for i in reversed(self.before + self.loop):
             if i.name in needed:
@@ -343,7 +343,7 @@ class _Split:
 # ---- C ----
 
 
-# Division as the language has it: to below and to above, and by zero 0.
+# Division as in the language: rounded down and up, and 0 for a divisor of zero.
 HELPERS = """\
 #ifndef DAGC_RATIONAL_H
 #define DAGC_RATIONAL_H
@@ -394,11 +394,11 @@ _INFIX = {
 }  # fmt: skip
 _CHOICES = ("min", "max", "select")
 _CALLS = {"floordiv": "dagc_floordiv", "ceildiv": "dagc_ceildiv", "div": "dagc_div"}
-_WRAPPING = {"add": "dagc_add", "sub": "dagc_sub", "mul": "dagc_mul"}  # of integers whose ranges are not known
+_WRAPPING = {"add": "dagc_add", "sub": "dagc_sub", "mul": "dagc_mul"}  # of integers of unknown range
 
 
 def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] | None = None) -> str:
-    """`static inline <type> function(<parameters>)`; it needs HELPERS before it.
+    """`static inline <type> function(<parameters>)`; HELPERS must come before it.
 
     `parameters`: names in the order of the arguments (default: that of the program).
     """
@@ -445,8 +445,8 @@ def _infix(i: Instruction) -> str:
 def batch_to_c(batch: Batch, function: str, parameters: Sequence[str], count: int) -> str:
     """`static inline void function(int64_t <parameters>..., double* out_)`, after HELPERS and BATCH_HELPERS.
 
-    `out_` takes the first result for each of the `count` settings, infinity where one of the others is zero; it has
-    room for `padded_count`. All parameters must be from 1 to `batch.limit`, and DAGC_IEEE must hold.
+    `out_` receives the first result for each of the `count` settings, infinity if one of the others is zero; it must
+    have room for `padded_count`. All parameters must be from 1 to `batch.limit`, and DAGC_IEEE must hold.
     """
     padded = padded_count(count)
     tables = {name: f"{function}_{name}" for name in batch.tables}
@@ -484,12 +484,12 @@ def batch_to_c(batch: Batch, function: str, parameters: Sequence[str], count: in
 
 
 def padded_count(count: int) -> int:
-    """Room for so many settings: a loop over them has no rest for vectors of 2 or 4."""
+    """`count` rounded up so that a loop over it has no remainder for vectors of 2 or 4."""
     return -(-count // BATCH_WIDTH) * BATCH_WIDTH
 
 
 def _shorter(i: Instruction, batch: Batch) -> str:
-    """`_expression` where ranges are known."""
+    """`_expression` if ranges are known."""
     args = [operand(a) for a in i.args]
     ranges = [batch.ranges.get(a, ANY) if isinstance(a, str) else of_constant(a) for a in i.args]
     match i.operation:
@@ -497,7 +497,7 @@ def _shorter(i: Instruction, batch: Batch) -> str:
             return f"dagc_nearest({args[0]})"
         case "div" if not ranges[1].has_zero:
             return f"{args[0]} / {args[1]}"
-        case "div":  # written so that nothing can trap: compilers do not vectorise a division that may not be done
+        case "div":  # written so that nothing can trap: compilers do not vectorise a conditional division
             return f"{args[1]} != 0 ? {args[0]} / ({args[1]} != 0 ? {args[1]} : 1.0) : 0.0"
         case "floordiv" if ranges[0].low >= 0 and ranges[1].low > 0:
             return f"{args[0]} / {args[1]}"
@@ -507,7 +507,7 @@ def _shorter(i: Instruction, batch: Batch) -> str:
             tests = [f"({a} != 0)" if isinstance(o, str) else a for o, a in zip(i.args, args, strict=True)]
             return f"{tests[0]} {'&' if i.operation == 'and' else '|'} {tests[1]}"
         case "select" if i.args[0] in batch.tables and all(math.isfinite(r.size) for r in ranges):
-            # 1 or 0 of a table. With `? :` compilers would move a product into the branch, and then not vectorise.
+            # 1 or 0 from a table. With `? :` compilers would move a product into the branch, and then not vectorise.
             return f"{args[0]} * {args[1]} + (1.0 - {args[0]}) * {args[2]}"
         case "select":
             return f"{args[0]} != 0 ? {args[1]} : {args[2]}"

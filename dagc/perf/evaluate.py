@@ -1,7 +1,7 @@
-"""Rational programs in NumPy: all configurations at once, by one Python function of three-address code.
+"""Rational programs in NumPy: all configurations at once, by one generated Python function.
 
-Which names are arrays is known when the function is made, so that no operation asks. Divisors that cannot be zero, by
-their ranges, are not looked at.
+Which names are arrays is known when the function is generated, so no operation checks it. Divisors that cannot be
+zero, by their ranges, are not tested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ _INFIX = {
         ("ne", "!="),
     )
 }  # fmt: skip
-_QUOTIENTS = {"floordiv": "{0} // {1}", "ceildiv": "-(-{0} // {1})", "div": "{0} / {1}"}  # by what is not zero
+_QUOTIENTS = {
+    "floordiv": "{0} // {1}",
+    "ceildiv": "-(-{0} // {1})",
+    "div": "{0} / {1}",
+}  # divisor not zero
 _OF_NUMBERS = _INFIX | {
     "min": "({0} if {0} < {1} else {1})", "max": "({0} if {0} > {1} else {1})", "and": "{0} and {1}",
     "or": "{0} or {1}", "not": "not {0}", "select": "({1} if {0} else {2})", "real": "float({0})",
@@ -38,9 +42,9 @@ _OF_ARRAYS = _INFIX | {
 
 
 class _Function:
-    """Writes a Python function of three-address code.
+    """Generates a Python function from three-address code.
 
-    `known`: values of names, Python's numbers or arrays. `parameters`: the other names, and whether each is an array.
+    `known`: values of names, Python numbers or arrays. `parameters`: the other names, and whether each is an array.
     """
 
     def __init__(self, known: Mapping[str, Any], parameters: Mapping[str, bool]) -> None:
@@ -54,14 +58,14 @@ class _Function:
         self.lines: list[str] = []
 
     def of(self, code: Sequence[Instruction]) -> Callable[..., Any]:
-        """The function; it gives the value of the last instruction."""
+        """The function; it returns the value of the last instruction."""
         for instruction in code:
             self._add(instruction)
         head, body = (
             f"def run({', '.join(self.parameters)}):",
             (*self.lines, f"return {_text(self.names[code[-1].name])}"),
         )
-        exec("\n    ".join((head, *body)), self.globals)  # the text is made of names and numbers above alone
+        exec("\n    ".join((head, *body)), self.globals)  # the text consists only of the names and numbers above
         run: Callable[..., Any] = self.globals["run"]
         return run
 
@@ -93,7 +97,7 @@ class _Function:
         return self.names[operand]
 
     def _beside_arrays(self, operand: Operand, number: Number | None) -> str:
-        """A constant as an array without dimensions, which NumPy takes faster than Python's number."""
+        """A constant as a 0-d array, which NumPy handles faster than a Python number."""
         if isinstance(operand, (str, bool)) or number is None:
             return _text(operand)
         return self._constant(np.array(operand))
@@ -117,15 +121,15 @@ def _text(operand: Operand) -> str:
 
 
 def evaluate(program: RationalProgram, values: Mapping[str, Any]) -> Any:
-    """The result for every combination that NumPy's broadcasting of the values gives: int64 or float64.
+    """The result for every combination of values by NumPy's broadcasting: int64 or float64.
 
-    Raises UsageError where a parameter has no value.
+    Raises UsageError if a parameter has no value.
     """
     return Evaluator(program, values)({})
 
 
 def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of all names that the program assigns by a step of its own, and `result`."""
+    """The values of all names that the program assigns in a step, and `result`."""
     from dagc.perf.program import assignments  # loads sympy
 
     run = Evaluator(program, values)
@@ -135,9 +139,9 @@ def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[st
 
 
 class Evaluator:
-    """A program with some values known: what depends on them alone is computed once, when the object is made.
+    """A program with some values known: what depends on them alone is computed once, at construction.
 
-    What is left becomes one function when it is first called, and again where other values are arrays than before.
+    The rest becomes one function at the first call, and again if other values are arrays than before.
     """
 
     def __init__(self, program: RationalProgram, known: Mapping[str, Any]) -> None:
@@ -158,7 +162,7 @@ class Evaluator:
         self._functions: dict[tuple[bool, ...], Callable[..., Any]] = {}
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
-        """The result for the values of the other parameters. Raises UsageError where one is missing."""
+        """The result for the values of the other parameters. Raises UsageError if one is missing."""
         arguments = []
         for parameter in self.asked:
             if parameter.name not in values:
@@ -173,7 +177,7 @@ class Evaluator:
         return self._functions[arrays](*arguments)
 
     def names(self) -> dict[str, str]:
-        """Names of the program -> names of the instructions that hold them."""
+        """Names of the program -> names of the instructions with their values."""
         from dagc.perf.lower import Lowering  # loads sympy
 
         lowering = Lowering(self.program)
@@ -191,7 +195,7 @@ def operate(operation: str, args: Sequence[Any]) -> Any:
 
 
 def typed(value: Any, number: Number) -> Any:
-    """A value of a parameter: Python's number, or an array of int64 or float64."""
+    """A value of a parameter: a Python number, or an array of int64 or float64."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return int(value) if number is Number.INTEGER else float(value)
     array = np.asarray(value, np.int64 if number is Number.INTEGER else np.float64)
@@ -203,7 +207,7 @@ def _array(value: Any) -> bool:
 
 
 def _divided(divide: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    """The quotient; 0 where `b` is zero."""
+    """The quotient; 0 if `b` is zero."""
     if not _array(b):
         return divide(a, b) if b else a * 0
     if np.count_nonzero(b) == b.size:

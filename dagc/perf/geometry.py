@@ -1,7 +1,7 @@
 """The geometry of a launch as rational expressions: grid, warps with work, resident blocks, and the data they move.
 
-In the program's scalars, the block (`blockDim_x`, ...), the registers of a thread and the limits of the GPU. Models
-(`volume`, `mwp_cwp`, `counted`) add their terms to its assignments.
+All are expressions in the program's scalars, the block (`blockDim_x`, ...), the registers of a thread and the limits of
+the GPU. Models (`volume`, `mwp_cwp`, `counted`) add their terms to its assignments.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dagc.perf.program import (
     expressions,
 )
 
-# ---- what the models need of an op ----
+# ---- inputs of the models for an op ----
 
 
 def read_accesses(program: Program, op: KernelOp) -> Accesses:
-    """Raises NotUnderstood. Tunables that are block dimensions are `blockDim_x`, others symbols of their name."""
+    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others symbols of their name."""
     kernel, impl = kernel_of(program, op)
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"kernel `{kernel.name}` has no CUDA text")
@@ -73,7 +73,7 @@ _FUNCTIONS: dict[Fn, Callable[..., sp.Expr]] = {
 
 
 def to_sympy(expr: Sym) -> sp.Expr | None:
-    """A symbolic scalar as a SymPy expression; None where it is not arithmetic."""
+    """A symbolic scalar as a SymPy expression; None if it is not arithmetic."""
     if isinstance(expr, Const):
         return sp.sympify(expr.value) if not isinstance(expr.value, (str, bool)) else None
     if isinstance(expr, Var):
@@ -86,7 +86,7 @@ _RELATIONS = {Fn.EQ: sp.Eq, Fn.NE: sp.Ne, Fn.LT: sp.Lt, Fn.LE: sp.Le, Fn.GT: sp.
 
 
 def conditions_of(expr: Sym) -> tuple[sp.Basic, ...]:
-    """The comparisons that a condition asks for, all of them; those that are no comparisons of numbers are left out."""
+    """The comparisons in a condition, which must all hold; parts that are not comparisons of numbers are skipped."""
     if not isinstance(expr, Apply):
         return ()
     if expr.fn is Fn.AND:
@@ -158,7 +158,7 @@ def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
 
 
 class Geometry:
-    """Of one op. `place` writes the assignments and makes the attributes that depend on the block."""
+    """Geometry for one op. `place` writes the assignments and sets the attributes that depend on the block."""
 
     def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False, shared: int = 0) -> None:
         """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block."""
@@ -170,7 +170,7 @@ class Geometry:
         self.extent, self.grid = self._grid(program, op)
 
     def _grid(self, program: Program, op: KernelOp) -> tuple[list[sp.Expr], list[sp.Expr]]:
-        """Threads that have work in each dimension (the grid for blocks of one thread), and blocks."""
+        """Threads with work in each dimension (the grid for blocks of one thread), and blocks."""
         assert self.impl.launch is not None
         axes = dict(zip((s.name for s in self.impl.launch.block if isinstance(s, Var)), ("x", "y", "z"), strict=False))
         for position, size in enumerate(self.impl.launch.block):
@@ -192,7 +192,7 @@ class Geometry:
         return extent, grid
 
     def place(self) -> None:
-        """Assign everything, in an order in which it can be computed."""
+        """Assign everything, in a computable order."""
         b, one = self.b, self.one_thread
         bx = self.bx
         by = self.by if self.impl.launch is not None and len(self.impl.launch.block) > 1 else sp.Integer(1)
@@ -234,7 +234,7 @@ class Geometry:
         return sp.Piecewise((wide, bx >= WARP), (narrow, True))
 
     def _resident(self, threads: sp.Expr, warps: sp.Expr) -> sp.Expr:
-        """Blocks on an SM at a time, by threads, blocks, registers and shared memory."""
+        """Blocks on an SM at a time, limited by threads, blocks, registers and shared memory."""
         rounded = 256 * ceil_div(symbol("registers") * WARP, 256)
         allocated = self.b.let("warp_registers", rounded, "registers", "a warp is given", integer=True)
         by_threads = int_div(symbol("max_threads_per_multiprocessor"), WARP * warps)
@@ -248,7 +248,7 @@ class Geometry:
         return self.b.let("resident", sp.Max(1, most), "blocks", "an SM holds at a time", integer=True)
 
     def parameters(self, known: Mapping[str, Parameter] | None = None) -> tuple[Parameter, ...]:
-        """Of everything that is used and not assigned, by name; `known` are those that the model declares."""
+        """Parameters of everything used and not assigned, by name; `known` are those that the model declares."""
         body = tuple(self.b.body)
         used = {s.name for value in expressions(body) for s in value.free_symbols} - {a.name for a in assignments(body)}
         out = []
@@ -266,8 +266,8 @@ class Geometry:
 
 
 def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Basic]:
-    """The `require`s that depend on sizes. Those on tunables and the GPU alone were checked with the settings; a
-    tunable that is not a block dimension has no value here."""
+    """The `require`s that depend on sizes. Those on tunables and the GPU alone are checked with the settings; a tunable
+    that is not a block dimension has no value here."""
     kernel, impl = geometry.kernel, geometry.impl
     assert impl.launch is not None
     blocks = {s.name: f"blockDim_{a}" for s, a in zip(impl.launch.block, "xy", strict=False) if isinstance(s, Var)}
@@ -286,8 +286,8 @@ def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Bas
 
 
 def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
-    """1 where the grid has blocks and is within CUDA's limits, and the kernel's `require`s on sizes hold, else 0.
-    Parameters as in `volume_program`."""
+    """1 if the grid has blocks and is within CUDA's limits, and the kernel's `require`s on sizes hold, else 0.
+    Parameters as for `volume_program`."""
     geometry = Geometry(program, op)
     conditions = _required(program, geometry, op)
     for size, limit in zip(geometry.grid, (2**31 - 1, 65535, 65535), strict=True):
@@ -312,10 +312,11 @@ def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
 
 
 # ---- data moved ----
-# What the loads and stores of a kernel move, from their address expressions: cycles of the L1 cache, sectors, lines,
-# unique data of a block and of the grid.
+# Data moved by the loads and stores of a kernel, from their address expressions: cycles of the L1 cache, sectors,
+# lines, unique data of a block and of the grid.
 #
-# Strides are sorted into small constants and wide ones (those that hold a size) when the program is made, so that what
+# Strides are classified into small constants and wide ones (those that contain a size) when the program is generated,
+# so only arithmetic remains for run time.
 # is left for run time is arithmetic.
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
@@ -326,7 +327,7 @@ STORE_BYTES_A_CYCLE = 16
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A stride in elements over so many steps. `wide`: it holds a size."""
+    """A stride in elements, for so many steps. `wide`: it contains a size."""
 
     stride: sp.Expr
     count: sp.Expr
@@ -347,13 +348,14 @@ class Placed:
 
 
 class Traffic:
-    """Of a launch whose geometry is placed. Intermediate results become assignments of the geometry's program."""
+    """Data moved by a launch with placed geometry. Intermediate results become assignments of the geometry's
+    program."""
 
     def __init__(self, geometry: Geometry, accesses: Accesses) -> None:
         self.geometry, self.accesses = geometry, accesses
         self.b, self.sizes, self.extent = geometry.b, geometry.sizes, geometry.extent
         self.lx, self.ly = geometry.lx, geometry.ly
-        # What is rare (weight 0) moves nothing worth counting.
+        # Rare accesses (weight 0) move a negligible amount.
         self.placed = [self._placed(a) for a in accesses.accesses if not a.shared and a.weight > 0]
 
     def _placed(self, access: Access) -> Placed:
@@ -368,7 +370,7 @@ class Traffic:
         if not access.known:
             wide = symbol("blockDim_x") * 0 + 33
             return Placed(access, wide, wide, sp.Integer(0), (), sp.Integer(0), times)
-        # What is loaded and the same for all threads shifts addresses, and hardly matters.
+        # Loaded values that are the same for all threads shift addresses, which hardly matters.
         address = sp.expand(address.subs({s: 0 for s in address.free_symbols if s.name.startswith("uniform_")}))
         rest = address.subs(dict.fromkeys((*t.values(), *g.values(), *(lo.counter for lo in access.loops)), 0))
         return Placed(
@@ -382,7 +384,7 @@ class Traffic:
         )
 
     def _average(self, trips: sp.Expr) -> sp.Expr:
-        """Trips of the thread in the middle of the grid."""
+        """Iterations of the thread in the middle of the grid."""
         zero = {symbol(f"threadIdx_{a}"): 0 for a in "xyz"}
         middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
         average = sp.simplify(trips.subs(zero).subs(middle)) if trips.free_symbols & set(middle) else trips.subs(zero)
@@ -390,7 +392,7 @@ class Traffic:
         return self.b.let("trips", trips, "", "iterations of a loop, in the middle of the grid")
 
     def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
-        """The greatest common divisor of a stride and a power of two: by comparison, so that it stays rational."""
+        """The greatest common divisor of a stride and a power of two, by comparisons, so that it stays rational."""
         if stride.is_Integer:
             return sp.Integer(math.gcd(int(abs(stride)), most) if stride != 0 else most)
         total, power = sp.Integer(1), 2
@@ -422,7 +424,7 @@ class Traffic:
         return self.b.let("passes", passes, "cycles", "bank conflicts of a request", integer=True)
 
     def _row_bytes(self, p: Placed) -> sp.Expr:
-        """Bytes from the first to the last lane along x; one element where they lie far apart."""
+        """Bytes from the first to the last lane along x; one element if they are far apart."""
         nx = self.lx if p.x != 0 else sp.Integer(1)
         if self._wide(p.x) or abs(int(p.x)) > 8:
             return sp.Integer(p.access.size)
@@ -433,7 +435,7 @@ class Traffic:
         return nx * (self.ly if p.y != 0 else sp.Integer(1))
 
     def _alignment(self, p: Placed, size: int) -> sp.Expr:
-        """To how many bytes the rows of a request are aligned, at most `size`."""
+        """Alignment in bytes of the rows of a request, at most `size`."""
         element = p.access.size
         step = element * self._gcd(p.y, size // element) if p.y != 0 else sp.Integer(size)
         if p.offset.is_Integer and (int(p.offset) * element) % size:
@@ -461,7 +463,7 @@ class Traffic:
         return sp.Max(sp.Float(1) * self._conflicts(p), sp.Float(TAG_CYCLES) * self.touched(p, LINE))
 
     def store_cycles(self, p: Placed) -> tuple[sp.Expr, sp.Expr]:
-        """Cycles, and sectors that are written in part because rows do not begin at a sector."""
+        """Cycles, and sectors written in part because rows do not start at a sector."""
         if self.accesses.one_thread:
             return sp.Float(8), sp.Float(0)
         if not p.access.known:
@@ -477,7 +479,7 @@ class Traffic:
     # ---- unique data --------------------------------------------------------------------------
 
     def clusters(self, placed: Sequence[Placed]) -> list[list[Placed]]:
-        """Accesses of one array with the same strides whose offsets lie within a few rows of each other."""
+        """Accesses of one array with the same strides whose offsets are within a few rows of each other."""
         groups: dict[tuple[object, ...], list[Placed]] = {}
         for p in placed:
             groups.setdefault((p.access.array, p.x, p.y, p.z, p.loops, p.access.store), []).append(p)
@@ -492,7 +494,7 @@ class Traffic:
 
     @staticmethod
     def visits(members: Sequence[Placed]) -> int:
-        """How many loops, one after the other, load what a cluster touches."""
+        """How many consecutive loops load what a cluster touches."""
         return len({tuple(loop.place for loop in p.access.loops) for p in members if not p.access.store})
 
     def unique(
@@ -538,10 +540,10 @@ class Traffic:
 
     # ---- the sum ------------------------------------------------------------------------------
     def instructions(self, counted: Instructions | None) -> sp.Expr:
-        """Of a warp: as nvcc compiled them, else the loads, stores and operations of the text.
+        """Instructions of a warp: as compiled by nvcc, else the loads, stores and operations of the text.
 
-        nvcc's output says how many there are for each that goes to memory; the text, how often these run. A loop that
-        nvcc unrolled to the end counts as the one around it; in one that it left and that goes to no memory the text's
+        nvcc's output gives the number per memory access, and the text how often accesses run. A loop that nvcc unrolled
+        completely counts as part of the enclosing loop; for a remaining loop without memory accesses, the text's
         operations count.
         """
         if counted is None:
@@ -556,8 +558,8 @@ class Traffic:
         return total + self._operations([w for w in left if not self._is_unrolled(w.loops, len(counted.loops))])
 
     def _is_unrolled(self, loops: Sequence[Loop], depth: int) -> bool:
-        """Did nvcc unroll the innermost of these loops, where what it made is `depth` loops deep? It does so where it
-        knows the number of iterations, and begins inside."""
+        """Whether nvcc unrolled the innermost of these loops, if its output has `depth` nested loops. It unrolls loops
+        with a known number of iterations, from the inside out."""
         return len(loops) > depth and bool(loops[-1].trips.subs(self.sizes).is_Integer)
 
     def _operations(self, work: Sequence[Work]) -> sp.Expr:

@@ -13,17 +13,17 @@ from typing import Any
 from dagc.base.errors import UsageError
 from dagc.base.source import read_file
 
-_LARGEST = 16 << 10  # bytes of a descriptor: the parser takes memory with the square of a dotted key
+_LARGEST = 16 << 10  # bytes of a descriptor: the parser's memory grows with the square of the length of a dotted key
 _MOST = 2**53
 DESCRIPTORS = Path(__file__).with_name("gpus.toml")
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What micro-benchmarks found (`templates/probe/gpu.cu`), in cycles of a multiprocessor.
+    """Results of the micro-benchmarks (`templates/probe/gpu.cu`), in cycles of a multiprocessor.
 
-    Latencies are those of a load; bytes a cycle those of the whole GPU; departures those of one multiprocessor, from a
-    transaction to the next; a block's start that of the whole GPU.
+    Latencies are those of a load; bytes per cycle those of the whole GPU; departures those of one multiprocessor, from
+    one transaction to the next; the start of a block that of the whole GPU.
     """
 
     launch_cycles: float
@@ -39,7 +39,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Per GPU, or per multiprocessor where the name says so. Clock in Hz, memory in bytes, registers of 32 bits."""
+    """Per GPU, or per multiprocessor if the name says so. Clock in Hz, memory in bytes, registers of 32 bits."""
 
     name: str
     arch: str
@@ -59,7 +59,7 @@ class Hardware:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "arch", "measured")}
 
     def table(self) -> dict[str, Any]:
-        """As in a descriptor: `hardware_of` makes it again."""
+        """As in a descriptor, for `hardware_of`."""
         return {k: v for k, v in asdict(self).items() if v is not None}
 
 
@@ -87,8 +87,8 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
         tables = tomllib.loads(read_file(path, largest=_LARGEST).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", "give the path of a descriptor") from None
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and what is not UTF-8
-        raise UsageError(f"{path}: {error}", "look at dagc/perf/gpus.toml for an example") from None
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, or invalid UTF-8
+        raise UsageError(f"{path}: {error}", "see dagc/perf/gpus.toml for an example") from None
     return {k: v for k, v in tables.items() if isinstance(v, dict)}
 
 
@@ -108,8 +108,8 @@ def _hardware(path: Path, key: str, table: dict[str, Any]) -> Hardware:
 
 
 def _unasked(table: dict[str, Any]) -> dict[str, Any]:
-    """What no driver reports: the L1 cache's size, as another GPU of the architecture has it, else at least as much as
-    the shared memory that it can be turned into."""
+    """Values that no driver reports: the L1 cache's size, taken from another GPU of the architecture, else at least the
+    shared memory that it can be configured as."""
     if "l1_bytes" in table:
         return {}
     same = (t for t in _tables(DESCRIPTORS).values() if t.get("arch") == table.get("arch"))
@@ -117,7 +117,7 @@ def _unasked(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_range(name: str, value: Any, where: str) -> None:
-    """Numbers are divided by, and names are shown."""
+    """Numbers are used as divisors, and names are displayed."""
     if isinstance(value, str):
         good = value.isprintable()
     else:
@@ -136,7 +136,7 @@ def _values(type_: type, table: dict[str, Any], where: str) -> dict[str, Any]:
             raise UsageError(f"{where} lacks `{field.name}`", f"add a line: {field.name} = ...")
         wanted = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]
         if not isinstance(value, wanted) or isinstance(value, bool):
-            raise UsageError(f"{where} {field.name} = {value!r} is no {field.type}", "correct the value")
+            raise UsageError(f"{where} {field.name} = {value!r} is not a {field.type}", "correct the value")
         _check_range(field.name, value, where)
         values[field.name] = value
     return values

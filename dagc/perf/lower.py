@@ -1,4 +1,4 @@
-"""Three-address code: one operation an instruction, equal ones once; and ranges of its values."""
+"""Three-address code: one operation per instruction, equal ones once; and ranges of its values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ COMPARISONS = {
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`name = operation(args)`. `number` is None for a truth value.
+    """`name = operation(args)`. `number` is None for a boolean.
 
-    Operations: add, sub, mul, min, max; floordiv, ceildiv (of integers, to below and above); div (of reals);
+    Operations: add, sub, mul, min, max; floordiv, ceildiv (of integers, rounded down and up); div (of reals);
     lt, le, gt, ge, eq, ne; and, or, not; select (condition, then, else); copy; real (an integer as a real).
     """
 
@@ -62,7 +62,7 @@ class Lowering:
         self.out: list[Instruction] = []
         self.numbers: dict[str, Number | None] = {p.name: p.number for p in program.parameters}
         self.known: dict[tuple[object, ...], str] = {}
-        self.values: dict[str, Operand] = {}  # what a name of the program stands for
+        self.values: dict[str, Operand] = {}  # operands of the program's names
         self.fresh = 0
 
     # ---- statements ---------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Lowering:
             )
 
     def _branch(self, branch: Branch) -> None:
-        """All paths are computed, and the one that is meant is selected: nothing has effects, and nothing can fail."""
+        """Compute all paths and select the right result: nothing has side effects, and nothing can fail."""
         before = dict(self.values)
         paths: list[tuple[Operand, dict[str, Operand]]] = []
         for condition, body in branch.cases:
@@ -141,7 +141,7 @@ class Lowering:
         raise NotRational(f"{self.program.name}: a real number where an integer is expected")
 
     def _same(self, values: list[Operand]) -> tuple[tuple[Operand, ...], Number]:
-        """All as integers, or all as reals where one is."""
+        """All as integers, or all as reals if one is."""
         real = any(self._number(v) is Number.REAL for v in values)
         number = Number.REAL if real else Number.INTEGER
         return tuple(self._as(v, number) for v in values), number
@@ -196,7 +196,7 @@ class Lowering:
             for value in values[1:]:
                 result = self._emit("and" if isinstance(expr, sp.And) else "or", (result, value), None)
             return result
-        if isinstance(expr, sp.ITE):  # SymPy makes it of comparisons of a Piecewise
+        if isinstance(expr, sp.ITE):  # SymPy creates it from comparisons of a Piecewise
             return self._select(*(self._value(a) for a in expr.args))
         if isinstance(expr, sp.Not):
             return self._emit("not", (self._value(expr.args[0]),), None)
@@ -247,7 +247,7 @@ class Lowering:
         return self._emit("floordiv" if isinstance(expr, sp.floor) else "ceildiv", (top, bottom), Number.INTEGER)
 
     def _quotient(self, expr: sp.Expr) -> tuple[Operand, Operand]:
-        """Above and below the line. SymPy moves divisions into a Piecewise, so that its pieces may be quotients."""
+        """Numerator and denominator. SymPy moves divisions into a Piecewise, so its pieces may be quotients."""
         quotients = [p for p in expr.atoms(sp.Piecewise) if not all(piece.expr.is_integer for piece in p.args)]
         if not quotients:
             above, below = sp.fraction(sp.together(expr))
@@ -288,21 +288,21 @@ class Lowering:
 
 
 def _ordered(expr: sp.Basic) -> list[sp.Expr]:
-    """Arguments in an order that does not change from run to run."""
+    """Arguments in an order that is the same in every run."""
     return sorted(expr.args, key=sp.default_sort_key)
 
 
 # ---- ranges of values ----
-# Ranges of values: what an instruction can give, when the ranges of its arguments are known.
+# Ranges of values: the possible results of an instruction, given the ranges of its arguments.
 #
-# Rounding keeps order, so the ends of a range of reals, computed in doubles, hold every rounded value between them.
+# Rounding is monotonic, so a range of reals with ends computed in doubles contains every rounded value between them.
 
 Value = int | float
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `low` to `high`, both in it. Integers have integer ends."""
+    """From `low` to `high`, inclusive. Integers have integer ends."""
 
     low: Value
     high: Value
@@ -327,7 +327,7 @@ def of_constant(value: Operand) -> Range:
 
 
 def of_instruction(operation: str, args: Sequence[Range]) -> Range:
-    """Of the result. Operations are those of `lower.Instruction`."""
+    """Range of the result. Operations are those of `lower.Instruction`."""
     match operation:
         case "add":
             return _hull([args[0].low + args[1].low, args[0].high + args[1].high])
@@ -354,7 +354,7 @@ def of_instruction(operation: str, args: Sequence[Range]) -> Range:
 
 
 def decided(operation: str, a: Range, b: Range) -> bool | None:
-    """What the comparison gives for all values of the ranges; None where it is not the same for all."""
+    """The result of the comparison for all values of the ranges; None if it is not the same for all."""
     match operation:
         case "lt":
             return True if a.high < b.low else (False if a.low >= b.high else None)
@@ -378,7 +378,7 @@ def _hull(values: Sequence[Value]) -> Range:
 
 
 def _rounded(operation: str, a: Range, b: Range) -> Range:
-    """Quotients of integers. A divisor is one at least in magnitude, or zero, which gives zero."""
+    """Quotients of integers. A divisor has a magnitude of at least one, or is zero, which gives zero."""
     if b.has_zero or not all(isinstance(v, int) for v in (*_ends(a), *_ends(b))):
         return Range(-a.size, a.size)
     down = operation == "floordiv"

@@ -1,15 +1,15 @@
-"""The MWP-CWP model as a rational program: the published one, to compare the volume model with.
+"""The MWP-CWP model as a rational program, as published, for comparison with the volume model.
 
 After Hong and Kim, "An analytical model for a GPU architecture with memory-level and thread-level parallelism
-awareness", ISCA 2009, which KLARAPTOR takes as its model E. Two numbers of warps decide: MWP, how many can wait for
-memory at once, and CWP, how many could compute while one waits. docs/explanation/mwp-cwp.md has the equations.
+awareness", ISCA 2009; model E of KLARAPTOR. Two numbers of warps decide: MWP, how many can wait for memory at once,
+and CWP, how many could compute while one waits. docs/explanation/mwp-cwp.md has the equations.
 
 Differences from the published equations:
 - the transactions S of an uncoalesced instruction are counted per memory instruction, not per warp;
-- limits are those of the GPU at hand (a descriptor), and the blocks of a multiprocessor those that CUDA gives;
-- where no instruction goes to memory the time is the arithmetic's, and MWP below 1 overlaps nothing (it is no gain).
+- limits are from a descriptor of the GPU, and the blocks of a multiprocessor from CUDA's occupancy;
+- without memory instructions the time is that of arithmetic, and MWP below 1 overlaps nothing (it is no gain).
 
-The model knows no caches: each instruction goes to memory. That is kept, and is the largest part of its error.
+The model has no caches: each instruction goes to memory. This is kept, and causes the largest part of its error.
 """
 
 from __future__ import annotations
@@ -116,17 +116,17 @@ def _model() -> tuple[Statement, ...]:
 
 
 def mwp_cwp_program() -> RationalProgram:
-    """The model in counts that someone has: measured, fitted (`dagc.perf.counted`), or read from the text."""
+    """The model in counts from elsewhere: measured, fitted (`dagc.perf.counted`), or read from the text."""
     return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
 
 
 def op_program(
     program: Program, op: KernelOp, accesses: Accesses | None = None, *, resources: Resources = ASSUMED
 ) -> RationalProgram:
-    """The model for a launch of `op`, its counts read from the kernel's text: no GPU is needed.
+    """The model for a launch of `op`, with counts read from the kernel's text; no GPU is needed.
 
     Parameters: the program's scalars (data), the block and the registers of a thread (program), MACHINE and the limits
-    of a multiprocessor (hardware). Raises NotUnderstood where the text cannot be read.
+    of a multiprocessor (hardware). Raises NotUnderstood if the text cannot be read.
     """
     op_accesses = accesses if accesses is not None else read_accesses(program, op)
     geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=resources.shared)
@@ -138,7 +138,7 @@ def op_program(
 def machine_values(hardware: Hardware, machine: dict[str, float] | None = None) -> dict[str, int | float]:
     """Values of all hardware parameters: the descriptor's, and those that only this model has.
 
-    `machine`: those (default: H200, with what micro-benchmarks measured on the GPU at hand in its place).
+    `machine`: the latter (default: H200, with values measured by micro-benchmarks on the present GPU).
     """
     return {**hardware.parameters(), **(_machine(hardware) if machine is None else machine)}
 
@@ -155,7 +155,7 @@ def _machine(hardware: Hardware) -> dict[str, float]:
 
 
 def why(values: Mapping[str, float]) -> str:
-    """Which of the model's cases a launch is, from the values of its steps: what limits it."""
+    """The model's case for a launch, from the values of its steps: what limits it."""
     if values["mem_insts"] <= 0:
         return "arithmetic"
     if values["mwp"] >= values["n_warps"] and values["cwp"] >= values["n_warps"]:
@@ -166,7 +166,7 @@ def why(values: Mapping[str, float]) -> str:
 
 
 def _counts(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> None:
-    """Assign COUNTS and CONFIGURATION from the kernel's text, and the instructions that nvcc compiled it to."""
+    """Assign COUNTS and CONFIGURATION from the kernel's text and nvcc's instructions."""
     zero = sp.Float(0)
     lines = [_pieces(t, p, LINE) for p in t.placed]
     whole = [_coalesced(g, p, n) for p, n in zip(t.placed, lines, strict=True)]
@@ -192,7 +192,7 @@ def count(g: Geometry, name: str, value: sp.Expr) -> None:
 
 
 def time_of(g: Geometry, name: str, source: str) -> RationalProgram:
-    """The model over a placed geometry to which the counts of a warp were assigned."""
+    """The model over a placed geometry with assigned counts of a warp."""
     count(g, "grid_blocks", g.blocks)
     count(g, "threads_per_block", g.threads)
     count(g, "resident_blocks", g.resident)
@@ -204,12 +204,12 @@ def time_of(g: Geometry, name: str, source: str) -> RationalProgram:
 
 
 def _pieces(t: Traffic, p: Placed, size: int) -> sp.Expr:
-    """Aligned pieces that a request touches. A block of one working thread touches one."""
+    """Aligned pieces that a request touches. A block with one working thread touches one."""
     return sp.Float(1) if t.accesses.one_thread else t.touched(p, size)
 
 
 def _coalesced(g: Geometry, p: Placed, lines: sp.Expr) -> sp.Expr:
-    """1 where a request touches less than one line more than its lanes' data fill, so that it may be misaligned."""
+    """1 if a request touches less than one line more than its lanes' data fill (it may be misaligned)."""
     lanes = sp.Integer(1) if g.one_thread else g.lx * g.ly
     filled = sp.Float(p.access.size) / LINE * lanes
     near = sp.Piecewise((sp.Integer(1), lines < 1 + sp.Max(sp.Float(1), filled)), (sp.Integer(0), True))

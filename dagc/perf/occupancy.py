@@ -1,9 +1,9 @@
-"""Occupancy as a rational program: the flow chart of KLARAPTOR (seed 002, figure "calculation of hardware occupancy").
+"""Occupancy as a rational program: the flow chart of KLARAPTOR (figure "calculation of hardware occupancy").
 
-`plain` is the chart as printed: five branches over per-block limits. What CUDA computes differs in three ways that are
-parameters here: registers are allocated a warp at a time in units, warps in groups, and shared memory in units with a
-part reserved for each block. With them the program equals cudaOccupancyMaxActiveBlocksPerMultiprocessor, which
-tests/rational/test_occupancy.py checks on thousands of answers of an H200.
+`plain` is the chart as printed: five branches over per-block limits. CUDA differs in three ways, which are parameters
+here: registers are allocated per warp in units, warps in groups, and shared memory in units with a reserved part for
+each block. With them the program equals cudaOccupancyMaxActiveBlocksPerMultiprocessor, which
+tests/rational/test_occupancy.py checks on thousands of results from an H200.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def _floor(a: sp.Expr, b: sp.Expr) -> sp.Expr:
 
 
 def occupancy_program(*, plain: bool = False) -> RationalProgram:
-    """Active blocks of a multiprocessor, 0 where the kernel cannot be launched.
+    """Active blocks of a multiprocessor, 0 if the kernel cannot be launched.
 
-    `plain`: the five branches as printed. Its steps `Wactive` (warps) and the parameters say the rest:
-    occupancy is Wactive / Wmax.
+    `plain`: the five branches as printed. The occupancy is `Wactive` / `Wmax`, a step (in warps)
+    and a parameter.
     """
     return _plain() if plain else _cuda()
 

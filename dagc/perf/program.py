@@ -1,8 +1,8 @@
-"""The language: assignments and branches over SymPy expressions, typed, in parameters of three kinds.
+"""The language: typed assignments and branches over SymPy expressions, in parameters of three kinds.
 
-A rational program (KLARAPTOR, section "Rational Program") is a sequence of additions, subtractions, multiplications,
-comparisons and divisions of integers whose end always comes and gives a number. Real numbers are allowed too, since
-bandwidths and fitted constants are no integers. A division by zero gives 0, so that every program ends for every input.
+A rational program (KLARAPTOR, section "Rational Program") is a terminating sequence of additions, subtractions,
+multiplications, comparisons and divisions of integers that computes a number. Real numbers are allowed here too, since
+bandwidths and fitted constants are not integers. A division by zero gives 0, so that every input has a result.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ Statement: TypeAlias = Assign | Branch
 
 
 class NotRational(DagcError):
-    """A program that is not a rational program; the message says where."""
+    """The program is not a rational program; the message gives the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class RationalProgram:
-    """`result` is the name that holds the metric, in `unit`; `source` says where the formula is from.
+    """`result` is the name of the metric, in `unit`; `source` cites the formula.
 
-    Raises NotRational where a name is used before it is assigned, paths assign different names, or the result is
+    Raises NotRational if a name is used before it is assigned, paths assign different names, or the result is
     not assigned.
     """
 
@@ -102,7 +102,7 @@ class RationalProgram:
 
 
 def assignments(body: tuple[Statement, ...]) -> Iterator[Assign]:
-    """All assignments, those of branches too."""
+    """All assignments, including those of branches."""
     for statement in body:
         if isinstance(statement, Assign):
             yield statement
@@ -143,9 +143,9 @@ def _defined(program: str, value: sp.Basic, known: set[str]) -> None:
 
 
 def specialise(program: RationalProgram, known: Mapping[str, int | float]) -> RationalProgram:
-    """The program with values put in for parameters; what becomes constant is folded, decided branches are cut.
+    """The program with values substituted for parameters: constants are folded, decided branches removed.
 
-    Constants are folded as exact numbers and rounded reals: reals may differ in the last bits from `evaluate`'s.
+    Constants are folded as exact numbers and rounded reals, so reals may differ in the last bits from `evaluate`'s.
     """
     values = {name: sp.sympify(value) for name, value in known.items()}
     left = tuple(p for p in program.parameters if p.name not in values)
@@ -153,10 +153,10 @@ def specialise(program: RationalProgram, known: Mapping[str, int | float]) -> Ra
     try:
         body = _put_body(program.body, values)
         infinite = any(value.has(sp.nan, sp.zoo) for value in expressions(body))
-    except (TypeError, ValueError):  # SymPy compares no infinity
+    except (TypeError, ValueError):  # SymPy cannot compare infinities
         infinite = True
     if infinite:
-        # A division by zero, which gives 0 here and infinity in SymPy: nothing is folded, the values get names.
+        # A division by zero gives 0 here and infinity in SymPy: nothing is folded, the values get names.
         known_here = (p for p in program.parameters if p.name in values)
         named = (Assign(p.name, values[p.name], p.number, p.unit, p.meaning) for p in known_here)
         body = (*named, *program.body)
@@ -187,7 +187,7 @@ def _put(value: sp.Basic, values: Mapping[str, sp.Expr]) -> sp.Basic:
 
 
 def expressions(body: tuple[Statement, ...]) -> Iterator[sp.Basic]:
-    """All values and conditions, those in branches too."""
+    """All values and conditions, including those in branches."""
     for statement in body:
         if isinstance(statement, Assign):
             yield statement.value

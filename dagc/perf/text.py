@@ -1,4 +1,4 @@
-"""Rational programs on paper: text, LaTeX, and flow charts."""
+"""Rational programs as text, LaTeX, and flow charts."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ def _rows(body: tuple[Statement, ...]) -> list[str]:
 # ---- flow charts ----
 # Rational programs as flow charts: Graphviz dot, or SVG (drawn here: no Graphviz needed).
 #
-# Diamonds are conditions, boxes are runs of assignments. Conditions stand below each other, the statements of each to
-# its right; where a branch ends, its paths meet again.
+# Diamonds are conditions, boxes are sequences of assignments. Conditions are in a column, the statements of each to
+# its right; the paths of a branch meet at its end.
 
 _CHAR, _LINE, _PAD, _GAP = 6.7, 15, 10, 34  # of a letter of 11 points, of a line; inside a box, between boxes
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Assignments that follow each other."""
+    """Consecutive assignments."""
 
     lines: tuple[str, ...]
 
@@ -126,7 +126,7 @@ def _choice(branch: Branch) -> _Branching:
 
 
 def _condition(condition: sp.Basic) -> tuple[str, ...]:
-    """One line a comparison of a conjunction, joined by `and`."""
+    """One line for each comparison of a conjunction, joined by `and`."""
     parts = sorted(condition.args, key=sp.default_sort_key) if isinstance(condition, sp.And) else [condition]
     texts = [sp.sstr(part) for part in parts]
     return (*(f"{text} and" for text in texts[:-1]), f"{texts[-1]}?")
@@ -150,7 +150,7 @@ def _quoted(text: str) -> str:
 
 
 class _Dot:
-    """Collects nodes and edges. An open end is a node and the word on the arrow that leaves it."""
+    """Collects nodes and edges. An open end is a node and the label of its outgoing arrow."""
 
     def __init__(self) -> None:
         self.nodes: list[str] = []
@@ -219,7 +219,7 @@ def _text_size(lines: tuple[str, ...]) -> tuple[float, float]:
 
 
 def _diamond(lines: tuple[str, ...]) -> tuple[float, float]:
-    """How much wider and higher than its text a diamond is whose sides the text touches."""
+    """Size of a diamond around its text, relative to the text."""
     return (1.5, 3.0) if len(lines) == 1 else (2.0, 2.0)
 
 
@@ -232,7 +232,7 @@ def _height(lines: tuple[str, ...], diamond: bool) -> float:
 
 
 def _extent(chart: _Chart) -> tuple[float, float, float]:
-    """Left of the axis on which a chart's parts stand, right of it, and height."""
+    """Extent left and right of the chart's axis, and height."""
     left = right = 0.0
     height = _GAP * (len(chart) - 1.0)
     for part in chart:
@@ -256,7 +256,7 @@ def _column(choice: _Branching) -> float:
 
 
 def _heights(choice: _Branching) -> Iterator[float]:
-    """Heights of the conditions with what stands right of them."""
+    """Heights of the conditions with the statements to their right."""
     for condition, body in choice.cases:
         half = _height(condition, True) / 2
         first = _first_height(body) / 2
@@ -302,7 +302,7 @@ def to_flow_svg(program: RationalProgram) -> str:
 
 
 def _draw(drawing: _Drawing, chart: _Chart, x: float, y: float) -> float:
-    """Draws a chart about the axis x from y downwards; gives where it ends."""
+    """Draws a chart about the axis x from y downwards; returns its end."""
     for position, part in enumerate(chart):
         if position:
             drawing.lines.append((((x, y), (x, y + _GAP)), True))

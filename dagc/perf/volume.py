@@ -1,24 +1,24 @@
-"""The volume model: how long a launch takes, from the data that its address expressions move.
+"""The volume model: the time of a launch, from the data that its address expressions move.
 
 After the idea of Ernst et al., arXiv 2204.14242 (volumes from address expressions, limits from the hardware), with the
-terms that an H200 showed to matter. All is counted in cycles of a multiprocessor (SM):
+terms that matter on an H200. All terms are in cycles of a multiprocessor (SM):
 
     time = shape * (max(issue + loads + stores + misses + L2 + HBM + latency, starts) + launch + turnover)
 
-issue      instructions of the busiest SM, four schedulers; as nvcc has compiled them, where it has, else the text's
+issue      instructions of the busiest SM with four schedulers; as compiled by nvcc if known, else counted in the text
 loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched
 stores     cycles of the L1 cache for each store of a warp: lines, bytes, and sectors written in part
 misses     sectors that a block brings into the L1 cache: unique ones, again for each later
-           loop that finds them gone, or more where its working set is too large
+           loop that finds them evicted, or more if its working set is too large
 L2, HBM    unique sectors of all blocks, unique bytes of the grid, over the bandwidth
 latency    what one warp waits for, load after load, times the waves of blocks
 starts     the whole GPU starts about one block a cycle
-turnover   a block's place is empty while its successor starts, the longer the more warps it has
+turnover   a block's slot is empty while its successor starts, longer with more warps
 shape      a mild preference for blocks of middle size, fitted
 
-Sums instead of the maximum that a roofline takes: on the oracle (benchmarks/results) a sum ranks better, since nothing
-overlaps perfectly, and the program stays rational. The constants (`CALIBRATION`) were fitted once to that oracle;
-docs/how-to/launch-settings.md gives the error on programs that the fit had not seen.
+Terms are added, unlike the maximum of a roofline: on the oracle (benchmarks/results) a sum ranks better, since overlap
+is never perfect, and the program stays rational. The constants (`CALIBRATION`) were fitted once to that oracle;
+docs/how-to/launch-settings.md gives the error on programs outside of the fit.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_acc
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
 
-# name -> (value, unit, meaning). Fitted to the oracle of an H200: benchmarks/tune/calibrate.py; all but two that
-# lie outside of the bounds which it searches: c_partial, for which least squares over all blocks find 2 (from 8 to 13
-# the choice among the best is right, of SYRK between the sizes of the oracle too: near.csv.xz of benchmarks/results),
-# and c_hbm, which the fit leaves at its least, 1/3000.
+# name -> (value, unit, meaning). Fitted to the oracle of an H200 by benchmarks/tune/calibrate.py. Two are outside of
+# its search bounds: c_partial, for which least squares over all blocks find 2 (values from 8 to 13 choose correctly
+# among the best, for SYRK between the sizes of the oracle too: near.csv.xz of benchmarks/results), and c_hbm, which the
+# fit leaves at its lower bound, 1/3000.
 CALIBRATION: dict[str, tuple[float, str, str]] = {
     "lat_hit": (100.985, "cycles", "wait for a load that hits the L1 cache, or for a store, as one warp sees it"),
     "lat_miss": (24.3572, "cycles", "more, for each sector of a load that misses"),
@@ -57,12 +57,12 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
     "shape": (0.0128, "", "excess time of a block of twice or half the best size, squared in doublings"),
     "shape_best": (8.7636, "log2 threads", "the best size"),
 }
-SPILL = 0.5  # of the L1 cache: with more, a later loop finds less of what an earlier one read; with 1 more, nothing
+SPILL = 0.5  # of the L1 cache: beyond, a later loop finds less of what an earlier one read; 1 beyond, nothing
 REFERENCE = "h200"
-SAME = 0.1  # of a measurement
+SAME = 0.1  # relative difference of equal measurements
 
-# Constants that stand for something that a micro-benchmark measures: they are the H200's, times what another GPU takes
-# over what the H200 took. True: more of it is faster.
+# Constants that a micro-benchmark measures: the H200's value, times the ratio of the present GPU's measurement to the
+# H200's. True: a larger measurement is faster.
 SCALES = {
     "lat_hit": ("l1_latency", False), "lat_miss": ("l2_latency", False), "c_sector": ("departure_uncoalesced", False),
     "c_l2": ("l2_bytes_per_cycle", True), "c_hbm": ("memory_bytes_per_cycle", True),
@@ -71,9 +71,9 @@ SCALES = {
 
 
 def calibration_of(hardware: Hardware) -> dict[str, float]:
-    """The constants for a GPU: those of CALIBRATION, by SCALES where its speed was measured.
+    """The constants for a GPU: those of CALIBRATION, scaled by SCALES if its speed was measured.
 
-    Measurements within a tenth of the H200's leave a constant as it is: that much they differ from run to run.
+    Measurements within a tenth of the H200's leave a constant unchanged: that is the variation between runs.
     """
     out = {name: value for name, (value, _, _) in CALIBRATION.items()}
     reference = load_hardware(REFERENCE).measured
@@ -91,10 +91,9 @@ def volume_program(
 ) -> RationalProgram:
     """The time of a launch of `op` in cycles of an SM, as a rational program in the program's scalars (data), the
     limits of the GPU and the calibration (hardware), and the block and the registers of a thread (program parameters).
-    `resources`: shared memory and instructions of the compiled kernel; where these are not known, they are counted in
-    its text.
+    `resources`: shared memory and instructions of the compiled kernel; if not known, they are counted in its text.
 
-    Raises NotUnderstood where the kernel's text cannot be read.
+    Raises NotUnderstood if the kernel's text cannot be read.
     """
     op_accesses = accesses if accesses is not None else read_accesses(program, op)
     geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=resources.shared)
@@ -146,7 +145,7 @@ def _total(values: Iterable[sp.Expr]) -> sp.Expr:
 
 
 def _of_a_warp(t: Traffic, one_thread: bool) -> tuple[sp.Expr, sp.Expr, sp.Expr, sp.Expr, sp.Expr]:
-    """L1 cycles of a warp's loads and of its stores, sectors that it writes in part and asks for, lines in use."""
+    """L1 cycles of a warp's loads and stores, sectors that it writes in part and requests, lines in use."""
     let, placed = t.b.let, t.placed
     cycles = _total(p.times * t.load_cycles(p) for p in placed if not p.access.store)
     loads = let("load_cycles", cycles, "cycles", "of the L1 cache for a warp's loads")
@@ -175,11 +174,11 @@ def _volumes(g: Geometry, t: Traffic, one_thread: bool) -> tuple[sp.Expr, sp.Exp
 def _read_again(
     g: Geometry, t: Traffic, clusters: list[list[Placed]], unique: sp.Expr, nx: sp.Expr, ny: sp.Expr
 ) -> sp.Expr:
-    """Sectors that a block brings in, with those that a later loop reads again.
+    """Sectors that a block brings in, including those that a later loop reads again.
 
-    What several loops read stays in the L1 cache from one to the next only where all that the resident blocks touch
-    fits, in whole lines. On an H200 (GRAMSCHM r, `near.csv.xz` of benchmarks/results) the gain fades between half of
-    the cache and one and a half of it.
+    Data read by several loops stays in the L1 cache between them only if everything that the resident blocks touch
+    fits, in whole lines. On an H200 (GRAMSCHM r, `near.csv.xz` of benchmarks/results) the gain decreases between half
+    of the cache and one and a half of it.
     """
     again = [m for m in clusters if t.visits(m) > 1]
     if not again:

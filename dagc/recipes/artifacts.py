@@ -13,6 +13,7 @@ from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.ir.plan import Plan, Target
 from dagc.recipes.compiled import Compiled
 from dagc.report.display import SILENT, Display
+from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from dagc.space.prune import prune
 
@@ -55,7 +56,8 @@ def compile_traversal(
 
 
 def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
-    """Nothing is emitted unproved."""
+    """Nothing is emitted unproved. Loops of a folded graph are unrolled."""
+    graph, traversal = unroll(graph, traversal)
     prover = Prover(graph)
     prover.prove(traversal, "the traversal")
     return Plan(graph, prune(traversal, prover) if prune_syncs else traversal, chosen.target, chosen.arch)

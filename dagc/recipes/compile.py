@@ -16,9 +16,10 @@ from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.compiled import Running
-from dagc.recipes.program import Defines, load_graph, read_source
+from dagc.recipes.program import Defines, read, read_source
 from dagc.report.display import SILENT, Display
 from dagc.space import Space, TooManyStates
+from dagc.space.loops import speaks_of_rounds
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
@@ -52,6 +53,7 @@ def compile(
     watchdog: float = LIMIT,
     force: bool = False,
     launch: str = "fixed",
+    unroll: bool = False,
     display: Display = SILENT,
 ) -> Compiled:
     """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
@@ -60,8 +62,9 @@ def compile(
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
     sync ops that prove nothing. `seconds` is the length of one measurement, `repeats` their number; an iteration that
     takes longer than `watchdog` seconds hangs. `launch` is "fixed" (the values of the program) or a tuned file: its
-    choosers are compiled in, or choose among plans (docs/how-to/plans.md). The set-up runs the user's Python code;
-    nothing else here does, and it runs before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
+    choosers are compiled in, or choose among plans (docs/how-to/plans.md). `unroll`: IDs are those of traversals with
+    an order for every round of a loop. The set-up runs the user's Python code; nothing else here does, and it runs
+    before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
     """
     how = Running(ranks_or_default(ranks), seed, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
     rank = rank_among(how.ranks) if run else None
@@ -78,11 +81,11 @@ def compile(
             return plans.run(how) if run else plans.compiled
 
     def compile_here() -> Compiled:
-        graph = load_graph(path, defines)  # text -> AST -> Program -> Graph
+        folded = read(path, defines, folds=not unroll).graph()  # text -> AST -> Program -> Graph
         with display.phase("finding the traversal"):
-            picked, number = wanted_traversal(graph, traversal)  # Graph -> Traversal
+            graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        launched = _launched(graph, tuned, chosen)
+        launched = _launched(graph.unrolled, tuned, chosen)
         compiled = compile_traversal(
             graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force,
             open=launched.open, chooser=launched.chooser, features=launched.features,
@@ -164,21 +167,28 @@ def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled
     return replace(done, result=result if team.rank == 0 else None)
 
 
-def wanted_traversal(graph: Graph, wanted: str) -> tuple[Traversal, int | None]:
-    """The traversal that `first`, an ID or a file names, and its ID (None: of no space, or of one too large)."""
+def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int | None]:
+    """The traversal that `first`, an ID or a file names, and its ID (None: of no space, or of one too large).
+
+    Where `graph` is folded, so is a traversal by ID; a file may give every round of a loop instead, and the graph that
+    comes with it is the unrolled one then.
+    """
     space = Space(graph)
     if wanted == "first":
-        return space.first(), 0
+        return graph, space.first(), 0
     if wanted.isdecimal() and len(wanted) > _ID_DIGITS:
         raise UsageError(f"an ID of {len(wanted)} digits is that of no traversal", "see `dagc count`")
     if wanted.isdecimal():
-        return space.at(int(wanted)), int(wanted)
+        return graph, space.at(int(wanted)), int(wanted)
     source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
     if source.text.lstrip().startswith("{"):
-        traversal = plan_from_json(source.text, graph, wanted).traversal
+        found, traversal = graph.unrolled, plan_from_json(source.text, graph.unrolled, wanted).traversal
     else:
-        traversal = parse_traversal(source.text, graph, wanted)
+        found = graph if speaks_of_rounds(source.text, graph) else graph.unrolled
+        traversal = parse_traversal(source.text, found, wanted)
+    if found is not graph:
+        return found, traversal, None
     try:
-        return traversal, Space(graph, limit=_ID_STATES).id_of(traversal)
+        return found, traversal, Space(found, limit=_ID_STATES).id_of(traversal)
     except (UsageError, TooManyStates):
-        return traversal, None  # proved or refused by the caller; a pruned traversal is right, but not in the space
+        return found, traversal, None  # proved or refused by the caller; a pruned traversal is not in the space

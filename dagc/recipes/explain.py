@@ -8,6 +8,7 @@ import os
 import shlex
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,7 +164,12 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
         return min(machine.passes(subject.best), machine.passes(edit))
 
     selection_bias = subject.selection_bias(recorded)
-    timing = Options(pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed)
+    series = (i.times(recorded.reference) for i in recorded.measured())
+    alike = tuple(math.log(b / a) for times in series for a, b in pairwise(times))
+    timing = Options(
+        pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed,
+        together=True, alike=alike,
+    )  # fmt: skip
     answers = answer(subject.domain, asked, machine, UNKEPT, timing, most=passes)
     note = f"times are those of {replay}, and only what was recorded can be an edit"
     if selection_bias:

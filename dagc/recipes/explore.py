@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.base.statistics import interval
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
 from dagc.ir.traversal import parse_traversal, traversal_text
@@ -20,7 +19,7 @@ from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.lab.strategy import default, find, names
+from dagc.lab.strategy import Judge, default, find, names
 from dagc.measure.link import link_ranks
 from dagc.measure.metrics import objective_for, units
 from dagc.recipes.launch import LaunchSource, choosers_for, launched
@@ -30,6 +29,7 @@ from dagc.recipes.runs import (
     arrays_of,
     configured,
     domain_of,
+    is_folded,
     loadables_of,
     program_record,
     require_machine,
@@ -42,7 +42,7 @@ from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.proof import Prover
 from dagc.space.prune import prune
-from dagc.store.results import lowest, noise_advice, ranking, ties
+from dagc.store.results import best_estimate, lowest, noise_advice, ranking
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 
 REASONS = 3  # of failures, shown
+UNTIL = 0.01  # a search ends by itself where nothing faster by more than this share is expected
 TOLD_APART = 0.005  # a lowest time so little below the median is not worth a line
 
 
@@ -82,6 +83,7 @@ class Explored:
     more_than: int = 0  # implementations, where the space is too large to be counted
     fixed: tuple[Fixed, ...] = ()
     objective: Objective = TIME
+    until: float = UNTIL
 
     @property
     def exit_code(self) -> int:
@@ -103,6 +105,9 @@ class Explored:
         if len(s.reasons) > REASONS:
             out.append(f"           and {counted(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
         out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
+        if not math.isnan(s.doubt):
+            left = f"something faster by more than {100 * self.until:.3g} % is left with probability {s.doubt:.2f}"
+            out.append(f"ended      {left}")
         if s.best is None or self.configuration is None:
             early = (
                 "interrupted before the first measurement"
@@ -112,14 +117,13 @@ class Explored:
             why = "nothing could be measured" if s.failures else early
             return "\n".join([*out, f"best       none: {why}", ""])
         noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
-        ties = f"; {s.ties} more cannot be distinguished from it" if s.ties else ""
         time = self.objective.is_time
         interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective)
         worst = "slowest measured takes {:.2f} times as long" if time else "worst measured has {:.2f} times as much"
         out += [
-            f"best       {self.objective.named(s.seconds)} ({interval_of})",
+            f"best       {self.objective.named(s.seconds)} ({interval_of}){equal(s.ties)}",
             *self._how_sure(),
-            f"           the {worst.format(s.worst / s.seconds)}{noise}{ties}",
+            f"           the {worst.format(s.worst / s.seconds)}{noise}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
             *fixed_lines(self.fixed),
@@ -144,6 +148,11 @@ class Explored:
                 " of the machine, not to that at the start"
             )
         return out
+
+
+def equal(ties: int) -> str:
+    """`, 34 others are equal to it within the noise`, "" for none."""
+    return f", {counted(ties, 'other')} {'is' if ties == 1 else 'are'} equal to it within the noise" if ties else ""
 
 
 def unconfirmed(measurements: int, repeats: int) -> list[str]:
@@ -176,7 +185,8 @@ def spread(low: float, high: float, measurements: int, objective: Objective = TI
 # ---- the recipe: configurations -> domain -> strategy and machine -> records ----
 
 
-DEFAULT_BUDGET = 200
+DEFAULT_BUDGET = 200  # of strategies that cannot tell when to end
+MOST = 2000  # measurements at which a search without a budget ends at the latest
 NOISE_SHARE = 0.1  # of the time that is given, for measuring the noise floor before the search
 
 
@@ -200,13 +210,13 @@ def explore(
     if options.strategy is not None:
         find(options.strategy)
     if options.replay is not None:
-        return _explore_replayed(read(path, defines), out, options)
+        return _explore_replayed(read(path, defines, not options.unroll), out, options)
 
     link = link_ranks(options.ranks)
     if link is None:
         return None
     with link:
-        return _explore_here(read(path, defines), out, options, link)
+        return _explore_here(read(path, defines, not options.unroll), out, options, link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +244,7 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     earlier = None
     if not is_fresh(output, options.resume):  # before anything is compiled
         earlier = check_resumable(output, program_record(program), options.ranks)
+        earlier.check_folded(is_folded(configurations), str(output))
     elif options.resume:
         notes.append(f"{output} did not exist; it was created")
     objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value)
@@ -265,7 +276,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         objective=ready.objective,
     )  # fmt: skip
     facts = machine.facts(ready.chosen.target.value, ready.chosen.arch)
-    run = run_record(facts, options, text.path, setup_digest(text.path, program, options), ready.fixed)
+    folded = ready.domain.folded
+    run = run_record(facts, options, text.path, setup_digest(text.path, program, options), ready.fixed, folded)
     with Records.open(
         output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
@@ -296,7 +308,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         if options.trace and not done.interrupted:
             with display.phase("tracing the best and the slowest"):
                 _trace(machine, domain, records, done)
-    return _explored(done, domain, output, notes, results)
+    return _explored(done, domain, output, notes, results, options)
 
 
 def _searched_for(earlier: Results | None) -> str:
@@ -349,6 +361,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
             f" this is {program.name} {program_hash(program)})",
             "give the .dag text and the -D that it was recorded with",
         )
+    recorded.check_folded(is_folded(configurations), str(options.replay))
     known = {i.configuration for i in recorded.implementations}
     if options.launch not in (None, "fixed"):
         raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
@@ -365,9 +378,11 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     if out is None:
         return _explored(
             _search(domain, machine, UNKEPT, options, recorded.noise, None, display, objective), domain, None, notes,
-            recorded,
+            recorded, options,
         )  # fmt: skip
-    run = run_record(recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs))
+    run = run_record(
+        recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs), folded=domain.folded
+    )  # fmt: skip
     with Records.open(
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
@@ -376,7 +391,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
         earlier = records.results(objective.text) if options.resume else None
         store = OrderStore(domain, records)
         done = _search(domain, machine, store, options, recorded.noise, earlier, display, objective)
-    return _explored(done, domain, Path(out), notes, recorded)
+    return _explored(done, domain, Path(out), notes, recorded, options)
 
 
 def _search(
@@ -391,9 +406,14 @@ def _search(
 ) -> Summary[Candidate]:
     budget = options.budget
     assert options.strategy is not None, "chosen with the domain"
+    strategy = find(options.strategy)(domain, options.seed)
+    until = options.until
+    if until is not None and not isinstance(strategy, Judge):
+        raise UsageError(f"--until: strategy `{options.strategy}` cannot tell what is left", "use --strategy model")
     if budget is None and options.strategy != "exhaustive" and options.time is None:
-        budget = DEFAULT_BUDGET
-    chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed)
+        until = UNTIL if until is None and isinstance(strategy, Judge) else until
+        budget = DEFAULT_BUDGET if until is None else MOST
+    chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed, until)
 
     def describe(candidate: Candidate) -> str:
         return f"{domain.spaces[candidate.space].configuration.text}\n{_text(domain, candidate)}"
@@ -401,7 +421,7 @@ def _search(
     with display.search(noise, describe, objective) as progress:
         return run_search(
             domain,
-            find(options.strategy)(domain, options.seed),
+            strategy,
             machine,
             store,
             chosen,
@@ -420,12 +440,12 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
     first, reference = ranked[0], results.reference
     index = domain.number(first.configuration)
     assert index is not None
-    low, high = interval(first.times(reference))
+    found = best_estimate([i.judged(reference) for i in ranked], results.noise)
     return replace(
         done,
         best=Candidate(index, parse_traversal(first.traversal, domain.spaces[index].graph, "the results file")),
-        seconds=first.seconds(reference), low=low, high=high, measurements_of_best=len(first.measurements),
-        ties=ties([i.times(reference) for i in ranked], results.noise),
+        seconds=found.seconds, low=found.low, high=found.high, measurements_of_best=found.measurements,
+        ties=found.ties,
         worst=results.measured()[-1].seconds(reference), lowest=lowest(results),
     )  # fmt: skip
 
@@ -437,7 +457,8 @@ def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candida
         index = domain.number(found.configuration)
         if index is not None and (found.measurements or found.failure):
             traversal = parse_traversal(found.traversal, domain.spaces[index].graph, "the results file")
-            out.append(PriorResult(Candidate(index, traversal), found.times(earlier.reference), found.failure))
+            times, confirming = found.times(earlier.reference), found.confirming(earlier.reference)
+            out.append(PriorResult(Candidate(index, traversal), times, found.failure, confirming))
     return out
 
 
@@ -458,6 +479,7 @@ def _explored(
     output: Path | None,
     notes: Sequence[str],
     results: Results,
+    options: ExploreOptions,
 ) -> Explored:
     configuration, text = None, ""
     fixed: tuple[Fixed, ...] = ()
@@ -466,8 +488,9 @@ def _explored(
         configuration, text = configured.configuration, traversal_text(done.best.traversal, configured.graph)
         fixed = fixed_of(results.runs, configuration)
     return Explored(
-        done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective
-    )
+        done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective,
+        UNTIL if options.until is None else options.until,
+    )  # fmt: skip
 
 
 # ---- traces ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -158,7 +158,10 @@ def _chosen(
         return before, ()
     if not source.tunes:
         return (), (f"{counted(len(names), 'launch setting')} left at the default: {NOT_TUNED}",)
-    task = task_as_given(text, first.graph, source.chosen, options.ranks, data, options.mpi_takes_device_pointers)
+    text = replace(text, folds=False)
+    task = task_as_given(
+        text, first.graph.unrolled, source.chosen, options.ranks, data, options.mpi_takes_device_pointers
+    )
     with display.phase(f"tuning the launch settings of {', '.join(u.op for u in task.units)}") as phase:
         return chosen_here(task, phase.at)
 

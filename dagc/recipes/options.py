@@ -17,7 +17,8 @@ class ExploreOptions:
     "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None
     (auto with GPUs, fixed without); `objective` an expression of metrics (`dagc.base.objective`), None: that of the
     results file that is resumed or replayed, else the time;
-    `time`, `seconds` and `watchdog` are in seconds.
+    `time`, `seconds` and `watchdog` are in seconds; `until` is a share (0.01: one percent), None: UNTIL where neither
+    budget nor time is given. `unroll`: every round of a loop has an order of its own.
     """
 
     ranks: int = 4
@@ -47,6 +48,8 @@ class ExploreOptions:
     quiet: bool = False
     launch: str | None = None
     objective: str | None = None
+    unroll: bool = False
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

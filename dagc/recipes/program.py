@@ -16,6 +16,7 @@ from dagc.base.source import Source
 from dagc.ir.traversal import traversal_text
 from dagc.lang.lower import Parsed, analyse, lower, parse_with_includes
 from dagc.passes import build_graph, graph_with_diagnostics
+from dagc.passes.loops import fold
 from dagc.report import picture
 from dagc.report.display import SILENT, Display
 from dagc.space import Space
@@ -34,12 +35,14 @@ class ProgramText:
     """A `.dag` file with its includes, read and parsed once, and what -D gives.
 
     A command lowers every program from this, so that what it measures and what it compiles are one text, also where
-    the file is edited meanwhile; `changed` then says so.
+    the file is edited meanwhile; `changed` then says so. `folds`: its graphs have one period of each loop
+    (`dagc.passes.loops`), which is what is counted and searched.
     """
 
     path: Path
     parsed: Parsed
     defines: Mapping[str, Any]
+    folds: bool = False
 
     def with_defines(self, defines: Mapping[str, Any]) -> ProgramText:
         """The same text with these in place of what -D gave."""
@@ -51,7 +54,8 @@ class ProgramText:
 
     def graph(self, choices: Mapping[str, Any] | None = None) -> Graph:
         """As `program`: messages lowered, edges inferred, hazards checked."""
-        return build_graph(self.program(choices))
+        graph = build_graph(self.program(choices))
+        return fold(graph) if self.folds else graph
 
     def changed(self) -> tuple[str, ...]:
         """A note for each file of the text that has another text now."""
@@ -69,9 +73,9 @@ def _text_now(path: str) -> str | None:
         return None
 
 
-def read(path: str | Path, defines: Defines | None = None) -> ProgramText:
+def read(path: str | Path, defines: Defines | None = None, folds: bool = False) -> ProgramText:
     """Read and parse a `.dag` file. Raises UsageError (no such file, not UTF-8), ProgramError (syntax)."""
-    return ProgramText(Path(path), parse_with_includes(read_source(path)), dict(defines or {}))
+    return ProgramText(Path(path), parse_with_includes(read_source(path)), dict(defines or {}), folds)
 
 
 def read_source(path: str | Path, what: str = "a .dag file") -> Source:
@@ -102,9 +106,9 @@ def load_graph(path: str | Path, defines: Defines | None = None) -> Graph:
     return read(path, defines).graph()
 
 
-def load_space(path: str | Path, defines: Defines | None = None) -> Space:
-    """Text -> Space: all traversals of the graph."""
-    return Space(load_graph(path, defines))
+def load_space(path: str | Path, defines: Defines | None = None, unroll: bool = False) -> Space:
+    """Text -> Space: all traversals of the graph, which has one period of each loop unless `unroll` is given."""
+    return Space(read(path, defines, not unroll).graph())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +140,36 @@ def check(path: str | Path, defines: Defines | None = None) -> Checked:
 
 
 def count(
-    path: str | Path, defines: Defines | None = None, display: Display = SILENT, seconds: float | None = None
+    path: str | Path,
+    defines: Defines | None = None,
+    display: Display = SILENT,
+    seconds: float | None = None,
+    unroll: bool = False,
 ) -> CountReport:
     """The exact number of implementations, of the program as asked for and of its variations.
 
-    A count that takes more than `seconds` is cut; a lower bound stands in for it.
+    Of a loop the implementations of one period are counted, of all its rounds with `unroll`. A count that takes more
+    than `seconds` is cut; a lower bound stands in for it.
     """
     from dagc.report.counting import count_report  # only for count
 
-    text = read(path, defines)
+    text = read(path, defines, not unroll)
     return count_report(text.program(), text.graph, display, seconds)
 
 
 def traversals(
-    path: str | Path, defines: Defines | None = None, limit: int | None = None, prune_syncs: bool = False
+    path: str | Path,
+    defines: Defines | None = None,
+    limit: int | None = None,
+    prune_syncs: bool = False,
+    unroll: bool = False,
 ) -> Iterator[tuple[int, str]]:
     """(ID, text) of the traversals in the order of their IDs, which count from 0.
 
-    With `prune_syncs` sync ops that prove nothing are removed; of those that become equal the first is given.
+    With `prune_syncs` sync ops that prove nothing are removed; of those that become equal the first is given. A loop
+    is one of its rounds (`[t]`), unless `unroll` is given.
     """
-    space = load_space(path, defines)
+    space = load_space(path, defines, unroll)
     if not prune_syncs:
         return islice(((i, traversal_text(t, space.graph)) for i, t in enumerate(space)), limit)
     prover, seen = Prover(space.graph), set[str]()

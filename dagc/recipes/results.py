@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
@@ -25,10 +26,10 @@ from dagc.lang.lower import parse_with_includes
 from dagc.learn.rules import FEWEST, Findings, Outliers, Sample, Samples, accuracy, check, estimate, in_order, render
 from dagc.learn.rules import learn as learn_rules
 from dagc.recipes.artifacts import compile_traversal
-from dagc.recipes.explore import fixed_lines, spread, unconfirmed
+from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.recipes.program import ProgramText
 from dagc.report.html import as_html
-from dagc.store.results import noise_advice_of, ranking, shown, ties, wanted_repeats
+from dagc.store.results import Estimate, best_estimate, noise_advice_of, ranking, shown, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class Loaded:
         program = self.results.program
         texts = dict(program.sources)
         source = Source(program.path, texts[program.path])
-        return ProgramText(Path(program.path), parse_with_includes(source, texts), dict(program.params))
+        parsed = parse_with_includes(source, texts)
+        return ProgramText(Path(program.path), parsed, dict(program.params), self.results.folded)
 
     def graph(self, configuration: Configuration) -> Graph:
         """The graph of a configuration."""
@@ -238,15 +240,12 @@ def best(
             f"{path} has {counted(len(ranked), 'implementation')} measured often enough",
             "run `dagc explore --resume`" if not ranked else f"give --rank 0 to {len(ranked) - 1}",
         )
-    chosen, reference = ranked[rank], loaded.results.reference
-    low, high = interval(chosen.times(reference))
-    others = (i for i in ranked if i is not chosen)
-    alike = ties([i.times(reference) for i in (chosen, *others)], loaded.results.noise)
+    chosen = ranked[rank]
+    found = _judged(ranked, rank, loaded.results)
     name = "best" if rank == 0 else f"number {rank}"
+    interval_of = spread(found.low, found.high, found.measurements, compared)
     head = [
-        f"{name:10} {compared.named(chosen.seconds(reference))}"
-        f" ({spread(low, high, len(chosen.measurements), compared)})"
-        + (f"; {alike} more cannot be distinguished from it" if alike else ""),
+        f"{name:10} {compared.named(found.seconds)} ({interval_of}){equal(found.ties)}",
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",
@@ -255,6 +254,16 @@ def best(
     if only_print:
         return "\n".join(head) + "\n"
     return "\n".join(head) + "\n" + _compile(loaded, chosen, out, target, build, force)
+
+
+def _judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Estimate:
+    """Of the one with this rank; what is shrunk is the best only, the others have the median of their measurements."""
+    chosen, others = ranked[rank], [*ranked[:rank], *ranked[rank + 1 :]]
+    judged = [i.judged(results.reference) for i in (chosen, *others)]
+    if rank == 0:
+        return best_estimate(judged, results.noise)
+    low, high = interval(judged[0])
+    return Estimate(median(judged[0]), low, high, len(judged[0]), ties(judged, results.noise))
 
 
 def _compile(

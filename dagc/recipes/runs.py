@@ -32,16 +32,19 @@ from dagc.measure.service import Library
 from dagc.recipes.artifacts import build_artifact, write_sources
 from dagc.recipes.program import ProgramText
 from dagc.report import si
+from dagc.report.counting import loop_notes
 from dagc.report.display import SILENT, Display, Phase
 from dagc.setup import check_arrays, run_setup
 from dagc.space import Space
-from dagc.store.results import Configuration, Run, shown
+from dagc.space.loops import unroll
+from dagc.store.results import FOLDED, Configuration, Run, shown
 from dagc.store.results import Program as Kept
 from dagc.store.settings import OPTION, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Program, Value
+    from dagc.ir.traversal import Traversal
     from dagc.lab.candidate import ConfiguredSpace
     from dagc.lab.configurations import Configured
     from dagc.measure.link import Link
@@ -81,7 +84,13 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     values = open_decisions(program, opened, fixed)
     found, refused = configurations(values, text.graph, options.most_configurations)
     notes = [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
+    notes += dict.fromkeys(note for c in found for note in loop_notes(c.graph))
     return program, list(found), notes
+
+
+def is_folded(configurations: Iterable[Configured]) -> bool:
+    """Are traversals of these those of one round of each loop?"""
+    return any(c.graph.folding is not None for c in configurations)
 
 
 def _shown(choices: Mapping[str, Value]) -> str:
@@ -147,7 +156,7 @@ def build_runners(
 
     def make(item: tuple[int, Configured]) -> Path | BuildFailed:
         number, configured = item
-        plan = Plan(configured.graph, Space(configured.graph).first(), chosen.target, chosen.arch)
+        plan = Plan(*unroll(configured.graph, Space(configured.graph).first()), chosen.target, chosen.arch)
         directory = folder / f"{number:03d}"
         write_sources(plan, directory, force=True)  # what a run that was killed has left there
         try:
@@ -218,12 +227,17 @@ def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
 
 
 def run_record(
-    machine: Machine, options: ExploreOptions, path: Path, setup: str = "", fixed: Sequence[Fixed] = ()
+    machine: Machine,
+    options: ExploreOptions,
+    path: Path,
+    setup: str = "",
+    fixed: Sequence[Fixed] = (),
+    folded: bool = False,
 ) -> Run:
-    """`setup`: digest of the file that made the arrays; `fixed`: the choices that are not searched. `options.strategy`
-    must be chosen."""
+    """`setup`: digest of the file that made the arrays; `fixed`: the choices that are not searched; `folded`: whether
+    traversals are those of one round of each loop. `options.strategy` must be chosen."""
     assert options.strategy is not None
-    more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {})}
+    more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {}), **({FOLDED: True} if folded else {})}
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
         seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),
@@ -309,8 +323,11 @@ def loadables_of(
     from dagc.emit import rows  # loads jinja2
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
+        def unrolled(traversal: Traversal, capture: bool) -> list[tuple[int, int, int]]:
+            return rows(unroll(configured.graph, traversal)[1], capture)
+
         capture = configured.configuration.get("capture") is True
-        return Loadable(Library(library, data, options.mpi_takes_device_pointers), rows, capture)
+        return Loadable(Library(library, data, options.mpi_takes_device_pointers), unrolled, capture)
 
     def check_first(library: Path) -> None:
         alone = Orders(domain.spaces[:1])

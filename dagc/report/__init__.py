@@ -1,1 +1,1 @@
-"""Tables, pictures, the page, the display of progress."""
+"""Tables, pictures, the HTML page, the progress display."""

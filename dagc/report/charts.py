@@ -1,4 +1,4 @@
-"""The charts of the page: sorted times, the convolution, configurations, convergence, and the decision tree.
+"""The charts of the page: sorted times, convolution, configurations, convergence, and the decision tree.
 
 Coordinates are user units of the picture (one CSS pixel at its natural size). All text is escaped here.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values from `low` to `high` onto coordinates from `start` to `stop`; logarithmic where asked (then low > 0)."""
+    """Maps values from `low` to `high` to coordinates from `start` to `stop`; logarithmic if asked (then low > 0)."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class Scale:
         return self.start + share * (self.stop - self.start)
 
     def clamped(self, value: float) -> float:
-        """The coordinate of a value, moved to the nearer end where it is outside."""
+        """The coordinate of a value, clamped to the range."""
         return self(min(max(value, self.low), self.high))
 
     def ticks(self, most: int = 6) -> list[float]:
@@ -50,7 +50,7 @@ class Scale:
 
 
 def spanning(low: float, high: float, start: float, stop: float, *, log: bool = False, room: float = 0.04) -> Scale:
-    """A scale with some room around the values, also where all of them are equal."""
+    """A scale with some margin around the values, even if all of them are equal."""
     if log:
         return Scale(low / (1 + room), high * (1 + room), start, stop, True)
     space = room * (high - low) or 0.05 * abs(high) or 1.0
@@ -69,14 +69,14 @@ def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten; powers alone where these would be too many."""
+    """1, 2 and 5 times powers of ten; only the powers if these would be too many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1,) if len(powers) > 4 else (1, 2, 5)
     return [f * 10.0**p for p in powers for f in factors if low <= f * 10.0**p <= high]
 
 
 def tick_texts(ticks: Sequence[float]) -> list[str]:
-    """As short as they can be and still differ."""
+    """As short as possible while different."""
     for decimals in range(7):
         texts = [f"{tick:.{decimals}f}" for tick in ticks]
         if all(
@@ -87,13 +87,14 @@ def tick_texts(ticks: Sequence[float]) -> list[str]:
 
 
 def n(value: float) -> str:
-    """A coordinate: a tenth of a unit is finer than a screen shows."""
+    """A coordinate, rounded to a tenth of a unit, which is finer than a screen shows."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def tag(name: str, content: str | None = None, /, **attributes: object) -> str:
-    """An element; `content` is SVG already. `class_` is class, other underscores are hyphens, None leaves one out."""
+    """An element; `content` is SVG already. `class_` is class, other underscores are hyphens, None omits an
+    attribute."""
     words = [name]
     for key, value in attributes.items():
         if value is not None:
@@ -109,7 +110,7 @@ def text(x: float, y: float, words: str, class_: str = "label", **attributes: ob
 
 
 def dots(points: Iterable[tuple[float, float]], class_: str, **attributes: object) -> str:
-    """Many round dots as one element: lines of no length with round ends. Equal ones are drawn once."""
+    """Many round dots as one element: lines of zero length with round ends. Equal ones are drawn once."""
     distinct = dict.fromkeys((n(x), n(y)) for x, y in points)
     return tag("path", d="".join(f"M{x} {y}h0" for x, y in distinct), class_=f"dots {class_}", **attributes)
 
@@ -119,7 +120,7 @@ def polyline(points: Iterable[tuple[float, float]], class_: str, **attributes: o
 
 
 def steps(points: Sequence[tuple[float, float]], until: float, class_: str, **attributes: object) -> str:
-    """A line that keeps each value until the next point, the last until x = `until`."""
+    """A line that keeps each value until the next point, and the last until x = `until`."""
     (x, y), *rest = points
     path = [f"M{n(x)} {n(y)}"] + [f"H{n(to_x)}V{n(to_y)}" for to_x, to_y in rest] + [f"H{n(until)}"]
     return tag("path", d="".join(path), class_=class_, fill="none", **attributes)
@@ -143,14 +144,14 @@ class Plot:
 
     @property
     def y_range(self) -> tuple[float, float]:
-        """From the bottom up."""
+        """From bottom to top."""
         return self.height - self.bottom, self.top
 
     def add(self, *parts: str) -> None:
         self.parts += parts
 
     def x_axis(self, scale: Scale, title: str, factor: float = 1.0, most: int = 8) -> None:
-        """`factor`: how many units of the scale one unit of the labels has."""
+        """`factor`: units of the scale per unit of the labels."""
         base = self.height - self.bottom
         values = Scale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
         ticks = values.ticks(most)
@@ -178,7 +179,7 @@ class Plot:
 def picture(
     width: float, height: float, parts: Iterable[str], title: str, class_: str, role: str, /, **attributes: object
 ) -> str:
-    """The whole SVG; `title` is what a screen reader says."""
+    """The complete SVG; `title` is for screen readers."""
     return tag(
         "svg", "\n".join(parts), viewBox=f"0 0 {n(width)} {n(height)}", width=width, height=height, role=role,
         aria_label=title, class_=class_, **attributes,
@@ -188,14 +189,14 @@ def picture(
 # ---- measured times ----
 
 WIDTH = 1080.0
-# From this ratio of slowest to fastest on, an axis of times is logarithmic.
+# An axis of times is logarithmic from this ratio of slowest to fastest.
 LOG_FROM = 8.0
-_MANY = 300  # dots: from so many on they are small, and an axis of measurements is logarithmic
+_MANY = 300  # dots: from this number they are small, and an axis of measurements is logarithmic
 _STOPS = ((0, 114, 178), (86, 180, 233), (201, 180, 88), (230, 159, 0), (213, 94, 0))
 
 
 def class_colour(number: int, classes: int) -> str:
-    """From blue (fast) over yellow to vermilion (slow): distinguishable with every kind of colour vision."""
+    """From blue (fast) through yellow to vermilion (slow), distinguishable with every kind of colour vision."""
     place = (len(_STOPS) - 1) * (number / (classes - 1) if classes > 1 else 0.0)
     at = min(int(place), len(_STOPS) - 2)
     mixed = (round(a + (b - a) * (place - at)) for a, b in zip(_STOPS[at], _STOPS[at + 1], strict=True))
@@ -208,7 +209,7 @@ def _time_scale(values: Sequence[float], start: float, stop: float, *, room: flo
 
 
 def _clip(plot: Plot, name: str) -> None:
-    """What is drawn with this clip path stays inside the axes."""
+    """Clip drawings with this clip path to the axes."""
     (left, right), (bottom, top) = plot.x_range, plot.y_range
     box = tag("rect", x=left, y=top - 2, width=right - left, height=bottom - top + 2)
     plot.add(tag("defs", tag("clipPath", box, id=name)))
@@ -225,9 +226,9 @@ def sorted_times(
     noise: float,
     by: Quantity = TIMES,
 ) -> str:
-    """Fig. 4 (a) and (c) of the seed: every implementation, fastest first, with the interval of its median.
+    """As Fig. 4 (a) and (c) of the Tenzing paper: every implementation, fastest first, with the interval of its median.
 
-    A ring marks `best`, one of the points: it need not be the first, which may be a single time.
+    A ring marks `best`, one of the points. It need not be the first, which may have a single time.
     """
     plot = Plot(WIDTH, 400, top=40)
     x = Scale(0, len(points) + 1, *plot.x_range)
@@ -253,7 +254,7 @@ def sorted_times(
         plot.add(tag("circle", **at, r=7.0, class_="chosen", data_tip=f"best: {by.text(best.seconds)}"))
     plot.add(_cursor(plot))
     title = f"Times of {si.ordinary(len(points), 'implementation')}, sorted"
-    heights = " ".join(n(y(p.seconds)) for p in points)  # for the script: where to put the cursor
+    heights = " ".join(n(y(p.seconds)) for p in points)  # for the script that places the cursor
     look = "plot many" if len(points) > _MANY else "plot"
     return plot.svg(title, id="times", data_left=x(1), data_right=x(len(points)), data_heights=heights, tabindex=0,
                     class_=look)  # fmt: skip
@@ -270,7 +271,7 @@ def _intervals(group: Group, place: Mapping[ImplementationId, float], y: Scale) 
 
 
 def _floor(best: float, noise: float, y: Scale, plot: Plot) -> list[str]:
-    """One measurement cannot distinguish what lies in this band from the best."""
+    """One measurement cannot distinguish points in this band from the best."""
     left, right = plot.x_range
     high, low = y.clamped(best * (1 + noise)), y.clamped(best)
     words = f"noise floor: {si.percent(noise)} above the best"
@@ -281,7 +282,7 @@ def _floor(best: float, noise: float, y: Scale, plot: Plot) -> list[str]:
 
 
 def _bands(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
-    """A band for each class, its number and size above it."""
+    """A band for each class, with its number and size above it."""
     bottom, top = plot.y_range
     edges = [0.5, *(b.position + 1.5 for b in classes.boundaries), len(classes.times) + 0.5]
     out = []
@@ -304,7 +305,7 @@ def _bands(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
 
 
 def _borders(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
-    """Boundaries drawn as lines; those that were dropped as short dotted ones."""
+    """Boundaries as lines; dropped ones as short dotted lines."""
     bottom, top = plot.y_range
     out = []
     for boundary, drawn in (*((b, True) for b in classes.boundaries), *((b, False) for b in classes.dropped)):
@@ -324,7 +325,7 @@ def _tip(words: str, boundary: Boundary, by: Quantity) -> str:
 
 
 def _cursor(plot: Plot) -> str:
-    """Moved by the page's script to the implementation that is looked at."""
+    """Moved by the page's script to the implementation under the pointer."""
     bottom, top = plot.y_range
     line = tag("path", d=f"M0 {n(top)}V{n(bottom)}")
     return tag("g", line + tag("circle", r=4.5), class_="cursor", visibility="hidden")
@@ -334,7 +335,7 @@ def _cursor(plot: Plot) -> str:
 
 
 def convolution(classes: Classes, by: Quantity = TIMES) -> str:
-    """Fig. 4 (b): where the sorted times rise. Peaks that became boundaries have a dot, dropped ones a ring."""
+    """As Fig. 4 (b): the slope of the sorted times. Peaks that became boundaries have a dot, dropped ones a ring."""
     plot = Plot(WIDTH, 220, top=16)
     values = classes.convolution
     x = Scale(0, len(classes.times) + 1, *plot.x_range)
@@ -361,7 +362,7 @@ MOST_ROWS = 24
 
 
 def distribution(groups: Sequence[Group], by: Quantity = TIMES) -> str:
-    """A histogram of each configuration on one axis of time; a line at its median, a dot at its best."""
+    """A histogram of each configuration on a common axis of time; a line at its median, a dot at its best."""
     groups = groups[:MOST_ROWS]
     longest = max(len(g.label) for g in groups)
     left = min(420.0, max(120.0, 24 + 6.6 * longest))
@@ -410,7 +411,7 @@ MOST_CURVES = 8
 
 
 def convergence(curves: Sequence[Curve], names: Sequence[str], by: Quantity = TIMES) -> str:
-    """Each measurement as a dot, the lowest single time so far, and what the choice was worth. `names`: of the runs."""
+    """Each measurement as a dot, the lowest single time so far, and the value of the choice. `names`: of the runs."""
     curves = curves[:MOST_CURVES]
     plot = Plot(WIDTH, 360, top=20)
     longest = max(len(c.measured) for c in curves)
@@ -441,24 +442,24 @@ def convergence(curves: Sequence[Curve], names: Sequence[str], by: Quantity = TI
 # ---- decision tree ----
 
 
-# Height of a leaf's row, of a leaf, of a question; width between parent and child, of a bold and of a small letter.
+# Height of a leaf's row, of a leaf, of a question; width between parent and child, of a bold and of a normal letter.
 _LEAF_ROW, _LEAF, _BOX, _GAP, _LETTER, _SMALL_LETTER, _MARGIN = 44.0, 34.0, 56.0, 44.0, 7.4, 6.2, 6.0
 
 
-MOST_LEAVES = 24  # that are read at a glance
-MOST_WIDTH = 1080.0  # of the page: what is wider is cut off at its right edge until one scrolls
+MOST_LEAVES = 24  # that are readable at a glance
+MOST_WIDTH = 1080.0  # of the page: wider content needs scrolling
 
 
 def tree_chart(tree: Tree, name: str, deepest: int | None = None) -> str:
-    """Questions in the boxes, `yes` upwards; the bar below a box shows the shares of the classes in it.
+    """Questions in boxes, `yes` upwards; the bar below a box shows the shares of its classes.
 
-    `name` is the element's ID. What is deeper than `deepest` is left out; the box above it says so.
+    `name` is the element's ID. Nodes deeper than `deepest` are omitted; the box above states that.
     """
     return _Chart(tree, tree.depth if deepest is None else deepest).svg(name)
 
 
 def readable_depth(tree: Tree) -> int:
-    """The greatest depth down to which the tree has at most MOST_LEAVES ends and fits on the page; at least 1."""
+    """The greatest depth at which the tree has at most MOST_LEAVES ends and fits on the page; at least 1."""
 
     def ends(depth: int) -> int:
         return sum(node.depth == depth or (node.leaf and node.depth < depth) for node in tree.nodes)
@@ -479,11 +480,11 @@ class _Chart:
         self._place(0, 0, _MARGIN)
 
     def _end(self, at: int) -> bool:
-        """Is nothing drawn below this node?"""
+        """Whether nothing is drawn below this node."""
         return self.nodes[at].leaf or self.nodes[at].depth >= self.deepest
 
     def _place(self, at: int, ends: int, left: float) -> int:
-        """Ends in rows of their own, other boxes halfway between their children; returns the ends so far."""
+        """Ends in separate rows, other boxes halfway between their children; returns the ends so far."""
         node = self.nodes[at]
         self.lefts[at] = left
         if self._end(at):
@@ -534,9 +535,9 @@ class _Chart:
         return self._frame(at, _LEAF) + words + self._shares(at, _LEAF)
 
     def _end_words(self, at: int) -> tuple[str, str]:
-        """The class with how many samples; of a box with leaves that are not drawn, how many.
+        """The class and its number of samples; for a box with omitted leaves, their number.
 
-        "mixed": some samples are of another class, by more than the noise.
+        "mixed": more samples are of another class than noise explains.
         """
         node = self.nodes[at]
         impure = ", mixed" if node.wrong else ""

@@ -1,4 +1,4 @@
-"""`dagc count`: the size of the space, per lowering and choice, and whole."""
+"""`dagc count`: the size of the space, per lowering and choice, and in total."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dagc.space.moves import Moves
 from dagc.space.space import Counter, TooManyStates
 from dagc.store.results import shown
 
-# A variation that needs more than this, in states times ops, is reported as not counted (a second or two); the one
+# A variation that needs more than this, in states times ops (a second or two), is reported as not counted; the graph
 # that was asked for has no limit.
 VARIATION_WORK = 400_000
-# The whole space is added up from at most this many structural combinations.
+# The whole space is summed over at most this many structural combinations.
 WHOLE_COMBINATIONS = 64
 
 Build = Callable[[dict[str, Value]], Graph]
@@ -28,7 +28,8 @@ Build = Callable[[dict[str, Value]], Graph]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One variation: the choices that differ from the default, and its count (None: not counted, `note` says why)."""
+    """One variation: the choices that differ from the default, and its count (None: not counted, `note` gives the
+    reason)."""
 
     choices: tuple[tuple[str, Value], ...]
     count: int | None
@@ -41,10 +42,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class CountReport:
-    """`count`: orders and stream bindings of the graph as asked for. `states` that the exact count needed.
+    """`count`: orders and stream bindings of the graph as asked for. `states`: number that the exact count needed.
 
-    `per_op`: open variants and tunables: (op name, legal combinations). `whole` is None where it was not counted.
-    `count` is None where the time ended before it; `more_than` is a lower bound then.
+    `per_op`: open variants and tunables: (op name, legal combinations). `whole` is None if it was not counted.
+    `count` is None if the time limit ended it; `more_than` is then a lower bound. `loops`: how they count.
     """
 
     name: str
@@ -56,6 +57,18 @@ class CountReport:
     whole: int | None
     whole_note: str
     more_than: int = 0
+    loops: tuple[str, ...] = ()
+
+
+def loop_notes(graph: Graph) -> tuple[str, ...]:
+    """What is counted and searched of each loop of a folded graph."""
+    segments = () if graph.folding is None else graph.folding.segments
+    return tuple(
+        f"{len(s.rounds)} rounds of {graph.ops[s.ops[0]].name} to {graph.ops[s.ops[-1]].name} repeat one order"
+        " (--unroll: an order for each)"
+        for s in segments
+        if s.loop
+    )
 
 
 def count_report(
@@ -63,7 +76,7 @@ def count_report(
 ) -> CountReport:
     """Count `program`'s graph and its variations. `build` lowers the same text under other choices.
 
-    After `seconds` the count of the graph itself is cut, and a lower bound given.
+    After `seconds` the count of the graph itself is stopped, and a lower bound returned.
     """
     graph = build({})
     moves, more = Moves.of(graph), 0
@@ -82,11 +95,11 @@ def count_report(
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, tally, per_op)
     chosen = tuple(_sensible(current).items())
-    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more)
+    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more, loop_notes(graph))
 
 
 def _watch(phase: Phase, seconds: float | None) -> Callable[[int], None]:
-    """Shows how many states were counted, and ends the count after so many seconds."""
+    """Shows how many states were counted, and stops the count after the time limit."""
     end = math.inf if seconds is None else monotonic() + seconds
 
     def watch(states: int) -> None:
@@ -98,7 +111,7 @@ def _watch(phase: Phase, seconds: float | None) -> Callable[[int], None]:
 
 
 def _matters(decision: Decision, graph: Graph) -> bool:
-    """Transport and staging change nothing in a program without messages."""
+    """Transport and staging have no effect in a program without messages."""
     messages = len(graph.matches) > 0 or any(op.action.value == "group" for op in graph.ops)
     return messages or decision.name not in _LOWERING
 
@@ -107,14 +120,14 @@ _LOWERING = ("transport", "staging")
 
 
 def _sensible(choices: dict[str, Value]) -> dict[str, Value]:
-    """Without staging where the transport stages nothing."""
+    """Without staging if the transport stages nothing."""
     if choices.get("transport", "mpi_host") != "mpi_host":
         return {name: value for name, value in choices.items() if name != "staging"}
     return choices
 
 
 class _Tally:
-    """Counts by structural choices. Each is counted once, and so are those that have equal moves."""
+    """Counts by structural choices. Each is counted once, and those with equal moves together."""
 
     def __init__(self, build: Build, current: dict[str, Value], moves: Moves, count: int | None, phase: Phase) -> None:
         self._build = build
@@ -124,7 +137,7 @@ class _Tally:
         self._counted: dict[Moves, int | str] = {moves: whole}
 
     def count(self, choices: dict[str, Value]) -> int | str:
-        """The count, or why there is none."""
+        """The count, or the reason why there is none."""
         key = _key(choices)
         if key not in self._known:
             self._known[key] = self._count(_sensible(choices))
@@ -153,7 +166,7 @@ def _key(choices: dict[str, Value]) -> frozenset[tuple[str, Value]]:
 
 
 def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
-    """Structural choices, each once: staging only where the transport stages."""
+    """Structural choices, each once; staging only if the transport stages."""
     seen = set()
     for values in product(*(d.values for d in structural)):
         chosen = _sensible(dict(zip((d.name for d in structural), values, strict=True)))
@@ -163,7 +176,7 @@ def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
 
 
 def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Line]:
-    """Each transport with each staging, then each other structural choice alone, the rest as asked for."""
+    """Each transport with each staging, then each other structural choice alone, with the rest as asked for."""
     shown: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
     shown += [{d.name: v} for d in structural if d.name not in _LOWERING and len(d.values) > 1 for v in d.values]
     for choices in shown:
@@ -182,7 +195,7 @@ def _whole(structural: list[Decision], tally: _Tally, per_op: tuple[tuple[str, i
         count = tally.count(chosen)
         if count == _TOO_MANY:
             return None, "a combination has too many states"
-        # A combination that `require` or the checks forbid is not part of the space.
+        # A combination forbidden by `require` or the checks is not part of the space.
         total += count if isinstance(count, int) else 0
     for _, combinations_of_op in per_op:
         total *= combinations_of_op
@@ -211,7 +224,7 @@ def _per_op(program: Program) -> Iterator[tuple[str, int]]:
 
 
 def _global(program: Program) -> Iterator[tuple[str, int]]:
-    """Choices of the whole program that change no edge: a block size that several kernels share."""
+    """Choices of the whole program that change no edge, such as a block size shared by several kernels."""
     for decision in program.decisions:
         if not decision.structural and "." not in decision.name and len(decision.values) > 1:
             yield decision.name, len(decision.values)
@@ -232,7 +245,7 @@ def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
 
 
 def _holds(condition: Sym, env: dict[str, Value]) -> bool:
-    """A condition on values that are only known at run time, or on the device, does not rule anything out here."""
+    """A condition on values known only at run time, or on the device, excludes nothing here."""
     try:
         return bool(evaluate(condition, env))
     except UnboundName:
@@ -243,9 +256,10 @@ def _holds(condition: Sym, env: dict[str, Value]) -> bool:
 
 
 def as_text(report: CountReport) -> str:
-    """The count first, then a line per lowering and choice, then the whole."""
+    """The count first, then a line per lowering and choice, then the whole space."""
     asked = " ".join(f"{name}={shown(value)}" for name, value in report.choices)
     out = [f"{_how_many(report)} of {report.name}" + (f": {asked}" if asked else "")]
+    out += [f"  {note}" for note in report.loops]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
         out += [
@@ -282,6 +296,7 @@ def as_json(report: CountReport) -> str:
             "per_op": dict(report.per_op),
             "whole": report.whole,
             "whole_note": report.whole_note,
+            "loops": list(report.loops),
         },
         indent=1,
     )

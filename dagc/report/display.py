@@ -1,7 +1,7 @@
-"""What a command that takes long says of itself, on standard error: rich on a terminal, else a line now and then.
+"""Progress of long commands on standard error: rich on a terminal, else occasional lines.
 
-A command makes one `Display` and hands it down. Each part of the work is a phase, which says what is done, how far it
-is and, where that can be known, how long it will take. A phase that ends within a second says nothing.
+A command creates one `Display` and passes it down. Each part of the work is a phase, which shows its description, its
+progress and, if known, the remaining time. A phase that ends within a second shows nothing.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _EVERY = 0.25  # seconds between two drawings
-_LOG_FIRST = 1.0  # seconds after which a phase says its first line where there is no terminal
-_LOG_EVERY = 10.0  # seconds between two lines where there is no terminal
+_LOG_FIRST = 1.0  # seconds before the first line of a phase, without a terminal
+_LOG_EVERY = 10.0  # seconds between two lines, without a terminal
 BINS = 40
-FEWEST_BINS = 8  # fewer say nothing
-MOST_DRAWN = 2000  # times that a histogram looks at
+FEWEST_BINS = 8  # fewer are not informative
+MOST_DRAWN = 2000  # times that a histogram uses
 
 
 Describe = Callable[["Candidate"], str]
 
 
 def warn(lines: Iterable[str], *, quiet: bool = False) -> None:
-    """Say on standard error what the user should know before the search goes on for minutes."""
+    """Print to standard error what the user should know before a search of several minutes."""
     if not quiet:
         for line in lines:
             print(f"warning: {line}", file=sys.stderr, flush=True)
@@ -50,24 +50,24 @@ def warn(lines: Iterable[str], *, quiet: bool = False) -> None:
 
 
 class Phase:
-    """How far a phase is. Any thread may call it."""
+    """Progress of a phase. Any thread may call it."""
 
     def __init__(self, what: str, total: int | None = None, unit: str = "") -> None:
-        """`total`: how many steps there are, None where that is not known. `unit` names one of them."""
+        """`total`: number of steps, None if unknown. `unit` names one of them."""
         self._what, self._unit, self._detail = what, unit, ""
         self._done, self._total = 0, total
         self._began = monotonic()
-        self._counts = self._began, 0  # when the steps began that are counted now, and how many were done
-        self._last = self._began  # when the last step was done
+        self._counts = self._began, 0  # start of the steps being counted, and the number done by then
+        self._last = self._began  # time of the last step
         self._lock = threading.Lock()
 
     def advance(self, detail: str = "") -> None:
-        """One step is done. `detail` is shown until the next one is."""
+        """One step is done. `detail` is shown until the next one."""
         with self._lock:
             self._done, self._detail, self._last = self._done + 1, detail, monotonic()
 
     def at(self, done: int, total: int | None = None, detail: str = "") -> None:
-        """So many steps are done, of `total` where that is known by now (0 as None: it is not)."""
+        """`done` steps of `total` are done (None or 0: the total is unknown)."""
         with self._lock:
             if (total or self._total) != self._total or done < self._done:
                 self._counts = monotonic(), done
@@ -78,11 +78,11 @@ class Phase:
 
     @property
     def share(self) -> float | None:
-        """How much is done, 0 to 1; None where the end is not known."""
+        """Fraction done, 0 to 1; None if the total is unknown."""
         return min(1.0, self._done / self._total) if self._total else None
 
     def where(self) -> str:
-        """`2 of 4, 20 s, about 20 s left`; `120000 states, 20 s` where the end is not known."""
+        """`2 of 4, 20 s, about 20 s left`; `120000 states, 20 s` if the total is unknown."""
         with self._lock:
             done, total, detail = self._done, self._total, self._detail
             (began, first), last = self._counts, self._last
@@ -94,18 +94,18 @@ class Phase:
             out.append(counted(done, self._unit or "step"))
         out.append(duration(now - self._began))
         if total and first < done < total:
-            # Counted down from the last step, so that a long step does not let the rest seem to grow.
+            # Counted down from the last step, so that the remaining time does not grow during a long step.
             left = (last - began) * (total - done) / (done - first) - (now - last)
             if left > 0:
                 out.append(f"about {duration(left)} left")
         return ", ".join(out) + (f" ({detail})" if detail else "")
 
     def line(self) -> str:
-        """All of it in one line."""
+        """Everything in one line."""
         return f"{self._what}: {self.where()}"
 
     def panel(self) -> Table:
-        """What a terminal shows."""
+        """The display on a terminal."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -128,7 +128,7 @@ def duration(seconds: float) -> str:
 
 
 class Display:
-    """What a command says while it works. Silent with `quiet`."""
+    """Messages of a command while it works. Silent with `quiet`."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -137,7 +137,7 @@ class Display:
 
     @contextmanager
     def phase(self, what: str, total: int | None = None, unit: str = "") -> Iterator[Phase]:
-        """A part of the work that may take long. Within a phase, an inner one is not shown."""
+        """A part of the work that may take long. Phases inside it are not shown."""
         phase = Phase(what, total, unit)
         if self._quiet or self._busy:
             yield phase
@@ -158,7 +158,7 @@ class Display:
                 self._live = None
 
     def say(self, text: str) -> None:
-        """A line at once, of what cannot wait until the end."""
+        """Print a line at once."""
         if self._quiet:
             return
         if self._live is not None:
@@ -176,10 +176,10 @@ class Display:
     def search(
         self, noise: float, describe: Describe | None = None, objective: Objective = TIME
     ) -> Iterator[Callable[[Progress[Candidate]], None]]:
-        """What to call after each measurement of a search. No thread is at work meanwhile: it would disturb.
+        """The function to call after each measurement of a search. No thread runs meanwhile: it would disturb.
 
-        `noise` is the noise floor (NaN: not known). `describe` gives the lines that are shown of the best candidate,
-        `objective` is what its values are of.
+        `noise` is the noise floor (NaN: unknown). `describe` gives the lines shown for the best candidate; `objective`
+        is that of its values.
         """
         if self._quiet:
             yield lambda _: None
@@ -194,7 +194,7 @@ SILENT = Display(quiet=True)
 
 
 def _repeat(draw: Callable[[Phase], None], phase: Phase, stop: threading.Event) -> None:
-    """Draw a phase until it ends. Standard error that is closed, or gone, ends no command."""
+    """Draw a phase until it ends. A closed standard error does not end the command."""
     terminal = draw is not _print_line
     wait = _EVERY if terminal else _LOG_FIRST
     with suppress(OSError, ValueError):
@@ -231,7 +231,7 @@ class _Log:
 def _terminal(
     noise: float, describe: Describe | None, objective: Objective
 ) -> Iterator[Callable[[Progress[Candidate]], None]]:
-    """Redraws a few times a second, in the searching thread; leaves nothing behind, nor a hidden cursor."""
+    """Redraws a few times a second, in the searching thread; leaves neither text nor a hidden cursor behind."""
     last = -math.inf
     with _live() as live:
 
@@ -247,7 +247,7 @@ def _terminal(
 def panel(
     progress: Progress[Candidate], noise: float, describe: Describe | None = None, objective: Objective = TIME
 ) -> Table:
-    """What a terminal shows: how far it is, what was covered, the best, the distribution, failures."""
+    """The display on a terminal: progress, coverage, the best, the distribution, failures."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -274,7 +274,7 @@ def panel(
 
 
 class _Histogram:
-    """The times in one line, as wide as there is room for."""
+    """The times in one line, as wide as possible."""
 
     def __init__(self, seconds: Sequence[float], objective: Objective) -> None:
         self._seconds, self._objective = seconds, objective
@@ -301,7 +301,7 @@ def _pace(progress: Progress[Candidate]) -> str:
 
 
 def _share(progress: Progress[Candidate]) -> float | None:
-    """How much of the budget or of the time is used, whichever is further; None where neither is known."""
+    """Fraction used of the budget or of the time, whichever is larger; None if neither is known."""
     shares = []
     if progress.budget:
         shares.append(progress.measured / progress.budget)
@@ -322,7 +322,7 @@ def one_line(progress: Progress[Candidate], objective: Objective = TIME) -> str:
 
 
 def _how_often(progress: Progress[Candidate]) -> str:
-    """How many measurements the best time stands for: a single one may be low by chance, and rise when repeated."""
+    """The number of measurements of the best: a single time may be low by chance, and rise when repeated."""
     often = progress.measurements_of_best
     return f" ({counted(often, 'measurement')})" if often else ""
 
@@ -342,7 +342,7 @@ def _covered(progress: Progress[Candidate]) -> str:
 
 
 def _left(progress: Progress[Candidate]) -> str:
-    """By the budget or by the time limit, whichever ends first; "" where neither is known."""
+    """By the budget or the time limit, whichever ends first; "" if neither is known."""
     ends = []
     if progress.budget is not None and progress.measured:
         ends.append(progress.elapsed * (progress.budget - progress.measured) / progress.measured)
@@ -352,9 +352,9 @@ def _left(progress: Progress[Candidate]) -> str:
 
 
 def histogram(seconds: Sequence[float], bins: int = BINS) -> tuple[float, float, str]:
-    """(smallest, largest shown, bars). The slowest 2 % are left out, so that one outlier does not flatten the rest.
+    """(smallest, largest shown, bars). The slowest 2 % are excluded, so that an outlier does not flatten the rest.
 
-    Of very many times every k-th is looked at: drawing must not hold up the search.
+    For very many times, every k-th is used: drawing must not delay the search.
     """
     if not seconds:
         return math.nan, math.nan, ""

@@ -1,4 +1,4 @@
-"""`dagc report`: a results file as one HTML page that needs nothing else, no network either."""
+"""`dagc report`: a results file as one self-contained HTML page that needs no network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
-from dagc.store.results import Configuration, Results, noise_advice_of, shown, ties, wanted_repeats
+from dagc.space.loops import unroll
+from dagc.store.results import Configuration, Estimate, Results, best_estimate, noise_advice_of, shown, wanted_repeats
 
 if TYPE_CHECKING:
     import jinja2
@@ -38,7 +39,7 @@ MOST_DAGS = 6
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """An entry of a traversal; `look` is the class that the style sheet colours."""
+    """An entry of a traversal; `look` is its class in the style sheet."""
 
     text: str
     look: str
@@ -54,7 +55,7 @@ class RankView:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """`what` is "best" or "worst"; `ranks` is empty where no trace was recorded, `left_out` of them are not drawn."""
+    """`what` is "best" or "worst"; `ranks` is empty without a trace; `left_out` of them are not drawn."""
 
     what: str
     point: Point
@@ -76,14 +77,14 @@ def traced(
     file: str,
     by: Quantity,
 ) -> tuple[Chosen, ...]:
-    """The best and the worst, with timelines where they were traced: those of one rank have the same axis.
+    """The best and the worst, with timelines if they were traced; those of one rank have the same axis.
 
-    `best` is None where nothing was measured, `worst` also where nothing else was.
+    `best` is None without measurements, `worst` also if only one implementation was measured.
     """
     ends = [point for point in (best, worst) if point is not None]
     parsed = [_parsed(p, graphs, file) for p in ends]
     lines = [
-        timeline.timelines(graph, traversal, results.traces.get(p.implementation.id, ()))
+        timeline.timelines(*unroll(graph, traversal), results.traces.get(p.implementation.id, ()))
         for p, (graph, traversal) in zip(ends, parsed, strict=True)
     ]
     shown = [timeline.shown_ranks(lanes) for lanes in lines]
@@ -110,7 +111,7 @@ def traced(
 
 
 def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[float, float]:
-    """Begin and end, in seconds, of an axis for all timelines of this rank."""
+    """Start and end, in seconds, of an axis for all timelines of this rank."""
     mine = [line for lanes in shown for line in lanes if line.rank == rank]
     return min(line.begin for line in mine), max(line.length for line in mine)
 
@@ -124,11 +125,17 @@ def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> t
 
 
 def interval_text(point: Point, by: Quantity) -> str:
-    """`95 %: 60.1 us to 63 us, 7 measurements`; below six measurements it is their range that has this confidence."""
+    """`95 %: 60.1 us to 63 us, 7 measurements`; below six measurements, the confidence of their range."""
     if len(point.times) == 1:
         return "1 measurement, no interval"
     what = "95 %" if len(point.times) >= 6 else "range"
     return f"{what}: {by.text(point.low)} to {by.text(point.high)}, {len(point.times)} measurements"
+
+
+def _estimate_text(found: Estimate, by: Quantity) -> str:
+    if found.measurements == 1:
+        return "1 measurement, no interval"
+    return f"95 %: {by.text(found.low)} to {by.text(found.high)}, {found.measurements} measurements"
 
 
 def _chip(entry: object, graph: Graph) -> Chip:
@@ -141,7 +148,7 @@ def _chip(entry: object, graph: Graph) -> Chip:
     return Chip(entry_text(entry, graph), look)
 
 
-_MOST_NAMED = 4  # configurations, above one picture
+_MOST_NAMED = 4  # configurations named above one picture
 
 
 def _all_of(labels: Sequence[str]) -> str:
@@ -150,12 +157,12 @@ def _all_of(labels: Sequence[str]) -> str:
 
 
 def pictures(groups: Sequence[Group], graphs: Mapping[Configuration, Graph]) -> list[tuple[str, str]]:
-    """(configurations, SVG) of every DAG that looks different, that of the best first."""
+    """(configurations, SVG) of every distinct DAG, that of the best first."""
     labels_by_picture: dict[str, list[str]] = {}
     for group in groups:
         if group.configuration in graphs:
             labels_by_picture.setdefault(as_svg(graphs[group.configuration]), []).append(group.label)
-    # Each picture names its arrow tips; names are those of the whole page.
+    # Each picture names its arrow heads; names are global in the page.
     return [
         (_all_of(labels), svg.replace('id="tip"', f'id="tip{i}"').replace("url(#tip)", f"url(#tip{i})"))
         for i, (svg, labels) in enumerate(list(labels_by_picture.items())[:MOST_DAGS])
@@ -167,7 +174,7 @@ def pictures(groups: Sequence[Group], graphs: Mapping[Configuration, Graph]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure of the headline."""
+    """A number in the headline."""
 
     name: str
     value: str
@@ -182,17 +189,18 @@ def summary_tiles(
     graphs: Mapping[Configuration, Graph],
     by: Quantity,
 ) -> list[Tile]:
-    """The best time, how much faster it is, how much was measured, how sure it is."""
+    """The best time, the speed-up, the number of measurements, the confidence."""
     if best is None:
         return [Tile("best", "none", "nothing could be measured")]
     middle, worst = points[len(points) // 2], points[-1]
+    found = best_estimate([p.judged for p in ranked(points)], results.noise)
     measured = sum(len(p.times) for p in points)
     space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
     size = space.size()
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
-        Tile("best", by.text(best.seconds), interval_text(best, by)),
+        Tile("best", by.text(found.seconds), _estimate_text(found, by)),
         Tile("the median takes", si.times(middle.seconds / best.seconds), by.text(middle.seconds)),
         Tile("the worst takes", si.times(worst.seconds / best.seconds), by.text(worst.seconds)),
         Tile("implementations", si.count(len(points)), of),
@@ -206,7 +214,7 @@ def summary_tiles(
 
 @dataclass(frozen=True, slots=True)
 class RuleSetView:
-    """`share`: of the implementations that follow the rules, how many are of the class, as far as noise can tell."""
+    """`share`: fraction of the implementations that follow the rules and belong to the class, within noise."""
 
     samples: int
     sufficient: bool
@@ -227,7 +235,7 @@ class ClassView:
 
 
 def class_views(learned: LearnedRules, by: Quantity) -> list[ClassView]:
-    """The classes, fastest first, each with the rule sets that lead to it."""
+    """The classes, fastest first, each with its rule sets."""
     sets = {number: list(group) for number, group in groupby(learned.rule_sets, key=lambda r: r.number)}
     classes = learned.classes.classes
     out = []
@@ -250,7 +258,7 @@ def _rule_set(rule_set: RuleSet) -> RuleSetView:
 
 
 def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
-    """What the button copies."""
+    """The text that the button copies."""
     blocks = (
         "\n".join(
             (f"class {number}, {counted(rule_set.samples, 'sample')}:", *(f"  {rule}" for rule in rule_set.rules))
@@ -294,7 +302,7 @@ def fastest_rows(points: Sequence[Point], groups: Sequence[Group], by: Quantity)
 
 
 def curve_names(results: Results) -> list[str]:
-    """What each run is called in the plot of the search."""
+    """The name of each run in the plot of the search."""
     return [f"run {i + 1}: {run.strategy}, seed {run.seed}" for i, run in enumerate(results.runs)]
 
 
@@ -305,7 +313,7 @@ class RunView:
 
 
 def provenance(results: Results) -> list[RunView]:
-    """All that is recorded of how each run measured. Options at their default are no less said than others."""
+    """How each run measured: all recorded facts, including options at their default."""
     out = []
     for name, run in zip(curve_names(results), results.runs, strict=True):
         machine = run.machine
@@ -330,7 +338,7 @@ def provenance(results: Results) -> list[RunView]:
     return out
 
 
-# What the command line calls an option that a run keeps, where that is another word.
+# Names on the command line of options that runs store under another name.
 _OPTIONS = {
     "most": "--max", "most_configurations": "--max-configurations", "opened": "--open", "transport": "--transport",
     "setup": "digest of the set-up", "trace": "traced",
@@ -338,7 +346,7 @@ _OPTIONS = {
 
 
 def _option(key: str) -> str:
-    """As the command line has it: `--mpi-takes-device-pointers`."""
+    """As on the command line: `--mpi-takes-device-pointers`."""
     return _OPTIONS.get(key, f"--{key.replace('_', '-')}")
 
 
@@ -371,9 +379,9 @@ def as_html(
 ) -> str:
     """The page.
 
-    `graphs`: of every configuration of `results`; `learned`: the rules (None: too little was measured for rules);
-    `file`: the name of the results file, for the commands that the page shows; `fixed`: lines about the choices of the
-    best that were not searched. Without traces there is no timeline; a file without a measurement gives a page too.
+    `graphs`: of every configuration of `results`; `learned`: the rules (None: too few measurements); `file`: the name
+    of the results file, for the commands shown; `fixed`: lines about choices of the best that were not searched.
+    Without traces there is no timeline; a file without a measurement gives a page too.
     """
     objective = results.objective
     by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
@@ -382,7 +390,7 @@ def as_html(
     best = choices[0] if choices else None
     groups = groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
-        learned = None  # of other samples: their positions would not be those of the points
+        learned = None  # for other samples, whose positions are not those of the points
     no_rules = "" if learned is None else why_no_rules(learned)
     certainty = [] if learned is None else [by_chance(learned), cross_validated(learned)]
     classes = None if learned is None or len(points) < 2 else learned.classes
@@ -392,7 +400,7 @@ def as_html(
         program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         tiles=summary_tiles(results, points, best, groups, graphs, by),
-        ties=ties([p.times for p in choices], results.noise),
+        ties=best_estimate([p.judged for p in choices], results.noise).ties if choices else 0,
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
         less_often=0 if best is None else sum(p.seconds < best.seconds for p in points),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
@@ -414,14 +422,14 @@ def as_html(
 
 
 def _unconfirmed(best: Point | None, repeats: int) -> str:
-    """How often the best was measured, where that is too few; else ""."""
+    """How often the best was measured, if that is too few; else ""."""
     if best is None or len(best.times) >= repeats:
         return ""
     return f"{len(best.times)} of {counted(repeats, 'measurement')}"
 
 
 def _tree(learned: LearnedRules | None) -> Mapping[str, object] | None:
-    """The tree as far as it is read at a glance, and whole where that is more."""
+    """The tree to a readable depth, and the whole tree if it is deeper."""
     if learned is None:
         return None
     tree = learned.tree
@@ -436,7 +444,7 @@ def _tree(learned: LearnedRules | None) -> Mapping[str, object] | None:
 
 
 def _errors(learned: LearnedRules) -> str:
-    """The error on samples held out beside that in training, never the latter alone."""
+    """The error on held-out samples together with that in training, never the latter alone."""
     held = learned.held_out
     if held is None:
         return ""
@@ -461,7 +469,7 @@ def _convergence(results: Results, by: Quantity) -> Mapping[str, object] | None:
 
 
 def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
-    """Colour and name; where configurations share a colour, the transport. Nothing if that is the same for all."""
+    """Colour and name; the transport, if configurations share a colour. Empty if that is the same for all."""
     colours: dict[int, list[Group]] = {}
     for group in groups:
         colours.setdefault(group.colour, []).append(group)
@@ -473,7 +481,8 @@ def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
 
 
 def _data(points: Sequence[Point], groups: Sequence[Group], by: Quantity) -> str:
-    """What the page's script shows of an implementation under the pointer: times as text, traversal, configuration."""
+    """Data that the page's script shows for the implementation under the pointer: times as text, traversal,
+    configuration."""
     place = {group.configuration: number for number, group in enumerate(groups)}
     rows = [
         [p.implementation.traversal, place[p.implementation.configuration], by.text(p.seconds), _interval(p, by)]
@@ -492,7 +501,7 @@ def _interval(point: Point, by: Quantity) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    """Everything is escaped but what this package has drawn itself and marks as safe in the template."""
+    """Everything is escaped except what this package drew itself and marks as safe in the template."""
     import jinja2
 
     return jinja2.Environment(
@@ -506,5 +515,5 @@ def _environment() -> jinja2.Environment:
 
 
 def _visible(value: object) -> object:
-    """What results files say, without control codes."""
+    """Text from results files, without control codes."""
     return type(value)(without_controls(value)) if isinstance(value, str) else value

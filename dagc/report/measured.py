@@ -1,4 +1,4 @@
-"""What the report derives from a results file before anything is drawn: intervals, ties, labels, convergence."""
+"""Quantities derived from a results file before drawing: intervals, ties, labels, convergence."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from dagc.store.results import CONFIRMED, FASTEST, Configuration, Implementation
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A measured implementation: median of its times and the 95% interval of that (equal to it with one time)."""
+    """A measured implementation: median of its times and its 95% interval (equal to it with one time)."""
 
     implementation: Implementation
     seconds: float
     low: float
     high: float
     times: tuple[float, ...]
+    confirming: tuple[float, ...] = ()  # those of them that did not choose it
+
+    @property
+    def judged(self) -> tuple[float, ...]:
+        return self.confirming or self.times
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A configuration: what it is called beside the others, which colour it has, and its points, fastest first."""
+    """A configuration: its label, its colour, and its points, fastest first."""
 
     configuration: Configuration
     label: str
@@ -33,20 +38,21 @@ class Group:
     points: tuple[Point, ...]
 
 
-COLOURS = 8  # that the style sheet has, distinguishable with colour blindness
+COLOURS = 8  # in the style sheet, distinguishable with colour blindness
 
 
 def points_of(results: Results) -> tuple[Point, ...]:
-    """All that was measured, fastest first, drift divided out."""
+    """All measured implementations, fastest first, drift divided out."""
     points = []
     for implementation in results.measured():
         times = implementation.times(results.reference)
-        points.append(Point(implementation, median(times), *interval(times), times))
+        confirming = implementation.confirming(results.reference)
+        points.append(Point(implementation, median(times), *interval(times), times, confirming))
     return tuple(points)
 
 
 def groups_of(points: Sequence[Point]) -> tuple[Group, ...]:
-    """By configuration, that of the fastest first. More than there are colours share them by transport."""
+    """By configuration, that of the fastest first. If there are more than colours, they share them by transport."""
     mine: dict[Configuration, list[Point]] = {}
     for point in points:
         mine.setdefault(point.implementation.configuration, []).append(point)
@@ -60,7 +66,7 @@ def groups_of(points: Sequence[Point]) -> tuple[Group, ...]:
 
 
 def common_decisions(configurations: Iterable[Configuration]) -> dict[str, str]:
-    """Decisions that have the same value in all of them: name -> value as text."""
+    """Decisions with the same value in all of them: name -> value as text."""
     sets = [{name: shown(value) for name, value in c.decisions} for c in configurations]
     if not sets:
         return {}
@@ -68,28 +74,28 @@ def common_decisions(configurations: Iterable[Configuration]) -> dict[str, str]:
 
 
 def label(configuration: Configuration, common: dict[str, str]) -> str:
-    """The decisions that tell it from others; its transport where it is the only one."""
+    """The decisions that distinguish it from others; its transport if it is the only one."""
     left = [f"{name}={shown(value)}" for name, value in configuration.decisions if name not in common]
     transport = configuration.get("transport")
     return " ".join(left) or (configuration.text if transport is None else f"transport={transport}")
 
 
 def ranked(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Those that may be the best, best first, as `dagc best --rank N` numbers them (`dagc.store.results.rank`).
+    """Candidates for the best, best first, as numbered by `dagc best --rank N` (`dagc.store.results.rank`).
 
     `points`: fastest first. A point with a smaller time that is missing here was measured less often.
     """
-    return rank(points, lambda p: p.times)
+    return rank(points, lambda p: p.times, lambda p: p.confirming)
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How one run went, by its own measurements, counted from 1.
+    """The course of one run, by its own measurements, counted from 1.
 
     measured   the time of each
-    lowest     (measurement, seconds): the lowest single time so far, where it fell
-    choice     (measurement, seconds): the best by what was known (`dagc.store.results.rank`), where it changed, with
-               the median of all times that the file has of it: what the choice was worth
+    lowest     (measurement, seconds): the lowest single time so far, at each decrease
+    choice     (measurement, seconds): the best at that moment (`dagc.store.results.rank`), at each change, with the
+               median of all its times in the file: the value of the choice
     """
 
     run: int
@@ -99,7 +105,7 @@ class Curve:
 
 
 def curves_of(results: Results) -> tuple[Curve, ...]:
-    """One of each run that measured something."""
+    """One for each run with measurements."""
     rows: dict[int, list[tuple[int, ImplementationId, float]]] = {}
     final: dict[ImplementationId, float] = {}
     for implementation in results.measured():
@@ -129,14 +135,14 @@ def _curve(
 
 
 class _SoFar:
-    """What `dagc.store.results.rank` would put first, kept up to date: ranking everything after each of thousands of
+    """The first of `dagc.store.results.rank`, updated incrementally: ranking everything after each of thousands of
     measurements would take minutes."""
 
     def __init__(self) -> None:
         self.times: dict[ImplementationId, list[float]] = {}
         self.first: list[tuple[float, ImplementationId]] = []  # the FASTEST by their first times
-        # By the number of measurements, at most CONFIRMED: medians of those with so many. Old ones too, which `best`
-        # passes over.
+        # By the number of measurements, at most CONFIRMED: medians of candidates with that many. Includes outdated
+        # ones, which `best` skips.
         self.medians: list[list[tuple[float, ImplementationId]]] = [[] for _ in range(CONFIRMED + 1)]
 
     def add(self, key: ImplementationId, seconds: float) -> None:

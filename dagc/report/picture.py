@@ -22,7 +22,7 @@ def kind(op: GraphOp) -> str:
 
 
 def detail(op: GraphOp) -> str:
-    """What the op does, in a few words: the kernel, the copy, the message's array, and fused copies."""
+    """The op's action in a few words: the kernel, the copy, the message's array, and fused copies."""
     words = []
     if isinstance(op.op, KernelOp):
         words.append(op.op.kernel if op.op.variant == "default" else f"{op.op.kernel}.{op.op.variant}")
@@ -41,7 +41,7 @@ def detail(op: GraphOp) -> str:
 
 
 def as_text(graph: Graph) -> str:
-    """One line an op, in file order: kind, name, what it does, what it waits for."""
+    """One line per op, in file order: kind, name, action, predecessors."""
     names = [op.name for op in graph.ops]
     before: dict[int, list[str]] = {op.id: [] for op in graph.ops}
     for u, v in graph.completion:
@@ -107,7 +107,7 @@ class _Box:
 
 
 def as_svg(graph: Graph) -> str:
-    """Layers by longest path from start; an edge over several layers keeps a lane of its own in each of them."""
+    """Layers by longest path from start; an edge over several layers has its own lane in each of them."""
     start = len(graph.ops)
     entered = {v for _, v in graph.completion}
     edges = [(start, int(op.id), False) for op in graph.ops if op.id not in entered]

@@ -1,17 +1,18 @@
-"""Numbers as people read them: three significant digits, an SI prefix, thin spaces."""
+"""Readable numbers: three significant digits, an SI prefix, thin spaces."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-THIN = "\u202f"  # a narrow space that no line breaks at
+THIN = "\u202f"  # a narrow no-break space
 _PRINTED_BITS = 14_000  # sys.int_info.default_max_str_digits is 4300
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "\u00b5"), (1e-9, "n"))
 
 
 def unit(largest: float, of: str = "s") -> tuple[float, str]:
-    """(what one unit has of the unit `of`, its name) in which `largest` is at least 1. Without a unit: (1, "")."""
+    """(size of a prefixed unit in units of `of`, its name) such that `largest` is at least 1. Without a unit: (1,
+    "")."""
     if not of:
         return 1.0, ""
     factor, prefix = next((p for p in _PREFIXES if abs(largest) >= p[0]), _PREFIXES[-1])
@@ -35,7 +36,7 @@ def quantity(value: float, of: str, digits: int = 3) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What implementations are compared by: its name, as axes have it, and its unit ("": none)."""
+    """The compared quantity: its name on axes, and its unit ("": none)."""
 
     name: str = "time of an iteration"
     unit: str = "s"
@@ -44,7 +45,7 @@ class Quantity:
         return quantity(value, self.unit)
 
     def axis(self, largest: float) -> tuple[float, str]:
-        """(what one unit of the axis has, its title)."""
+        """(size of the axis' unit, its title)."""
         factor, found = unit(largest, self.unit)
         return factor, f"{self.name} [{found}]" if found else self.name
 
@@ -53,7 +54,7 @@ TIMES = Quantity()
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """So many significant digits, never an exponent: `68.2`, `1234`, `0.0123`; no blank zeros are cut."""
+    """`digits` significant digits, never an exponent: `68.2`, `1234`, `0.0123`; trailing zeros are kept."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
@@ -64,7 +65,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def count(value: int) -> str:
-    """`2 036`; from a million million on `5.37 x 10^33` with the signs for it."""
+    """`2 036`; from 10^12, `5.37 x 10^33` with the signs for it."""
     if value >= 10**12:
         exponent = len(str(value)) - 1
         mantissa = f"{value / 10**exponent:.2f}"
@@ -73,7 +74,7 @@ def count(value: int) -> str:
 
 
 def about(value: int) -> str:
-    """In ASCII: all digits up to a million million, then `1.07e34`. Of any size, also beyond a float."""
+    """In ASCII: all digits up to 10^12, then `1.07e34`. For integers of any size."""
     if value < 10**12:
         return str(value)
     exponent = math.floor(math.log10(value))
@@ -82,7 +83,7 @@ def about(value: int) -> str:
 
 
 def exact(value: int) -> str:
-    """In ASCII: all digits, and where they are many, `about` behind them; `about` alone where Python refuses them."""
+    """In ASCII: all digits, followed by `about` if they are many; `about` alone if Python refuses to print them."""
     if value < 10**12:
         return str(value)
     return f"{value} ({about(value)})" if value.bit_length() <= _PRINTED_BITS else about(value)
@@ -102,7 +103,7 @@ def percent(share: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio: `1.28`, with the multiplication sign behind it."""
+    """A ratio: `1.28`, followed by the multiplication sign."""
     return "unknown" if math.isnan(ratio) else f"{significant(ratio)}{THIN}\u00d7"
 
 

@@ -1,4 +1,4 @@
-"""What happened when in a traced iteration: the CPU, each stream, and the messages under way, rank by rank."""
+"""Timelines of a traced iteration, rank by rank: the CPU, each stream, and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAIRS = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that took from `begin` to `end` (seconds). `look` is the class that the style sheet colours."""
+    """Something that lasted from `begin` to `end` (seconds). `look` is its class in the style sheet."""
 
     begin: float
     end: float
@@ -43,7 +43,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class RankTimeline:
-    """One rank of a traced iteration. `busy`: share of its length in which the GPU worked, on any stream."""
+    """One rank of a traced iteration. `busy`: fraction of its length in which the GPU worked, on any stream."""
 
     rank: int
     lanes: tuple[Lane, ...]
@@ -52,12 +52,12 @@ class RankTimeline:
 
     @property
     def begin(self) -> float:
-        """Where its axis must begin: at 0, or at a bar before that (clocks of CPU and GPU agree to a few us only)."""
+        """Start of the axis: 0, or that of an earlier bar (clocks of CPU and GPU agree only to a few us)."""
         return min(0.0, *(bar.begin for lane in self.lanes for bar in lane.bars), 0.0)
 
 
 def timelines(graph: Graph, traversal: Traversal, spans: Sequence[TraceSpan]) -> tuple[RankTimeline, ...]:
-    """By rank. Spans of positions that the traversal does not have are left out."""
+    """By rank. Spans of positions outside of the traversal are skipped."""
     ranks = sorted({span.rank for span in spans})
     return tuple(_of_rank(rank, graph, traversal, [s for s in spans if s.rank == rank]) for rank in ranks)
 
@@ -102,7 +102,7 @@ def _look(entry: object, graph: Graph) -> str:
 
 
 def _messages(graph: Graph, traversal: Traversal, at: dict[int, TraceSpan]) -> list[Bar]:
-    """From the beginning of each post to the end of the wait for it: while the message may be under way."""
+    """From the start of each post to the end of its wait: while the message may be in flight."""
     waits = {}
     for position, entry in enumerate(traversal.entries):
         if isinstance(entry, Issue):
@@ -124,7 +124,7 @@ def _messages(graph: Graph, traversal: Traversal, at: dict[int, TraceSpan]) -> l
 
 
 def _message_lanes(bars: Sequence[Bar]) -> list[Lane]:
-    """As few lanes as keep the bars apart."""
+    """As few lanes as possible without overlapping bars."""
     rows: list[list[Bar]] = []
     for bar in sorted(bars, key=lambda b: (b.begin, b.end)):
         row = next((r for r in rows if r[-1].end <= bar.begin), None)
@@ -148,7 +148,7 @@ def _covered(intervals: Sequence[tuple[float, float]]) -> float:
 
 
 def shown_ranks(lines: Sequence[RankTimeline]) -> list[RankTimeline]:
-    """All, or the first few with the one that took longest: a page holds only so many."""
+    """All, or the first few together with the slowest: space on a page is limited."""
     if len(lines) <= MOST_RANKS:
         return list(lines)
     slowest = max(lines, key=lambda line: line.length)
@@ -157,7 +157,7 @@ def shown_ranks(lines: Sequence[RankTimeline]) -> list[RankTimeline]:
 
 
 def draw(line: RankTimeline, begin: float, end: float, what: str) -> str:
-    """One rank. `begin` and `end` of the axis, in seconds, are the same for all that are to be compared."""
+    """One rank. `begin` and `end` of the axis, in seconds, are common to all ranks to compare."""
     plot = Plot(WIDTH, 14 + _LANE * len(line.lanes) + 44, left=84, top=14)
     x = Scale(begin, end * 1.005, *plot.x_range)
     factor, unit = si.unit(end)

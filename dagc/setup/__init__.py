@@ -1,4 +1,4 @@
-"""Set-up of a program's data: runs the program's NumPy code, checks what it gives, writes the arrays of each rank."""
+"""Set-up of a program's data: runs the program's NumPy code, checks its results, writes the arrays of each rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of each rank: written by `dagc setup`, and compared with the program before they are used."""
+"""Arrays of each rank: written by `dagc setup`, and checked against the program before use."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def run_setup(
     references: bool = True,
     done: Callable[[], None] | None = None,
 ) -> None:
-    """Write the arrays of `ranks` ranks into `out`, all or nothing; without `references` none to compare with.
+    """Write the arrays of `ranks` ranks into `out`, all or nothing; with `references`, also the expected results.
 
     `done` is called after each rank.
 
-    `base_dir` is the folder that the set-up's file name is relative to: that of the `.dag`. An earlier output of this
-    function at `out` is replaced. Raises ProgramError where what the functions return does not fit the declarations,
-    UsageError where they fail or an argument is bad, DagcError where the disk is.
+    `base_dir` is the folder that the set-up's file name is relative to: that of the `.dag`. Earlier output of this
+    function at `out` is replaced. Raises ProgramError if the results do not match the declarations, UsageError if the
+    functions fail or an argument is bad, DagcError for disk errors.
     """
     if program.setup is None:
         raise UsageError(f"{program.path} has no set-up", 'add a line such as: setup "setup.py" arrays(n)')
@@ -119,7 +119,7 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
     needed = wanted(program)
     checker.names(data, needed)
     out: dict[str, Any] = {}
-    # Scalars first: the sizes of arrays depend on them.
+    # Scalars first: sizes of arrays depend on them.
     for scalar in program.scalars:
         if scalar.name in data:
             out[scalar.name] = checker.scalar(scalar, data[scalar.name])
@@ -134,9 +134,9 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
 def _references(
     program: Program, setup: Setup, code: SetupCode, data: dict[str, Any], rank: int, ranks: int, seed: int
 ) -> Iterator[tuple[str, Any]]:
-    """(name, expected array) of each `verify`; a reference that serves several is called once."""
+    """(name, expected array) of each `verify`; a reference used several times is called once."""
     results: dict[str, dict[str, Any]] = {}
-    # References see what the set-up returned, unchanged, whatever an earlier reference did: arrays are read-only.
+    # References get the set-up's results unchanged, whatever an earlier reference did: arrays are read-only.
     frozen = {name: _read_only(value) for name, value in data.items()}
     for verify in program.verifies:
         named = {"rank": rank, "size": ranks, "seed": seed} | dict(setup.args) | dict(verify.args)
@@ -163,7 +163,7 @@ def _expected(
     _raise(program, checker.diagnostics)
     if value is not None and value.dtype.kind == "f" and not verify.nan_equal and np.isnan(value).any():
         message = f"`{verify.function}` returns NaN in `{name}` (rank {rank}), which nothing equals"
-        help = "give a finite value, or write `nan equal` behind the tolerance where NaN is the right result"
+        help = "give a finite value, or write `nan equal` after the tolerance if NaN is the correct result"
         _raise(program, [Diagnostic("setup-nan", message, verify.span, help)])
     return _part(program, verify, checker, value)
 
@@ -214,15 +214,15 @@ def _description(program: Program, ranks: int, seed: int) -> dict[str, Any]:
 
 
 # ---- reading ----
-# Arrays that `dagc setup` wrote: do they fit the program, as it is now? Looked at before anything is compiled.
+# Checks that arrays written by `dagc setup` match the present program. They run before anything is compiled.
 #
-# A folder of arrays comes from anywhere, and is data: only regular files in it are opened, no Python object is
-# unpickled, and what a header says is compared with the length of its file before memory is taken.
+# A folder of arrays is untrusted data: only regular files in it are opened, no Python object is unpickled, and the
+# header of a file is compared with its length before memory is allocated.
 
 
 def check_arrays(program: Program, folder: Path, ranks: int) -> None:
-    """Raises UsageError where `folder` is not of `ranks` ranks, or naming the first file that is missing, cannot be
-    used, or has another type or shape than is declared."""
+    """Raises UsageError if `folder` is not for `ranks` ranks, or naming the first file that is missing, unusable, or of
+    another type or shape than declared."""
     _check_ranks(folder, ranks)
     span = program.setup.span if program.setup is not None else NOWHERE
     for rank in range(ranks):
@@ -254,12 +254,12 @@ def read_scalars(program: Program, folder: Path, ranks: int = 1) -> dict[str, Nu
 
 
 def _check_ranks(folder: Path, ranks: int) -> None:
-    command = f"make it with `dagc setup FILE -n {ranks} -o {folder}`"
+    command = f"create it with `dagc setup FILE -n {ranks} -o {folder}`"
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", command)
     there = sum(1 for _ in folder.glob("rank-[0-9]*"))
     if there != ranks:
-        what = f"made for {counted(there, 'rank')}, not {ranks}" if there else "holds no arrays of `dagc setup`"
+        what = f"written for {counted(there, 'rank')}, not {ranks}" if there else "holds no arrays of `dagc setup`"
         raise UsageError(f"{folder}: {what}", command)
 
 
@@ -268,7 +268,7 @@ def _check_ranks(folder: Path, ranks: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What a .npy file says of itself. `offset`: of the data, in bytes."""
+    """The header of a .npy file. `offset`: of the data, in bytes."""
 
     shape: tuple[int, ...]
     type: np.dtype[Any]
@@ -286,7 +286,7 @@ def _read_scalar(folder: Path, rank: int, name: str, kind: np.dtype[Any]) -> Any
 
 
 def _header(path: Path, folder: Path, name: str, kind: np.dtype[Any]) -> _Header:
-    """The header of a file, whose data have this type and the length that it says. Raises UsageError."""
+    """The header of a file whose type and length are as declared. Raises UsageError."""
     try:
         if not path.resolve().is_relative_to(folder.resolve()):
             raise _refused(path, f"a symbolic link leads out of {folder}")
@@ -318,7 +318,7 @@ def _parsed(file: BinaryIO) -> _Header:
     if version not in readers:
         raise ValueError(f"format {version[0]}.{version[1]} is not supported (1.0 and 2.0 are)")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of headers that Python 2 wrote
+        warnings.simplefilter("ignore")  # about headers that Python 2 wrote
         shape, fortran, kind = readers[version](file)
     if math.prod(shape) >= 2**63:
         raise ValueError("the header's shape is too large")
@@ -331,7 +331,7 @@ def _parsed(file: BinaryIO) -> _Header:
 
 def _refused(path: Path, why: str) -> UsageError:
     why = "".join(c if c.isprintable() else "\ufffd" for c in why)
-    return UsageError(f"{path}: {why}", "make the arrays again with `dagc setup`, with the same -D and ranks")
+    return UsageError(f"{path}: {why}", "write the arrays again with `dagc setup`, with the same -D and ranks")
 
 
 def _same(declared: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Does what a set-up or a reference returned fit the declarations, and do the ranks' messages meet?"""
+"""Checks results of set-ups and references against the declarations, and that the ranks' messages match."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def dtype(element: ElementType) -> np.dtype[Any]:
 
 
 def wanted(program: Program) -> tuple[str, ...]:
-    """What a set-up gives: every per-rank scalar and every array that is set before the run."""
+    """The names that a set-up returns: every per-rank scalar, and every array that is set before the run."""
     arrays = (a.name for a in program.arrays if a.role in SET_ROLES)
     return (*(s.name for s in program.scalars), *arrays)
 
 
 class Checker:
-    """Checks the values of one rank; `diagnostics` collects what does not fit, all pointing at `span`."""
+    """Checks the values of one rank; `diagnostics` collects mismatches, all at `span`."""
 
     def __init__(self, program: Program, rank: int, ranks: int, span: Span, giver: str) -> None:
         """`giver` names the function in messages."""
@@ -47,7 +47,7 @@ class Checker:
         self.diagnostics: list[Diagnostic] = []
 
     def names(self, returned: Iterable[str], needed: Iterable[str]) -> None:
-        """The same names, no more and no fewer."""
+        """Check that the names are those wanted."""
         returned, needed = list(returned), list(needed)
         declared = {a.name: a for a in self._program.arrays}
         for name in needed:
@@ -68,7 +68,7 @@ class Checker:
                 self._add("setup-extra", f"returns `{name}`, which is not declared", help)
 
     def scalar(self, scalar: Scalar, value: Any) -> Any:
-        """The value as NumPy's scalar of the declared type; None where it does not fit."""
+        """The value as a NumPy scalar of the declared type; None if it does not match."""
         import numpy as np
 
         kind = scalar.type.value
@@ -91,7 +91,7 @@ class Checker:
         return dtype(scalar.type).type(plain)
 
     def array(self, array: Array, value: Any) -> Any:
-        """The value as a C-ordered array of the declared type and shape; None where it does not fit."""
+        """The value as a C-ordered array of the declared type and shape; None if it does not match."""
         import numpy as np
 
         want = dtype(array.type)
@@ -114,7 +114,7 @@ class Checker:
         return np.ascontiguousarray(value)
 
     def shape(self, array: Array) -> tuple[int | None, ...] | None:
-        """Sizes on this rank, None where declared `*`; None as a whole where they cannot be had (reported)."""
+        """Sizes on this rank, None where declared `*`; None as a whole if they cannot be evaluated (reported)."""
         out: list[int | None] = []
         for number, dim in enumerate(array.dims, 1):
             if dim is None:
@@ -127,11 +127,11 @@ class Checker:
         return tuple(out)
 
     def conditions(self) -> None:
-        """The `require`s left for run time, and the slices of ops. What names the hardware waits for the run."""
+        """Check the `require`s left for run time, and the slices of ops. Those on the hardware wait for the run."""
         for condition in self._program.requires:
             if self._evaluated(condition) is False:
                 values = ", ".join(f"{name} = {self.env[name]}" for name in sorted(free(condition)))
-                self._add("setup-require", f"breaks `require {show(condition)}`: {values}", "change these values")
+                self._add("setup-require", f"violates `require {show(condition)}`: {values}", "change these values")
         for region in dict.fromkeys(r for op in self._program.ops for r in regions(op)):
             array = next(a for a in self._program.arrays if a.name == region.array)
             bounds = (region.start, region.stop, array.dims[0] if array.dims else None)
@@ -140,7 +140,7 @@ class Checker:
                 continue
             if not 0 <= start <= stop or (length is not None and stop > length):  # type: ignore[operator]
                 within = f" within 0 .. {length}" if length is not None else ""
-                message = f"makes `{region.array}[{start} .. {stop}]` of a slice, which is none{within}"
+                message = f"makes a slice `{region.array}[{start} .. {stop}]`, which is not valid{within}"
                 self._add("setup-require", message, "change the scalars that it depends on")
 
     def _evaluated(self, expr: Sym) -> Number | None:
@@ -150,7 +150,7 @@ class Checker:
             return None
 
     def size(self, expr: Sym, what: str) -> int | None:
-        """A whole number, 0 or more; None where it is not (reported) or depends on a value already found wrong."""
+        """A whole number, 0 or more; None if it is not (reported) or depends on a value already found wrong."""
         try:
             value = evaluate(expr, self.env)
         except UnboundName as error:
@@ -159,7 +159,7 @@ class Checker:
                 self._add("setup-size", f"needs {what}, which depends on `{error.args[0]}`", "use per-rank scalars")
             return None
         except (ZeroDivisionError, ValueError, TypeError) as error:
-            self._add("setup-size", f"makes {what} meaningless: {error}", "change the scalars it depends on")
+            self._add("setup-size", f"makes {what} invalid: {error}", "change the scalars it depends on")
             return None
         if isinstance(value, (str, bool)) or value < 0 or value != int(value):
             shown = f"{float(value):g}" if isinstance(value, Fraction) else value
@@ -172,7 +172,7 @@ class Checker:
 
 
 def environment(program: Program, data: Mapping[str, Any], rank: int, ranks: int) -> dict[str, Number]:
-    """Per-rank values for `evaluate`, from data that was checked."""
+    """Per-rank values for `evaluate`, from checked data."""
     env: dict[str, Number] = {"rank": rank, "ranks": ranks}
     return env | {s.name: data[s.name].item() for s in program.scalars}
 
@@ -190,7 +190,7 @@ def _shape(shape: Iterable[int | None]) -> str:
 
 # ---- messages between ranks ----
 
-_LIMIT = 8  # mismatches reported; the rest say the same
+_LIMIT = 8  # mismatches reported; the rest are alike
 
 
 @dataclass
@@ -206,7 +206,7 @@ class Matching:
     _expected: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
     def add(self, data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], env: Mapping[str, Number]) -> None:
-        """Collect one rank's. `data` holds its scalars and arrays, `shapes` the sizes of every array known."""
+        """Collect those of one rank. `data` has its scalars and arrays, `shapes` all known array sizes."""
         rank = int(env["rank"])
         self._values.append(dict(env))
         for name, message in self._messages():
@@ -235,7 +235,7 @@ class Matching:
         whole = _elements(region, shapes, env)
         if isinstance(peers, str):
             if counts is None or peers not in data or counts not in data:
-                return  # written by the program itself: not known here
+                return  # written by the program: not known here
             pairs = [(int(p), int(c)) for p, c in zip(data[peers], data[counts], strict=False)]
         elif whole is not None:
             pairs = [(int(_number(peers, env)), whole)]
@@ -256,7 +256,7 @@ class Matching:
                 yield peer, count
 
     def finish(self) -> list[Diagnostic]:
-        """What was found, after the last rank: one finding for each line of the text."""
+        """The findings, after the last rank: one for each line of the text."""
         wrong: dict[str, list[tuple[int, int]]] = {}
         for name, sender, receiver in sorted(self._sent.keys() | self._expected.keys()):
             if self._sent.get((name, sender, receiver), []) != self._expected.get((name, sender, receiver), []):
@@ -273,7 +273,7 @@ class Matching:
         return self.diagnostics[:_LIMIT]
 
     def _mismatch(self, name: str, message: Message, pairs: list[tuple[int, int]], instances: int) -> None:
-        """A line whose messages do not meet; `pairs` are those (sender, receiver) of its first instance."""
+        """A line whose messages do not match; `pairs` are the (sender, receiver) of its first instance."""
         sender, receiver = next((pair for pair in pairs if (name, *pair) in self._sent), pairs[0])
         sent, expected = (table.get((name, sender, receiver), []) for table in (self._sent, self._expected))
         text = (
@@ -296,11 +296,11 @@ class Matching:
         )
 
     def _has_position(self, message: Message) -> bool:
-        """Does it say where it stands?"""
+        """Whether its place in the text is known."""
         return message.span.file in self.program.sources
 
     def _opposite(self, message: Message) -> str:
-        """The scalar that would make the two ends meet on all ranks, as a help; "" where there is none."""
+        """The scalar that would make both ends match on all ranks, as a help; "" if there is none."""
         to, source = message.to, message.source
         if isinstance(to, str) or isinstance(source, str):
             return ""
@@ -311,10 +311,10 @@ class Matching:
         if not ways:
             return ""
         pair = (show(to), sources[0]) if sources else (targets[0], show(source))
-        return f"what is sent `to {pair[0]}` comes `from {pair[1]}`: write {' or '.join(ways)}"
+        return f"a message `to {pair[0]}` arrives `from {pair[1]}`: write {' or '.join(ways)}"
 
     def _meet(self, to: Sym, source: Sym) -> bool:
-        """Does every send to `to` have its receive from `source`, and none more?"""
+        """Whether the sends to `to` and the receives from `source` match one to one."""
         sends = {(rank, int(_number(to, env))) for rank, env in enumerate(self._values)}
         receives = {(int(_number(source, env)), rank) for rank, env in enumerate(self._values)}
         sends = {(rank, peer) for rank, peer in sends if peer >= 0}
@@ -330,7 +330,7 @@ def _number(expr: Sym, env: Mapping[str, Number]) -> Any:
 
 
 def _elements(region: Region, shapes: Mapping[str, tuple[int, ...]], env: Mapping[str, Number]) -> int | None:
-    """Elements of a region; None where the array's size is not known here."""
+    """Elements of a region; None if the array's size is not known here."""
     shape = shapes.get(region.array)
     if shape is None:
         return None

@@ -1,6 +1,6 @@
 """The user's Python of a `setup` line: loading it and calling its functions, with errors that point into it.
 
-This is the one place where dagc runs code that came with a `.dag`; only commands that run programs come here.
+This is the only place where dagc runs code that came with a `.dag`; only commands that run programs use it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dagc.base.errors import Diagnostic, ProgramError, UsageError
 from dagc.base.source import Span, find_file, read_file
 from dagc.ir.program import Program, Setup
 
-_NUMBERS = count()  # of the modules: several run side by side, one for each size
+_NUMBERS = count()  # of the modules: several run concurrently, one for each size
 _PATH = threading.Lock()
-_RUNNING = threading.local()  # `process`: the one in which this thread runs code of a set-up
+_RUNNING = threading.local()  # `process`: that in which this thread runs code of a set-up
 _exit_now = os._exit
 
 
 def _exit(status: int) -> None:
-    """`os._exit`, but an exception where a set-up calls it: the command would end at once and say nothing.
+    """`os._exit`, but an exception if a set-up calls it: the command would end at once without a message.
 
-    Processes that a set-up has forked end by it, as they should.
+    In processes that a set-up forked, it exits as usual.
     """
     if getattr(_RUNNING, "process", None) == os.getpid():
         raise SystemExit(f"it calls os._exit({status})")
@@ -57,7 +57,7 @@ class SetupCode:
     def __init__(self, program: Program, setup: Setup, base_dir: Path) -> None:
         """Run the file at `base_dir / setup.file`, or where `dagc.base.source.find_file` finds it.
 
-        Raises ProgramError (no such file, or it lies outside of the program's folder), UsageError (it failed).
+        Raises ProgramError (no such file, or outside of the program's folder), UsageError (it failed).
         """
         self._program = program
         self._setup = setup
@@ -80,7 +80,7 @@ class SetupCode:
             exec(compile(text, str(self._path), "exec"), self._module.__dict__)
 
     def function(self, name: str, span: Span) -> Callable[..., Any]:
-        """A function of the file. Raises ProgramError, pointing at `span`, where there is none of that name."""
+        """A function of the file. Raises ProgramError at `span` if there is none of that name."""
         defined = getattr(self._module, name, None)
         if not callable(defined):
             own = sorted(n for n, v in vars(self._module).items() if inspect.isfunction(v) and not n.startswith("_"))
@@ -89,12 +89,12 @@ class SetupCode:
         return defined  # type: ignore[no-any-return]
 
     def call(self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int) -> dict[str, Any]:
-        """Call a function that must give a dict with names as keys. Raises ProgramError or UsageError."""
+        """Call a function that must return a dict with names as keys. Raises ProgramError or UsageError."""
         function = self.function(name, span)
         try:
             inspect.signature(function).bind(*args, **named)
         except TypeError as error:
-            message = f"`{name}` of {self._setup.file} cannot be called so: {error}"
+            message = f"`{name}` of {self._setup.file} cannot be called: {error}"
             help = f"it is called as {name}({_call_text(args, named)})"
             raise refuse(self._program, "setup-arguments", message, span, help) from None
         with self._running(f"in {name}(rank={rank})"):
@@ -106,9 +106,9 @@ class SetupCode:
 
     @contextmanager
     def _running(self, what: str) -> Iterator[None]:
-        """The file's folder is importable, and what goes wrong in it is a UsageError that names its line."""
+        """Makes the file's folder importable. An exception becomes a UsageError with its line."""
         folder = str(self._path.parent.resolve())
-        # A new list each time: another thread may be going through the old one to import something.
+        # A new list each time: another thread may be iterating over the old one to import something.
         with _PATH:
             sys.path = [folder, *sys.path]
         sys.modules[self._module.__name__] = self._module  # dataclasses and pickling look there

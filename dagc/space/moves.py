@@ -1,19 +1,19 @@
-"""States of a traversal under construction, the entries they offer, and what each entry leads to.
+"""States of a traversal under construction, the entries they offer, and the state after each entry.
 
 A state holds what the rest of the traversal depends on, and nothing else:
 
 issued    bit mask of the ops issued so far
-streams   per stream label: the records that somebody may still need, oldest first, each with the ops whose *first*
+streams   per stream label: the records that some op may still need, oldest first, each with the ops whose *first*
           following record it is; and the ops that no record follows yet
 used      how many interchangeable (not pinned) stream labels have appeared
 hidden    which streams the ready GPU ops may still be bound to, see below
-events    how many records there were
+events    how many records were issued
 
-Binding a ready op to a stream adds nothing to the sequence, so a prefix can stand for several bindings. `hidden` is
-the set of all that explain the prefix, as an antichain of least committed ones: each is a tuple of (op, mask of
-streams it may be bound to), ops without an entry being free. Asking for a record on stream s commits the asker to
-"not s", asking stream t to wait commits it to "t". Keeping the set makes the automaton deterministic: equal prefixes
-are one state whoever asked, hence each traversal is generated, and counted, once.
+Binding a ready op to a stream adds nothing to the sequence, so a prefix can have several bindings. `hidden` is
+the set of all bindings that explain the prefix, as an antichain of the least committed: each is a tuple of (op, mask
+of streams it may be bound to); ops without an entry are free. A record requested on stream s commits the requesting
+op to "not s"; a wait requested on stream t commits it to "t". Keeping the set makes the automaton deterministic:
+equal prefixes are one state whichever op made the request, so each traversal is generated, and counted, once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import TypeAlias
 from dagc.ir.program import Graph, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Wait
 
-# Plain tuples: a search makes millions of them.
+# Plain tuples: a search creates millions of them.
 Group: TypeAlias = tuple[int, int, int, int]  # ops, host has synchronised (0/1), streams that wait, event
 StreamState: TypeAlias = tuple[tuple[Group, ...], int]
 Commitment: TypeAlias = tuple[tuple[int, int], ...]
 Hidden: TypeAlias = tuple[Commitment, ...]
 State: TypeAlias = tuple[int, tuple[StreamState, ...], int, Hidden, int]
-# Who may have asked: (op, mask of streams it is then committed to); (-1, 0) where it commits nobody.
+# Which op may have made the request: (op, mask of streams it is then committed to); (-1, 0) if none is committed.
 Asker: TypeAlias = tuple[int, int]
 
 _EMPTY: StreamState = ((), 0)
@@ -72,7 +72,7 @@ class Moves:
 
     @staticmethod
     def of(graph: Graph, streams: int | None = None) -> Moves:
-        """`streams` replaces the graph's number. ValueError where an op is pinned to a stream beyond it."""
+        """`streams` replaces the graph's number. Raises ValueError if an op is pinned to a stream beyond it."""
         n, count = len(graph.ops), streams if streams is not None else graph.streams
         everything = (1 << count) - 1
         gpu = sum(1 << op.id for op in graph.ops if op.gpu)
@@ -101,15 +101,15 @@ class Moves:
     # ---- what a state offers ------------------------------------------------------------
 
     def offers(self, state: State) -> dict[Entry, list[Asker]]:
-        """Entries that may come next, each with all that may have asked for it.
+        """Entries that may come next, each with all that may have requested it.
 
         Order: ready ops in file order; for a GPU op its streams ascending; for each, the missing sync ops by the
-        stream and the age of what they serve, or the op itself. Equal entries are one, at their first place.
+        stream and the age of what they serve, or the op itself. Equal entries are merged, at their first place.
         """
         issued, streams, used, hidden, events = state
         out: dict[Entry, list[Asker]] = {}
         known = self.pinned
-        for label in self.free[: used + 1]:  # those in use, and the lowest unused one
+        for label in self.free[: used + 1]:  # the labels in use, and the lowest unused one
             known |= 1 << label
         for v in range(self.size):
             if issued >> v & 1 or self.before[v] & ~issued:
@@ -171,7 +171,7 @@ class Moves:
     # ---- what an entry leads to ---------------------------------------------------------
 
     def step(self, state: State, entry: Entry, askers: list[Asker]) -> State:
-        """The state after an entry that `offers` gave."""
+        """The state after an entry that `offers` returned."""
         issued, streams, used, hidden, events = state
         hidden = _commit(hidden, askers)
         if isinstance(entry, Issue):
@@ -204,14 +204,14 @@ class Moves:
         return used
 
     def _wanted(self, u: int, issued: int, stream: int, synced: int, waited: int) -> bool:
-        """May an op that is not issued yet still ask for a sync op on behalf of `u`?"""
+        """Whether an op that is not issued yet may still request a sync op on behalf of `u`."""
         rest = self.users[u] & ~issued
         if rest & ~self.gpu and not synced:
             return True
         return bool(rest & self.gpu) and (waited | 1 << stream) != (1 << self.streams) - 1
 
     def _prune(self, streams: tuple[StreamState, ...], issued: int, changed: int) -> tuple[StreamState, ...]:
-        """Drop what nobody may ask for any more, so that states that behave alike are equal."""
+        """Drop what no op may request any more, so that states with equal futures are equal."""
         out = None
         for s, (groups, tail) in enumerate(streams):
             if not tail & changed and not any(g[0] & changed for g in groups):
@@ -265,7 +265,7 @@ def _commit(hidden: Hidden, askers: list[Asker]) -> Hidden:
 
 
 def _weaker(a: Commitment, b: Commitment) -> bool:
-    """`a` commits to no more than `b`: whatever can follow under b can follow under a."""
+    """Whether `a` commits to no more than `b`: whatever can follow under b can follow under a."""
     held = dict(b)
     return all(op in held and not held[op] & ~mask for op, mask in a)
 

@@ -1,11 +1,11 @@
-"""The happens-before proof. Nothing is emitted unproved.
+"""The happens-before proof. Nothing is emitted without it.
 
 For each entry of a traversal the proof derives which ops are *known to have completed* before it starts, from the
 order of a stream, events, host waits and MPI completion alone, and demands that this covers every edge, every data
 hazard, issue-order edges, matching of messages (no wait before a post that its partner needs) and, at `end`, all ops.
-It knows nothing of how traversals are made, so that it checks the space too.
+It shares no code with the generation of traversals, so it checks the space too.
 
-What CUDA gives: an op of a stream starts after all earlier ops of that stream have completed and after the CPU has
+CUDA guarantees: an op of a stream starts after all earlier ops of that stream have completed and after the CPU has
 issued it; `cudaStreamWaitEvent` and `cudaEventSynchronize` wait for what the event's last record covers, and for
 nothing where the event was not recorded yet.
 """
@@ -18,6 +18,7 @@ from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
 from dagc.ir.program import Graph, OpId
 from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait, entry_text
+from dagc.space.loops import unroll
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,14 @@ class NotProved(DagcError):
 
 
 class Prover:
-    """Proves traversals of one graph. Preparing is worth it from the first: a proof is then a few mask operations."""
+    """Proves traversals of one graph. Its preparation pays off from the first proof: a few mask operations each.
+
+    Of a folded graph every round is proved; positions and names are those of the unrolled traversal.
+    """
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self._given = graph
+        self.graph = graph = graph.unrolled
         n = len(graph.ops)
         # Per op: what must have completed before it starts, and what must have been issued before it is.
         self._complete = [0] * n
@@ -66,11 +71,11 @@ class Prover:
         self._complete[self._end] |= self._all & ~(1 << self._end)
 
     def proved(self, traversal: Traversal) -> bool:
-        """Is it safe? The fast answer; `gaps` says why not."""
+        """Whether it is safe. Fast; `gaps` gives the reasons."""
         return not self._run(traversal, first_only=True)
 
     def gaps(self, traversal: Traversal) -> tuple[Gap, ...]:
-        """Everything that is missing; empty where the traversal is proved."""
+        """Everything that is missing; empty if the traversal is proved."""
         return tuple(self._run(traversal, first_only=False))
 
     def prove(self, traversal: Traversal, where: str = "traversal") -> None:
@@ -80,6 +85,7 @@ class Prover:
             raise NotProved(gaps, where)
 
     def _run(self, traversal: Traversal, *, first_only: bool) -> list[Gap]:
+        _, traversal = unroll(self._given, traversal)
         gaps: list[Gap] = []
         host, issued = 0, 0  # completed as the CPU knows; issued
         streams: dict[Stream, int] = {}  # completed before whatever the stream starts next

@@ -1,4 +1,4 @@
-"""Removal of sync ops that prove nothing. Asked for by `--prune-syncs`; comparisons with the seed run without it."""
+"""Removal of redundant sync ops (`--prune-syncs`). Comparisons with the Tenzing paper run without it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dagc.space.proof import Prover
 
 
 def prune(traversal: Traversal, prover: Prover) -> Traversal:
-    """Drop waits and host syncs without which the traversal is still proved, then records that nobody uses.
+    """Drop waits and host syncs that the proof does not need, then unused records.
 
-    Later ones first: what an earlier sync op has established makes later ones superfluous. Events are renumbered.
-    Two traversals that become equal do the same work and are measured once.
+    Later ones first: what an earlier sync op establishes makes later ones redundant. Events are renumbered.
+    Traversals that become equal do the same work and are measured once.
     """
     entries = list(traversal.entries)
     for i in range(len(entries) - 1, -1, -1):

@@ -1,7 +1,7 @@
 """`Space`: all traversals of one graph, as an ordered, exactly counted set.
 
 A traversal's ID is its rank in the lexicographic order of offers (`Moves.offers`), from 0. IDs are stable for a
-program text and a number of streams, whatever machine or run prints them.
+program text and a number of streams on every machine and in every run.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dagc.space.moves import Asker, Commitment, Hidden, Moves, State, bits
 # ---- symmetry ----
 # Interchangeable sub-graphs: sets of units, each a tuple of ops, such that any two units may be swapped.
 #
-# The six faces of a halo exchange are the reason: their packs and sends are alike, so are their receives and unpacks.
+# They matter for halo exchanges: the packs and sends of the six faces are alike, and so are their receives and unpacks.
 # States that differ by swapping units have equally many completions, which makes exact counting feasible.
 
 
 @dataclass(frozen=True, slots=True)
 class Orbit:
-    """Units of one kind. `units[i][k]` and `units[j][k]` play the same part."""
+    """Units of one kind. `units[i][k]` corresponds to `units[j][k]`."""
 
     units: tuple[tuple[int, ...], ...]
 
@@ -62,7 +62,7 @@ def orbits(moves: Moves) -> tuple[Orbit, ...]:
 
 
 def _transposition(moves: Moves, tables: tuple[tuple[int, ...], ...], a: int, b: int) -> list[tuple[int, int]] | None:
-    """The smallest automorphism found that swaps a and b and is its own inverse; None where there is none.
+    """The smallest automorphism found that swaps a and b and is its own inverse; None if none is found.
 
     `tables`: masks of ops for each op, which the automorphism maps to each other.
     """
@@ -108,15 +108,15 @@ def _is_automorphism(moves: Moves, image: dict[int, int]) -> bool:
 
 # ---- counting ----
 
-WATCH_EVERY = 1000  # states: some tens of milliseconds
+WATCH_EVERY = 1000  # states, which take some tens of milliseconds
 
 _FREE: Hidden = ((),)  # no GPU op is committed to a stream
-# An op's code is a character: "0" not issued, "1" settled (nobody may ask on its behalf), from "2" on where it stands.
+# The code of an op is a character: "0" not issued, "1" settled (no op may need it any more), from "2" on its place.
 _LIVE = ord("2")
 
 
 class TooManyStates(Exception):
-    """The count would need more states than it was allowed. `at_least` of what is counted were found until then."""
+    """The count would need more states than allowed. `at_least` were counted until then."""
 
     def __init__(self, at_least: int = 0) -> None:
         super().__init__(f"more than {at_least}")
@@ -124,10 +124,10 @@ class TooManyStates(Exception):
 
 
 class Counter:
-    """Counts completions of states of one graph. The memo grows with the states met, and is kept.
+    """Counts completions of states of one graph. The memo grows with the states visited, and is kept.
 
-    `limit`: states after which it gives up and raises TooManyStates (default: none). `watch` is called with the number
-    of states after every `WATCH_EVERY` of them; what it raises ends the count.
+    `limit`: states after which it stops and raises TooManyStates (default: none). `watch` is called with the number of
+    states after every `WATCH_EVERY` of them; an exception from it ends the count.
     """
 
     def __init__(self, moves: Moves, limit: int | None = None, watch: Callable[[int], None] | None = None) -> None:
@@ -141,7 +141,7 @@ class Counter:
         self._memo: dict[object, int] = {}
 
     def _lay_out(self) -> None:
-        """The order in which a key holds the ops: those of no orbit, then unit by unit."""
+        """The order of the ops in a key: those of no orbit, then unit by unit."""
         in_orbit = [op for orbit in self._orbits for unit in orbit.units for op in unit]
         singles = [v for v in range(self.moves.size) if v not in set(in_orbit)]
         order = singles + in_orbit
@@ -200,10 +200,10 @@ class Counter:
     # ---- symmetry -----------------------------------------------------------------------
 
     def alike(self, state: State) -> dict[int, int]:
-        """For an op of an orbit, the first op whose issue in this state is completed in as many ways.
+        """For an op of an orbit, the first op whose issue in this state has as many completions.
 
         Swapping two units in the same condition maps the state to itself, and the issue of one's op to that of the
-        other's. Ops that are not named have none but themselves.
+        other's. An op that is missing from the result has only itself.
         """
         return self._alike(state, self._codes(state)) if self._orbits else {}
 
@@ -224,8 +224,8 @@ class Counter:
     def _codes(self, state: State) -> str:
         """A character per op, in the order of `_lay_out`: not issued, settled, or `_LIVE` + place * streams + stream.
 
-        Place 0 is behind the last record of the stream, place i the first record after the op being the stream's i-th.
-        A text, since it is compared, hashed and renamed as a whole: counting spends its time here.
+        Place 0 is after the last record of the stream; at place i, the first record after the op is the stream's i-th.
+        A text, since it is compared, hashed and renamed as a whole: most of the time of counting is spent here.
         """
         issued, streams = state[0], state[1]
         width = len(streams)
@@ -242,7 +242,7 @@ class Counter:
         return "".join(self._pick(codes))
 
     def _key(self, state: State, codes: str) -> object:
-        """A value that is equal only for states that renaming streams and swapping units makes equal."""
+        """A value that is equal for two states only if renaming streams and swapping units makes them equal."""
         labels = self.moves.free[: state[2]]
         if len(labels) < 2:
             return self._encode(state, codes, None)
@@ -252,9 +252,9 @@ class Counter:
         return min(self._encode(state, codes, renaming) for renaming in renamings)
 
     def _renamings(self, state: State, labels: tuple[int, ...]) -> Sequence[tuple[int, ...] | None]:
-        """Renamings that sort the streams by what they hold; all orders of those that hold the same kind of thing.
+        """Renamings that sort the streams by content, in all orders of streams with equal content.
 
-        None is the renaming that changes nothing.
+        None stands for the identity.
         """
         streams = state[1]
         held = [
@@ -264,7 +264,7 @@ class Counter:
         if all(held[x] < held[y] for x, y in pairwise(ordered)):
             return [self._renaming(labels, ordered)]
         if state[3] == _FREE and held[ordered[-1]] == ((), 0):
-            return [None]  # they hold nothing: all renamings are one
+            return [None]  # they are empty: all renamings are equivalent
         return [
             self._renaming(labels, choice)
             for choice in permutations(ordered)
@@ -272,7 +272,7 @@ class Counter:
         ]
 
     def _renaming(self, labels: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...] | None:
-        """Per stream its new label, where label `order[i]` becomes the i-th."""
+        """The new label of each stream, where label `order[i]` becomes the i-th."""
         new = list(range(self.moves.streams))
         for place, old in enumerate(order):
             new[labels[old]] = labels[place]
@@ -291,14 +291,14 @@ class Counter:
             parts += sorted([codes[place] for place in places])
         text = "".join(parts)
         if hidden == _FREE:  # nearly always
-            # How many records there are on each stream follows from the codes, so a plain list of flags will do.
+            # How many records there are on each stream follows from the codes, so a list of flags suffices.
             return (text, *flags) if any(flags) else text
         return text, tuple(flags), self._commitments(hidden, codes, renaming)
 
     def _commitments(
         self, hidden: Hidden, codes: str, renaming: tuple[int, ...] | None
     ) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Those of the state after renaming streams and sorting units by their conditions."""
+        """The commitments of the state after renaming streams and sorting units by their conditions."""
         image: dict[int, int] = {}
         for orbit, places in zip(self._orbits, self._units, strict=True):
             conditions = sorted((codes[place], unit) for place, unit in zip(places, orbit.units, strict=True))
@@ -312,7 +312,7 @@ class Counter:
         return tuple(sorted(moved(c) for c in hidden))
 
     def _table(self, renaming: tuple[int, ...]) -> dict[int, int]:
-        """What renaming streams makes of each character of the codes; made when it is first needed."""
+        """How renaming streams maps each character of the codes; built when first needed."""
         table = self._tables.get(renaming)
         if table is None:
             width = len(renaming)
@@ -324,7 +324,7 @@ class Counter:
 
 
 def like(entry: Entry, alike: dict[int, int]) -> Entry:
-    """The first entry of a state that is completed in as many ways as this one (`Counter.alike`)."""
+    """The first entry of a state with as many completions as this one (`Counter.alike`)."""
     if isinstance(entry, Issue) and entry.op in alike:
         return Issue(OpId(alike[entry.op]), entry.stream)
     return entry
@@ -337,17 +337,17 @@ def _rename(mask: int, renaming: tuple[int, ...]) -> int:
 # ---- space ----
 
 
-# What may come next, and who may have asked for it (`Moves.offers`).
+# What may come next, and which op may have requested it (`Moves.offers`).
 Offer: TypeAlias = tuple[Entry, list[Asker]]
 
 
 class Space:
     """The implementations of `graph` on `streams` streams (default: the graph's own number).
 
-    `limit`: states after which counting gives up with TooManyStates (default: none). Counts, IDs and uniform samples
+    `limit`: states after which counting stops with TooManyStates (default: none). Counts, IDs and uniform samples
     need counting; iterating, `first` and `walk` do not.
 
-    `counter`: that of a graph with equal moves, so that what the two have in common is counted once; with its limit.
+    `counter`: that of a graph with equal moves, to count common states once; with its limit.
     """
 
     def __init__(
@@ -356,11 +356,11 @@ class Space:
         self.graph = graph
         self.moves = Moves.of(graph, streams) if counter is None else counter.moves
         self.counter = Counter(self.moves, limit) if counter is None else counter
-        # Offers and successors of a state do not depend on how it was reached: enumeration meets each many times.
+        # Offers and successors of a state do not depend on the path to it: enumeration visits each state many times.
         self._steps: dict[State, tuple[tuple[Entry, State], ...]] = {}
 
     def count(self) -> int:
-        """How many there are, without enumerating them."""
+        """How many traversals there are, without enumerating them."""
         return self.counter.total()
 
     def __iter__(self) -> Iterator[Traversal]:
@@ -391,7 +391,7 @@ class Space:
         return known
 
     def first(self) -> Traversal:
-        """The traversal with ID 0: ops in file order, everything on the first stream where that is allowed."""
+        """The traversal with ID 0: ops in file order, on the first stream wherever possible."""
         return self._follow(lambda offers: offers[0], [], self.moves.start())
 
     def last(self) -> Traversal:
@@ -403,7 +403,7 @@ class Space:
         return self._follow(random.choice, [], self.moves.start())
 
     def walk_from(self, traversal: Traversal, random: Random) -> Traversal:
-        """The beginning of a traversal of this space, up to a random place, then a random walk: a neighbour of it."""
+        """A neighbour of a traversal of this space: its beginning up to a random place, then a random walk."""
         entries: list[Entry] = []
         state = self.moves.start()
         for entry in traversal.entries[: random.randrange(len(traversal.entries))]:
@@ -412,8 +412,8 @@ class Space:
         return self._follow(random.choice, entries, state)
 
     def _follow(self, choose: Callable[[Sequence[Offer]], Offer], entries: list[Entry], state: State) -> Traversal:
-        """To the end from `state`, which `entries` lead to. Only what is chosen is built and nothing is kept: large
-        spaces are walked, and their states hardly ever met again."""
+        """Complete `entries`, which lead to `state`. Builds only what it chooses and caches nothing: walks of large
+        spaces hardly ever meet a state again."""
         while not self.moves.finished(state):
             entry, askers = choose(tuple(self.moves.offers(state).items()))
             state = self.moves.step(state, entry, askers)
@@ -421,7 +421,7 @@ class Space:
         return Traversal(tuple(entries))
 
     def at(self, number: int) -> Traversal:
-        """The traversal with this ID. Raises UsageError where there is none."""
+        """The traversal with this ID. Raises UsageError if there is none."""
         total = self.count()
         if not 0 <= number < total:
             raise UsageError(f"there is no traversal {number}", f"give an ID from 0 to {total - 1}")
@@ -438,14 +438,14 @@ class Space:
                 if number < sizes[first]:
                     break
                 number -= sizes[first]
-            else:  # nothing before it, so the last: no need to count
+            else:  # none before it, so it is the last: no need to count
                 entry, askers = offers[-1]
             entries.append(entry)
             state = self.moves.step(state, entry, askers)
         return Traversal(tuple(entries))
 
     def id_of(self, traversal: Traversal) -> int:
-        """The ID of a traversal. Raises UsageError where it is not in this space, naming the entry."""
+        """The ID of a traversal. Raises UsageError, naming the entry, if it is not in this space."""
         number = 0
         for _, state, entry, _ in self.replay(traversal):
             for other, askers in self.moves.offers(state).items():
@@ -455,7 +455,7 @@ class Space:
         return number
 
     def replay(self, traversal: Traversal) -> Iterator[tuple[int, State, Entry, list[Asker]]]:
-        """(position, state, entry, who may have asked) along a traversal; UsageError where it leaves the space."""
+        """(position, state, entry, what may have requested it) along a traversal; UsageError if it leaves the space."""
         state = self.moves.start()
         for position, entry in enumerate(traversal.entries):
             offers = self.moves.offers(state)
@@ -468,8 +468,8 @@ class Space:
             yield position, state, entry, offers[entry]
             state = self.moves.step(state, entry, offers[entry])
         if not self.moves.finished(state):
-            raise UsageError("the traversal stops before `end`", "give all of its entries, the last is end")
+            raise UsageError("the traversal stops before `end`", "give all of its entries; the last is end")
 
     def sample(self, random: Random) -> Traversal:
-        """One traversal, every one equally likely."""
+        """One traversal, uniformly at random."""
         return self.at(random.randrange(self.count()))

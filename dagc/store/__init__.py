@@ -1,1 +1,1 @@
-"""What was measured, on disk: schema, reading, writing, merging."""
+"""Measurements on disk: schema, reading, writing, merging."""

@@ -21,16 +21,16 @@ COLUMNS = {
 
 
 def columns(results: Results, objective: Objective) -> dict[str, str]:
-    """Name -> type: COLUMNS, one of each metric but the time, and `objective` where it is not the time."""
+    """Name -> type: COLUMNS, one for each metric but the time, and `objective` unless that is the time."""
     more = [*sorted(results.units.keys() - {"time"}), *([] if objective.is_time else ["objective"])]
     return COLUMNS | dict.fromkeys(more, "float64")
 
 
 def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, ...]]:
-    """One row for each measurement, and one for each implementation that has none; columns as in `columns`.
+    """One row for each measurement, and one for each implementation without any; columns as in `columns`.
 
-    Ordered by implementation, then as measured. Numbers are NaN or None where nothing was measured; `adjusted_seconds`
-    have drift divided out. `results`: read for the time.
+    Ordered by implementation, then as measured. Missing numbers are NaN or None; `adjusted_seconds` have drift divided
+    out. `results`: loaded with the time as objective.
     """
     metrics = sorted(results.units.keys() - {"time"})
     for i in results.implementations:
@@ -47,7 +47,7 @@ def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, 
 
 
 def export_csv(results: Results, file: TextIO, objective: Objective = TIME) -> None:
-    """Comma-separated values, with a line of column names; empty where there is no value."""
+    """Comma-separated values, with a header line; missing values are empty."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns(results, objective))
     for row in table(results, objective):
@@ -55,9 +55,9 @@ def export_csv(results: Results, file: TextIO, objective: Objective = TIME) -> N
 
 
 def export_parquet(results: Results, path: str | Path, objective: Objective = TIME) -> None:
-    """A Parquet file with the same columns, and null where there is no value.
+    """A Parquet file with the same columns; missing values are null.
 
-    Raises MissingTool without pyarrow, DagcError where `path` cannot be written: it then has its old content.
+    Raises MissingTool without pyarrow, DagcError if `path` cannot be written: it then keeps its old content.
     """
     try:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What tuned times depend on besides sizes and settings, kept as a fact of the tuned file."""
+"""Values that tuned times depend on besides sizes and settings, stored as a fact of the tuned file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def fixed_choices(program: Program, names: Collection[str], sizes: Collection[str]) -> dict[str, Any]:
-    """What the tuned times depend on besides `sizes` and the settings of `names`: parameters, other decisions."""
+    """What tuned times depend on besides `sizes` and the settings of `names`: parameters, other decisions."""
 
-    def json_value(value: Any) -> Any:  # as JSON gives it back
+    def json_value(value: Any) -> Any:  # as JSON returns it
         if isinstance(value, ElementType):
             return value.value
         return value if isinstance(value, bool | int | float | str) else str(value)
@@ -32,7 +32,7 @@ def fixed_choices(program: Program, names: Collection[str], sizes: Collection[st
 
 
 def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises UsageError where a tuned file is of other parameters or decisions."""
+    """Raises UsageError if a tuned file is for other parameters or decisions."""
     for kind in ("params", "decisions"):
         for name in sorted({*stored[kind], *now[kind]}):
             before, here = stored[kind].get(name), now[kind].get(name)
@@ -46,17 +46,17 @@ def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, A
 FACT = "kernels"
 
 
-SEARCHED = ("transport", "staging", "streams", "capture")  # known without being declared; no kernel sees them
+SEARCHED = ("transport", "staging", "streams", "capture")  # predefined decisions that no kernel depends on
 
 
 def fixed_of(program: Program) -> dict[str, Any]:
-    """All parameters and decisions, as the file keeps them."""
+    """All parameters and decisions, as stored in the file."""
     return fixed_choices(program, (), ())
 
 
 def check_resumed(path: str | Path, before: Tuned, program: Program, points: Iterable[Point]) -> None:
-    """Raises UsageError where cells of the file were measured with a parameter that is no size of all of them, or a
-    decision, other than now."""
+    """Raises UsageError if cells of the file were measured with another value of a decision, or of a parameter that is
+    not a size of all of them."""
     if before.facts.kernels is None:
         return
     every = [*points, *(cell.point for cell in before.cells if cell.op in before_units(before))]
@@ -66,13 +66,13 @@ def check_resumed(path: str | Path, before: Tuned, program: Program, points: Ite
 
 
 def before_units(tuned: Tuned) -> set[str]:
-    """The ops of the file's cells, without whole programs."""
+    """The ops of the file's cells, excluding whole programs."""
     return {cell.op for cell in tuned.cells} - {PROGRAM}
 
 
 def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:
-    """Raises UsageError where an element type, a decision at program level, or the implementation of an op that the
-    file chooses for, is another than when it was tuned. Decisions that the file itself chooses may differ."""
+    """Raises UsageError if an element type, a program-level decision, or the implementation of an op with a chooser
+    differs from when the file was tuned. Decisions that the file itself chooses may differ."""
     if tuned.facts.kernels is None:
         return
     types = {p.name for p in program.params if isinstance(p.value, ElementType)}

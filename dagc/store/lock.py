@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that ends with the process that holds it, however it ends."""
+"""One writer at a time: a lock that ends with its process, in whatever way that ends."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 
 from dagc.base.errors import UsageError
 
-# No link is followed, nothing is cut off, and no pipe or terminal is waited for.
+# Follow no link, truncate nothing, and do not block on a pipe or terminal.
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_LENGTH = 20  # bytes of a lock file: a process ID and blanks
+_LENGTH = 20  # bytes of a lock file: a process ID and spaces
 _CONTENT = re.compile(rb"([0-9]+ *\n)?")
 
 
 class WriterLock:
-    """Holds `PATH-lock`. Not a lock on the results file itself: SQLite's own locks there must not be disturbed."""
+    """Holds `PATH-lock`. The results file itself is not locked: SQLite's own locks there must not be disturbed."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError where another process writes to `path`."""
+        """Raises UsageError if another process writes to `path`."""
         self._name = Path(f"{path}-lock")
         self._file: int | None = None
         while self._file is None:
             self._file = self._take(path)
 
     def _take(self, path: Path) -> int | None:
-        """The locked file, or None where its holder removed it in this moment."""
+        """The locked file, or None if its holder removed it just now."""
         try:
             file = os.open(self._name, _FLAGS, 0o666)
         except OSError as error:
@@ -41,7 +41,7 @@ class WriterLock:
             if not self._is_there(file):
                 os.close(file)
                 return None
-            # Written over what an earlier holder left, nothing is cut off: the length is the same.
+            # Overwrites an earlier holder's text of the same length; nothing is truncated.
             os.pwrite(file, f"{os.getpid():<{_LENGTH - 1}}\n".encode(), 0)
         except BaseException:
             os.close(file)
@@ -55,7 +55,7 @@ class WriterLock:
             holder = os.read(file, _LENGTH).decode(errors="replace").strip()
             raise UsageError(
                 f"{path}: another dagc writes to it" + (f" (process {holder})" if holder else ""),
-                "wait for its end, or write to another file",
+                "wait until it ends, or write to another file",
             ) from None
         except OSError as error:
             # A file system without locks: better no protection than no results.
@@ -63,7 +63,7 @@ class WriterLock:
                 raise
 
     def _check(self, file: int) -> None:
-        """Only an empty file, or one with a process ID, is written to: any other content is not dagc's."""
+        """Write only to an empty file, or one with a process ID: any other content is not dagc's."""
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LENGTH or status.st_nlink > 1:
             raise self._foreign()
@@ -71,7 +71,7 @@ class WriterLock:
             raise self._foreign()
 
     def _is_there(self, file: int) -> bool:
-        """Whether the name still is that of the open file."""
+        """Whether the path still names the open file."""
         try:
             return os.path.samestat(os.fstat(file), os.lstat(self._name))
         except FileNotFoundError:

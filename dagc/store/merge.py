@@ -1,4 +1,4 @@
-"""Results files of one program put together: `dagc merge`."""
+"""Merging results files of one program: `dagc merge`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dagc.store.schema import candidate_id, connect, connect_as, create, damaged
 def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool = False) -> None:
     """Write the runs of all `paths`, in this order, into the new file `out`.
 
-    Implementations that are equal become one. One that was measured in any file has no failure (an MPI that takes no
-    device pointers fails what another measures). Times stay as measured, and drift is divided out within each run.
-    Raises UsageError where the programs, the ranks or (unless `other_machine`) the machines differ, where a file is no
-    results file, where two hold the same run, and where `out` exists or cannot be written.
+    Equal implementations become one. One that was measured in any file has no failure (an MPI without device pointers
+    fails where another measures). Times stay as measured, and drift is divided out within each run. Raises UsageError
+    if the programs, the ranks or (unless `other_machine`) the machines differ, if a file is not a results file, if two
+    files contain the same run, and if `out` exists or cannot be written.
     """
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
@@ -30,7 +30,7 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as folder:
-            scratch = Path(folder) / out.name  # in a folder of this process: no other can have put a link there
+            scratch = Path(folder) / out.name  # in a folder of its own: no other process can place a link there
             _merge(files, scratch)
             scratch.replace(out)
     except sqlite3.DatabaseError as error:
@@ -42,13 +42,13 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
 def _read(path: Path) -> Results:
     with snapshot(path) as connection:
         if connection.execute("SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser").fetchone():
-            raise UsageError(f"{path} holds tuned settings, which are not merged", "leave it out")
+            raise UsageError(f"{path} contains tuned settings, which cannot be merged", "leave it out")
         return results_in(connection)
 
 
 def _merge(files: Sequence[Path], scratch: Path) -> None:
     with closing(connect_as(scratch, "rwc")) as target:
-        target.execute("PRAGMA synchronous = OFF")  # the file appears under its name only when it is whole
+        target.execute("PRAGMA synchronous = OFF")  # the file is renamed only when it is complete
         for number, path in enumerate(files):
             with closing(connect(path)) as source:
                 if number == 0:
@@ -68,9 +68,14 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
                 f" ({program.name} {program.hash})",
                 "merge results of one program with the same parameters",
             )
+        if found.runs and results[0].runs and found.folded != results[0].folded:
+            raise UsageError(
+                f"{path} and {files[0]}: one has an order for each round of a loop, the other one for all rounds",
+                "merge results of searches with --unroll, or of searches without it",
+            )
         mine: dict[tuple[object, ...], Path] = {}
         for run in found.runs:
-            # A noise floor that was measured is as good as a serial number.
+            # A measured noise floor identifies a run as well as a serial number.
             mine[run.started, run.strategy, run.noise if not math.isnan(run.noise) else path.resolve(), run.seed] = path
             assert first is not None
             if run.ranks != first.ranks:
@@ -81,18 +86,18 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
             if run.machine.key != first.machine.key and not other_machine:
                 raise UsageError(
                     f"{path} was measured on another machine ({run.machine.key}) than {files[0]} ({first.machine.key})",
-                    "give --other-machine to merge them all the same",
+                    "give --other-machine to merge them anyway",
                 )
         for key in mine.keys() & where.keys():
             raise UsageError(
-                f"{path} and {where[key]} hold the same run, begun {key[0]}",
+                f"{path} and {where[key]} contain the same run, started {key[0]}",
                 "its measurements would count twice; leave one of them out",
             )
         where |= mine
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> None:
-    """All runs of a file. Its IDs are moved behind those that are there."""
+    """All runs of a file. Its IDs are shifted beyond the existing ones."""
     try:
         source.execute("BEGIN")
         target.execute("BEGIN")
@@ -119,7 +124,7 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) ->
         target.executemany("INSERT OR IGNORE INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", spans)  # the first is kept
         target.execute("COMMIT")
     except sqlite3.DatabaseError as error:
-        if elsewhere(error):  # where it is written to
+        if elsewhere(error):  # while writing the target
             raise
         raise damaged(path, error) from None
 

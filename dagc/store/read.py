@@ -1,6 +1,6 @@
-"""What a results file may say, as types with ranges, and its orders as `Results`: nothing else is passed on.
+"""Results files as `Results`, validated: every value has a type and a range.
 
-Here drift is prepared to be divided out; docs/reference/results-files.md says how.
+Drift is computed here; docs/reference/results-files.md describes how.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ from dagc.store.results import (
 )
 from dagc.store.schema import connect, decoded, reading
 
-OBJECTIVE = "objective"  # of a run in a results file: what it was searched for
-# So many timings of the drift reference before a measurement, and as many after it, say how fast the machine was.
+OBJECTIVE = "objective"  # option of a run in a results file: its objective
+# Number of timings of the drift reference, before and after a measurement, that give the machine's speed.
 AROUND = 3
 
 
 def load(path: str | Path, objective: str | None = None) -> Results:
-    """Read a results file, also while a writer is at work. `objective`: what its measurements are compared by (None:
-    what the file was searched for).
+    """Read a results file, even while it is being written. `objective`: how measurements are compared (None: by the
+    objective of the file's last search).
 
-    Measurements made for `dagc explain` are left out: they are of implementations that no search has chosen.
-    Raises UsageError where the file is missing, damaged, no results file, or made by a newer dagc, and where it has not
-    the metrics of the objective.
+    Measurements made for `dagc explain` are excluded: no search chose their implementations. Raises UsageError if the
+    file is missing, damaged, not a results file, from a newer dagc, or without the metrics of the objective.
     """
     with snapshot(Path(path)) as connection:
         try:
@@ -59,7 +58,7 @@ def load(path: str | Path, objective: str | None = None) -> Results:
 
 @contextmanager
 def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """One moment of a file, to read from. What its content makes go wrong is a UsageError that names it."""
+    """A consistent snapshot of a file, to read from. Errors in its content become UsageErrors that name it."""
     connection = connect(path)
     try:
         with reading(path):
@@ -70,7 +69,7 @@ def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def results_in(connection: sqlite3.Connection, objective: str | None = None) -> Results:
-    """The orders of an open file. Raises ValueError, and UsageError for an objective that the file does not have."""
+    """The orders of an open file. Raises ValueError, and UsageError for an objective whose metrics it does not have."""
     runs, metrics = read_runs(connection), read_metrics(connection)
     units = {name: unit for name, (_, unit) in metrics.items()} or {"time": "s"}
     chosen = _objective(objective, runs, units)
@@ -89,12 +88,12 @@ def results_in(connection: sqlite3.Connection, objective: str | None = None) -> 
 
 
 def _objective(asked: str | None, runs: Sequence[tuple[int, Run]], units: Mapping[str, str]) -> Objective:
-    """What is asked for, else that of the last search of the file."""
+    """The objective asked for, else that of the file's last search."""
     if asked is not None:
         return parse_objective(asked, units)
     for _, run in reversed(runs):
         if run.strategy != "explain":
-            with suppress(UsageError):  # nothing has been measured of it yet
+            with suppress(UsageError):  # nothing has been measured for it yet
                 return parse_objective(run.options.get(OBJECTIVE) or "time", units)
     return TIME
 
@@ -102,9 +101,8 @@ def _objective(asked: str | None, runs: Sequence[tuple[int, Run]], units: Mappin
 class Drift:
     """Timings of the drift reference of one run, in the order taken.
 
-    The reference of a measurement is the median of the three timings before it and the three after it, as far as there
-    are so many: a single timing that something disturbed would shift all measurements around it, and by their order,
-    not by chance.
+    The reference of a measurement is the median of the three timings before it and the three after it, as far as they
+    exist. A single disturbed timing would shift all measurements around it, depending on their order, not on chance.
     """
 
     def __init__(self, rows: Iterable[tuple[int, float]]) -> None:
@@ -116,12 +114,12 @@ class Drift:
 
     def at(self, measurement: int) -> float:
         """Seconds of the reference around the measurement of this ID."""
-        place = bisect_right(self._after, measurement - 1)  # timings taken before it
+        place = bisect_right(self._after, measurement - 1)  # number of timings before it
         return median(self._seconds[max(0, place - AROUND) : place + AROUND])
 
 
 def _drift(connection: sqlite3.Connection) -> dict[int, list[tuple[int, float]]]:
-    """By run. Of a run that kept no timings, the references that were noted with its measurements."""
+    """By run. A run without timings uses the references stored with its measurements."""
     timings: dict[int, list[tuple[int, float]]] = defaultdict(list)
     kept = connection.execute("SELECT run, after, seconds FROM drift ORDER BY id")
     noted = connection.execute(
@@ -152,21 +150,21 @@ def _measurements(
     reference: float,
     places: dict[int, int],
 ) -> dict[int, list[Measurement]]:
-    """By implementation. References of each run are scaled to a median of `reference` (the file's). Where the time is
-    but a part of the objective, drift is divided out here. What has not all metrics of the objective is left out.
+    """By implementation. References of each run are scaled to a median of `reference` (the file's). If the time is only
+    part of the objective, drift is divided out here. Measurements without all metrics of the objective are skipped.
 
-    `places`: where each run is in the file, by its key.
-    Runs may have had different drift references, so drift is divided out within a run only: what differs between two
-    runs stays in the times.
+    `places`: the index of each run in the file, by its key.
+    Runs may have different drift references, so drift is divided out within a run only: differences between runs
+    remain in the times.
     """
     measurements: dict[int, list[Measurement]] = defaultdict(list)
     rows = connection.execute(
-        "SELECT s.id, s.run, s.candidate, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
+        "SELECT s.id, s.run, s.candidate, s.purpose, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id"
         " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
         " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
     )
-    samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2))
-    for order, ((key, run, candidate), found) in enumerate(samples):
+    samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2, 3))
+    for order, ((key, run, candidate, purpose), found) in enumerate(samples):
         values = {name: value for *_, name, value in found}
         if not values.keys() >= {*objective.metrics}:
             continue
@@ -177,15 +175,15 @@ def _measurements(
             seconds = objective.value({**values, "time": seconds * drift_factor(reference, around)})
             around = math.nan
             if math.isnan(seconds):
-                why = f"objective `{objective.text}` is no number above 0 for measurement {key}"
-                raise UsageError(why, "judge by another --objective")
+                why = f"objective `{objective.text}` is not a number above 0 for measurement {key}"
+                raise UsageError(why, "choose another --objective")
         mine = measurements[candidate]
-        mine.append(Measurement(seconds, around, len(mine), order, places[run], values))
+        mine.append(Measurement(seconds, around, len(mine), order, places[run], values, purpose))
     return measurements
 
 
 def _noise(runs: Iterable[Run], implementations: Iterable[Implementation], reference: float) -> float:
-    """From repeated measurements where there are enough of them, else what the runs measured first."""
+    """From repeated measurements if there are enough, else what the runs measured first."""
     repeated = noise_floor(i.times(reference) for i in implementations)
     if not math.isnan(repeated):
         return repeated
@@ -223,17 +221,17 @@ Amount = Annotated[float, Meta(ge=0, le=1e300)]
 Moment = Annotated[float, Meta(ge=-1e9, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1e9)]
 Unit = Annotated[str, Meta(pattern=r"\A[A-Za-z%]{0,10}\Z")]
-Whole = int  # of 64 bits, as SQLite and the reader of JSON have them
+Whole = int  # of 64 bits, as in SQLite and the JSON reader
 Number = Annotated[float, Meta(ge=-1e308, le=1e308)]
 Decisions = dict[Name, bool | Whole | Number | Line]
 
 _Noted = tuple[Whole, Whole, Seconds]
-_Value = tuple[Whole, Whole, Whole, Word, Amount]
+_Value = tuple[Whole, Whole, Whole, Word, Word, Amount]
 _Trace = tuple[Whole, Natural, Natural, Moment, Moment, Moment | None, Moment | None]
 
 
 def row_as(row: object, kind: Any) -> Any:
-    """A row, or a value, of exactly this type. Raises ValueError, naming the column by its place or name."""
+    """A row, or a value, of exactly this type. Raises ValueError, naming the column."""
     try:
         return msgspec.convert(row, kind)
     except msgspec.MsgspecError as error:
@@ -274,7 +272,7 @@ class _Machine(msgspec.Struct, frozen=True):
 
 
 class _Options(msgspec.Struct, frozen=True):
-    """The options of a run that dagc acts on. Others are only shown; those of a newer dagc may be among them."""
+    """The options of a run that dagc uses. Others are only displayed; they may be from a newer dagc."""
 
     data: FilePath | None = None
     mpi_takes_device_pointers: bool = False
@@ -307,15 +305,15 @@ def read_metrics(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
     return {name: (key, unit) for name, key, unit in rows_as(rows, tuple[Word, Whole, Unit])}
 
 
-_Json = Annotated[str, Meta(max_length=1_000_000)]  # values take up to 30 times the memory of their text
+_Json = Annotated[str, Meta(max_length=1_000_000)]  # values need up to 30 times the memory of their text
 _Run = tuple[Positive, Line, _Json, Ranks, Whole, Line, Seconds, Line, Line, Share | None, _Json]
 MOST_RUNS = 10_000  # a report has a row for each
 
 
 def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
-    """(ID, run) in the order in which they were begun. Raises ValueError, sqlite3.DatabaseError."""
+    """(ID, run) in the order of their start. Raises ValueError, sqlite3.DatabaseError."""
     out: list[tuple[int, Run]] = []
-    machines: dict[str, Machine] = {}  # of many runs one text each: decoded once
+    machines: dict[str, Machine] = {}  # equal texts of many runs are decoded once
     options: dict[str, dict[str, Any]] = {}
     columns = "id, started, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
     for row in connection.execute(f"SELECT {columns} FROM run ORDER BY id"):

@@ -1,10 +1,9 @@
-"""The one writer of results files: SQLite, one row per measurement, written as it comes.
+"""The one writer of results files: SQLite, one row per measurement, written immediately.
 
 docs/reference/results-files.md describes the tables.
 
-A commit costs well under a millisecond. What was committed survives the death of this process (`kill -9`); when the
-machine itself loses power the last measurements may be lost, and the file stays sound (write-ahead log,
-synchronous=NORMAL).
+A commit costs well under a millisecond. Committed data survives the death of this process (`kill -9`); after a loss of
+power the last measurements may be missing, but the file stays consistent (write-ahead log, synchronous=NORMAL).
 """
 
 from __future__ import annotations
@@ -61,17 +60,17 @@ RUN_ENDED_TWICE = "the run ended twice while it was measured"
 
 
 class Records:
-    """An open results file, written to by one run: of `dagc explore`, `explain` or `tune`.
+    """An open results file, written by one run of `dagc explore`, `explain` or `tune`.
 
-    For each measurement: `begin`, then `add` or `fail`; what is tuned: `add_cell`. Each call is a transaction of its
-    own. Where one cannot be written (a full disk) they raise UsageError; what was written before stays, and `--resume`
-    goes on with it. `note` says what became of a file of an older schema, "" of others.
+    For each measurement: `begin`, then `add` or `fail`; for tuned settings: `add_cell`. Each call is a transaction. If
+    it cannot be written (a full disk), they raise UsageError; earlier data stays, and `--resume` continues from it.
+    `note` says how a file of an older schema was converted, "" for others.
     """
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: WriterLock, run: Run, fresh: bool, note: str = ""
     ) -> None:
-        """Use `Records.open`. `fresh`: the file was made by this run."""
+        """Use `Records.open`. `fresh`: this run created the file."""
         self.path, self.note = path, note
         self._fresh = fresh
         self._connection = connection
@@ -93,12 +92,12 @@ class Records:
         other_machine: bool = False,
         tuning: bool = False,
     ) -> Records:
-        """A new file at `path`, or with `resume` a new run in an existing one. `tuning`: the run tunes settings, at
-        sizes of its own, so that the program's parameters may differ between runs.
+        """A new file at `path`, or with `resume` a new run in an existing one. `tuning`: the run tunes settings, at its
+        own sizes, so the program's parameters may differ between runs.
 
-        Raises UsageError, naming the file: it exists and `resume` was not asked for; it holds results of another
-        program, number of ranks, or machine (unless `other_machine`); a newer dagc made it; it is damaged or no results
-        file; another process writes to it; it cannot be written.
+        Raises UsageError, naming the file: it exists without `resume`; it has results of another program, number of
+        ranks, or machine (unless `other_machine`); it is from a newer dagc; it is damaged or not a results file;
+        another process writes to it; it cannot be written.
         """
         path = Path(path)
         try:
@@ -113,7 +112,7 @@ class Records:
             else:
                 connection, note = _existing(path, program, run, other_machine, tuning)
             try:
-                # Not on every file system (a network's, for one): SQLite then keeps its slower journal.
+                # Not on every file system (not on network ones, for example): SQLite then keeps its slower journal.
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 if fresh:
@@ -122,7 +121,7 @@ class Records:
             except BaseException:
                 connection.close()
                 if fresh:
-                    path.unlink(missing_ok=True)  # half made
+                    path.unlink(missing_ok=True)  # incomplete
                 raise
         except sqlite3.DatabaseError as error:
             lock.release()
@@ -140,14 +139,14 @@ class Records:
         self.close()
 
     def metric(self, name: str, unit: str) -> None:
-        """From now on, samples may have values of this metric."""
+        """Register a metric, so that samples may have values of it."""
         with self._writing():
             self._metrics[name] = metric_id(self._connection, name, unit)
 
     # ---- orders -------------------------------------------------------------------------------
 
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId:
-        """Note that an implementation is about to be measured. Equal ones have one ID."""
+        """Record that an implementation is about to be measured. Equal ones have one ID."""
         pair = json.dumps(dict(configuration.decisions)), traversal
         key = self._known.get(pair)
         if key is None:
@@ -169,9 +168,9 @@ class Records:
         purpose: str = "search",
         others: Mapping[str, float] = NO_OTHERS,
     ) -> None:
-        """One measurement, in seconds per iteration, and what other metrics said of it.
+        """One measurement, in seconds per iteration, and the values of other metrics.
 
-        `reference` (NaN: none) counts only in a run that never calls `self.reference`. `purpose` is one of PURPOSES.
+        `reference` (NaN: none) is used only in a run that never calls `self.reference`. `purpose` is one of PURPOSES.
         """
         if purpose not in PURPOSES:
             raise ValueError(f"no such purpose: {purpose}")
@@ -184,7 +183,7 @@ class Records:
         self._transaction(write)
 
     def fail(self, number: ImplementationId, failure: str) -> None:
-        """Why an implementation could not be measured, one line."""
+        """The reason why an implementation could not be measured, one line."""
 
         def write() -> None:
             self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (failure, number))
@@ -193,7 +192,7 @@ class Records:
         self._transaction(write)
 
     def reference(self, seconds: float) -> None:
-        """One timing of the drift reference, taken now: after all measurements so far, before those to come."""
+        """One timing of the drift reference, taken now: after all measurements so far, before later ones."""
         with self._writing():
             self._connection.execute(
                 "INSERT INTO drift (run, after, seconds) SELECT ?, coalesce(max(id), 0), ? FROM sample",
@@ -201,7 +200,7 @@ class Records:
             )
 
     def noise(self, value: float) -> None:
-        """The noise floor that this run has measured."""
+        """Store the noise floor measured by this run."""
         with self._writing():
             self._connection.execute("UPDATE run SET noise = ? WHERE id = ?", (_real(value), self._run))
 
@@ -216,14 +215,14 @@ class Records:
         self._transaction(write)
 
     def results(self, objective: str | None = None) -> Results:
-        """Every order in the file, those of this run included; `objective` as for `load`."""
+        """Every order in the file, including those of this run; `objective` as for `load`."""
         return results_in(self._connection, objective)
 
     # ---- settings -----------------------------------------------------------------------------
 
     def add_cell(self, cell: Cell, flush: int) -> None:
-        """A cell, with a sample for each launch; an earlier one of the same op, point, settings and flush is
-        replaced. `flush`: bytes written before each launch."""
+        """A cell, with a sample for each launch; it replaces an earlier one of the same op, point, settings and flush.
+        `flush`: bytes written before each launch."""
 
         def write() -> None:
             (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM candidate").fetchone()
@@ -240,7 +239,7 @@ class Records:
         self._transaction(write)
 
     def add_check(self, op: str, settings: Settings, point: Point, failure: str) -> None:
-        """Whether the program's results are right under these settings; `failure` is "" or why not."""
+        """Whether the program's results are right under these settings; `failure` is "" or the reason."""
 
         def write() -> None:
             choices = _json(settings)
@@ -253,30 +252,30 @@ class Records:
         self._transaction(write)
 
     def set_fact(self, key: str, value: Any) -> None:
-        """`value` as JSON; an earlier one of the same key is replaced."""
+        """`value` as JSON; it replaces an earlier one of the same key."""
         with self._writing():
             self._connection.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, json.dumps(value)))
 
     def set_chooser(self, op: str, chooser: dict[str, Any]) -> None:
-        """`chooser` as JSON; an earlier one of the same op is replaced."""
+        """`chooser` as JSON; it replaces an earlier one of the same op."""
         with self._writing():
             self._connection.execute("INSERT OR REPLACE INTO chooser VALUES (?, ?)", (op, json.dumps(chooser)))
 
     def tuned(self) -> Tuned:
-        """What was tuned, in the whole file."""
+        """All tuned settings in the file."""
         from dagc.store.tuned import tuned_in  # loads numpy, sympy
 
         return tuned_in(self._connection, self.path)
 
     def close(self) -> None:
-        """End the run. The file is then a single one: its log is taken in. May be called twice.
+        """End the run. The log is merged, so that the file is a single one. May be called twice.
 
-        A file that this run made, and in which nothing was begun, is removed: it would only be in the next run's way.
+        A file that this run created, and in which nothing was begun, is removed: it would only block the next run.
         """
         if self._lock.held:
             begun = True
             try:
-                # Somebody reads, or the disk is full: the log stays, and the next writer takes it in.
+                # A reader is active, or the disk is full: the log stays, and the next writer merges it.
                 with suppress(sqlite3.OperationalError):
                     kept = ("candidate", "checked", "chooser")
                     begun = any(self._connection.execute(f"SELECT 1 FROM {t} LIMIT 1").fetchone() for t in kept)
@@ -298,7 +297,7 @@ class Records:
         except sqlite3.Error as error:
             raise UsageError(
                 f"{self.path} cannot be written: {error}",
-                "make room; all that was measured before is in it, and --resume goes on",
+                "free some space; earlier measurements are stored, and --resume continues",
             ) from None
 
     def _transaction(self, write: Callable[[], T]) -> T:
@@ -308,7 +307,7 @@ class Records:
                 done = write()
                 self._connection.execute("COMMIT")
             except BaseException:
-                with suppress(sqlite3.OperationalError):  # SQLite has done so itself where the disk is full
+                with suppress(sqlite3.OperationalError):  # SQLite has already done so if the disk is full
                     self._connection.execute("ROLLBACK")
                 raise
         return done
@@ -318,7 +317,7 @@ class Records:
         self._connection.execute("DELETE FROM under_way")
 
     def _take_under_way(self) -> Implementation | None:
-        """What was being measured when the last run died. The second crash is reported as its failure."""
+        """Handle what was being measured when the last run died. A second crash is reported as its failure."""
 
         def write() -> Implementation | None:
             which = "id IN (SELECT candidate FROM under_way)"
@@ -336,10 +335,10 @@ class Records:
 
 
 def is_fresh(path: Path, resume: bool) -> bool:
-    """Whether there is nothing at `path` yet. Raises UsageError where it cannot be a results file, or is something
-    without `resume`."""
+    """Whether nothing exists at `path`. Raises UsageError if it cannot be a results file, or exists without
+    `resume`."""
     if path.is_dir():
-        raise UsageError(f"{path} is a directory", "name a file with -o")
+        raise UsageError(f"{path} is a directory", "choose a file with -o")
     fresh = not path.exists() or (path.is_file() and path.stat().st_size == 0)
     if not fresh and not resume:
         raise UsageError(f"{path} exists", "add to it with --resume, or choose another name with -o")
@@ -349,7 +348,7 @@ def is_fresh(path: Path, resume: bool) -> bool:
 def _existing(
     path: Path, program: Program, run: Run, other_machine: bool, tuning: bool
 ) -> tuple[sqlite3.Connection, str]:
-    """A file that this run may write to, and a note where it was of an older schema."""
+    """A file that this run may write to, and a note if it was of an older schema."""
     connection = connect_as(path, "rw")
     try:
         version = check(connection, path)
@@ -360,7 +359,7 @@ def _existing(
             _check_machine(readable, path, run.machine, other_machine, tuning)
         if version == SCHEMA_VERSION:
             return connection, ""
-        connection.execute("PRAGMA journal_mode = DELETE")  # its log is taken in
+        connection.execute("PRAGMA journal_mode = DELETE")  # merges its log
         connection.close()
         try:
             kept = replace_old(path, readable)
@@ -368,14 +367,14 @@ def _existing(
             raise UsageError(f"{path}: {error.strerror}", "choose a place that can be written to") from None
         readable.close()
         connection = connect_as(path, "rw")
-        return connection, f"{path} was of schema {version} and is now of schema {SCHEMA_VERSION}; as it was: {kept}"
+        return connection, f"{path} was converted from schema {version} to {SCHEMA_VERSION}; the old file is {kept}"
     except BaseException:
         connection.close()
         raise
 
 
 def _check_readable(connection: sqlite3.Connection, path: Path, tuning: bool) -> None:
-    """Raises ValueError where something cannot be read that such a run goes on with."""
+    """Raises ValueError if something that such a run needs to continue cannot be read."""
     if tuning:
         from dagc.store.tuned import tuned_in  # loads numpy, sympy
 
@@ -385,8 +384,8 @@ def _check_readable(connection: sqlite3.Connection, path: Path, tuning: bool) ->
 
 
 def check_resumable(path: Path, program: Program, ranks: int) -> Results:
-    """The results of a file. Raises UsageError where `Records.open` with `resume` would, as far as can be said before
-    any rank is started."""
+    """The results of a file. Raises UsageError where `Records.open` with `resume` would, as far as that can be checked
+    before any rank is started."""
     with snapshot(path) as connection:
         _check_program(connection, path, program, ranks, False)
         found = results_in(connection)
@@ -400,9 +399,9 @@ def _check_program(connection: sqlite3.Connection, path: Path, program: Program,
         raise UsageError(f"{path}: tuned for another text of {stored.name}", "tune again into another file with -o")
     if not tuning and stored.hash != program.hash:
         raise UsageError(
-            f"{path}: holds results of another program ({stored.name} {stored.hash}; this is {program.name}"
+            f"{path}: contains results of another program ({stored.name} {stored.hash}; this is {program.name}"
             f" {program.hash})",
-            "choose another file with -o, or use the text and the parameters that it was made with",
+            "choose another file with -o, or use its program text and parameters",
         )
     for _, earlier in read_runs(connection):
         if earlier.ranks != ranks:
@@ -418,7 +417,7 @@ def _check_machine(connection: sqlite3.Connection, path: Path, machine: Machine,
         if tuning and _compiled_for(before) != _compiled_for(machine):
             raise UsageError(
                 f"{path}: tuned for {_compiled_for(before)}, this is for {_compiled_for(machine)}",
-                "tune into another file with -o, or choose by --target and --arch what the file is for",
+                "choose another file with -o, or its target with --target and --arch",
             )
         if before.key != machine.key and not other:
             raise UsageError(
@@ -428,7 +427,7 @@ def _check_machine(connection: sqlite3.Connection, path: Path, machine: Machine,
 
 
 def _compiled_for(machine: Machine) -> str:
-    """Times of one say nothing about another, on whichever machine."""
+    """Times for one say nothing about another, on any machine."""
     return "the host target" if machine.target == "host" else machine.arch
 
 

@@ -1,6 +1,6 @@
-"""What was measured: frozen types that search, records, rules and reports share. Times are in seconds.
+"""Measurements as frozen types that search, records, rules and reports share. Times are in seconds.
 
-What is called `seconds` is what is compared: seconds of an iteration, or the value of another objective (`objective`).
+A field named `seconds` holds the compared value: seconds of an iteration, or the value of another objective.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from heapq import nsmallest
 from statistics import median
 from typing import Any, NewType, TypeVar
 
+from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
-from dagc.base.statistics import interval
+from dagc.base.statistics import interval, shrunk
 from dagc.ir.program import Value
 
 ImplementationId = NewType("ImplementationId", int)
@@ -21,10 +22,10 @@ ImplementationId = NewType("ImplementationId", int)
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Values of all decisions of a program but the order and the streams of its ops, sorted by name.
+    """Values of all decisions of a program except the order and the streams of its ops, sorted by name.
 
-    One configuration has one graph, one space of traversals and (`capture` aside) one runner library. Configurations
-    have an order, also where a decision is a number in one and a text in the other: numbers come first.
+    One configuration has one graph, one space of traversals and (except for `capture`) one runner library.
+    Configurations are ordered, even if a decision is a number in one and a text in the other: numbers come first.
     """
 
     decisions: tuple[tuple[str, Value], ...]
@@ -54,10 +55,10 @@ MOST_DRIFT = 1.5
 
 
 def drift_factor(usual: float, now: float) -> float:
-    """What to multiply a time with that was measured while the drift reference took `now` instead of `usual` seconds.
+    """Factor for a time measured while the drift reference took `now` instead of `usual` seconds.
 
-    1 where either is not known. Clocks and temperature move times by some percent; a reference that is off by more than
-    half was disturbed itself (a busy machine), and dividing by it would make a time up: the factor is at most 1.5, and
+    1 if either is unknown. Clocks and temperature change times by some percent; a reference that deviates by more than
+    half was itself disturbed (a busy machine), and dividing by it would distort a time: the factor is at most 1.5, and
     at least its inverse.
     """
     if math.isnan(usual) or math.isnan(now):
@@ -69,13 +70,14 @@ def drift_factor(usual: float, now: float) -> float:
 class Measurement:
     """One measurement of one implementation.
 
-    seconds     per iteration, maximum over the ranks, as measured; or the value of the objective that was read for
-    reference   of the drift reference, measured nearest in time (median of the three timings before and the three
-                after, scaled to the file's `reference`: dagc.store.read); NaN where there was none
+    seconds     per iteration, maximum over the ranks, as measured; or the value of the objective
+    reference   of the drift reference at about the same time (median of the three timings before and the three
+                after, scaled to the file's `reference`: dagc.store.read); NaN if there is none
     number      0 for the first measurement of the implementation, and so on
     order       position among all measurements of its file
-    run         whose it is: index into `Results.runs`
-    values      all that was measured, by the name of the metric, as measured
+    run         its run: index into `Results.runs`
+    values      all measured values, by the name of the metric
+    purpose     why: "search", or "confirm" if it was taken to confirm a choice
     """
 
     seconds: float
@@ -84,14 +86,15 @@ class Measurement:
     order: int
     run: int = 0
     values: Mapping[str, float] = field(default_factory=dict)
+    purpose: str = "search"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a machine answers when asked to measure: a time, or why there is none.
+    """The result of a request to measure: a time, or the reason why there is none.
 
-    `seconds` is what a search minimises, also where that is another objective; `values`: the metrics that were measured
-    for it (empty: only the time). `times`: the single ones, where `seconds` is their median.
+    `seconds` is the value that a search minimises, also for other objectives; `values`: the metrics measured for it
+    (empty: only the time). `times`: the single times of which `seconds` is the median.
     `failure` is "" or one line: `wrong result: ...`, `hang: ...`, `out of memory: ...`, `run failed: ...`.
     """
 
@@ -105,7 +108,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """A traversal of one configuration (its text, design.md section 11) with all that is known of its speed."""
+    """A traversal of one configuration (as text), with all measurements of it."""
 
     id: ImplementationId
     configuration: Configuration
@@ -116,12 +119,21 @@ class Implementation:
     def times(self, reference: float = math.nan) -> tuple[float, ...]:
         """Seconds, with drift divided out: scaled as if the drift reference had always taken `reference` seconds.
 
-        A measurement without a reference, and all of them where `reference` is NaN, are taken as they are.
+        A measurement without a reference, and all of them if `reference` is NaN, are unchanged.
         """
         return tuple(m.seconds * drift_factor(reference, m.reference) for m in self.measurements)
 
+    def confirming(self, reference: float = math.nan) -> tuple[float, ...]:
+        """Those of `times` that were taken after it was chosen to be confirmed: they did not choose it."""
+        pairs = zip(self.measurements, self.times(reference), strict=True)
+        return tuple(seconds for m, seconds in pairs if m.purpose == "confirm")
+
+    def judged(self, reference: float = math.nan) -> tuple[float, ...]:
+        """What its speed is judged by: measurements that did not choose it, all where there are none."""
+        return self.confirming(reference) or self.times(reference)
+
     def seconds(self, reference: float = math.nan) -> float:
-        """The median of `times`; NaN where nothing was measured."""
+        """The median of `times`; NaN without measurements."""
         times = self.times(reference)
         return median(times) if times else math.nan
 
@@ -130,7 +142,7 @@ class Implementation:
 class TraceSpan:
     """One entry of a traversal in a traced run of one rank: when the CPU issued it, and when the GPU worked on it.
 
-    All in seconds from the start of the iteration; `gpu_begin` and `gpu_end` are NaN for what no GPU executes.
+    All in seconds from the start of the iteration; `gpu_begin` and `gpu_end` are NaN for entries that no GPU executes.
     """
 
     rank: int
@@ -143,7 +155,7 @@ class TraceSpan:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where measurements were taken. Two files are of one machine where `key` is equal."""
+    """Where measurements were taken. Two files are of one machine if their `key` is equal."""
 
     hosts: tuple[str, ...]
     cpu: str
@@ -157,13 +169,14 @@ class Machine:
 
     @property
     def key(self) -> str:
-        """What must agree for times to be comparable: hardware, driver, target. The MPI may differ (one a run)."""
+        """The facts that must agree for times to be comparable: hardware, driver, target. The MPI may differ between
+        runs."""
         return " | ".join((self.cpu, str(self.cores), ", ".join(self.gpus) or "no GPU", self.driver, self.target))
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program that was measured: enough to build its graphs again."""
+    """The measured program: enough to build its graphs again."""
 
     name: str
     path: str
@@ -174,7 +187,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of `dagc explore`: who measured what, where and how. `options` are those of the command, as JSON."""
+    """One run of `dagc explore`: what was measured, where and how. `options` are those of the command, as JSON."""
 
     started: str  # ISO 8601, UTC
     machine: Machine
@@ -182,10 +195,13 @@ class Run:
     seed: int
     strategy: str
     seconds: float  # length of one measurement
-    revision: str  # git, "" where there is none
+    revision: str  # git, "" if there is none
     version: str  # of dagc
     noise: float = math.nan  # coefficient of variation of the drift reference, measured first
     options: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
+
+
+FOLDED = "folded"  # of a run's options: true where its traversals are those of one round of each loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +209,7 @@ class Results:
     """A results file, loaded. `reference` is the median of the drift reference over the file (NaN: never measured).
 
     `noise` is the noise floor: the relative standard deviation of single measurements of one implementation.
-    `objective` is what the measurements are compared by, `units` those of all metrics in the file.
+    `objective` gives the compared value, `units` are those of all metrics in the file.
     """
 
     program: Program
@@ -205,10 +221,24 @@ class Results:
     objective: Objective = TIME
     units: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
 
-    def measured(self) -> tuple[Implementation, ...]:
-        """Those with at least one time, fastest first (median, drift divided out; ties by ID).
+    @property
+    def folded(self) -> bool:
+        """Are its traversals those of one round of each loop (`dagc.space.loops`), not of every round?"""
+        return any(run.options.get(FOLDED) is True for run in self.runs)
 
-        Without those that failed once, however fast they were before. Which of them is the best, `ranking` says.
+    def check_folded(self, folded: bool, name: str) -> None:
+        """Raises UsageError where its traversals and those that are to join them are not of one kind."""
+        if self.runs and self.folded != folded:
+            kinds = {True: "one order for all rounds of a loop", False: "an order for each round of a loop"}
+            raise UsageError(
+                f"{name} has {kinds[self.folded]}, this is a search for {kinds[folded]}",
+                f"{'drop' if self.folded else 'give'} --unroll, or choose another file with -o",
+            )
+
+    def measured(self) -> tuple[Implementation, ...]:
+        """Implementations with at least one time, fastest first (median, drift divided out; ties by ID).
+
+        Excludes those that ever failed. `ranking` decides which is the best.
         """
         timed = [i for i in self.implementations if i.measurements and not i.failure]
         return tuple(sorted(timed, key=lambda i: (i.seconds(self.reference), i.id)))
@@ -220,7 +250,8 @@ NOISY = 0.1  # relative standard deviation of one measurement; on a machine at r
 
 
 def noise_advice(noise: float, machine: Machine, ranks: int) -> tuple[str, ...]:
-    """What a noise floor from NOISY on means, what was busy as far as `machine.facts` know, and what to do; else ()."""
+    """A warning for a noise floor of at least NOISY, with its likely cause from `machine.facts`, and a help; else
+    ()."""
     if not noise >= NOISY:
         return ()
     facts = machine.facts
@@ -246,26 +277,39 @@ def noise_advice(noise: float, machine: Machine, ranks: int) -> tuple[str, ...]:
 
 
 def noise_advice_of(results: Results) -> tuple[str, ...]:
-    """The same for a results file, by what its last run recorded."""
+    """As `noise_advice`, for a results file, from its last run."""
     return noise_advice(results.noise, results.runs[-1].machine, results.runs[-1].ranks) if results.runs else ()
 
 
-# ---- which is the best ----------------------------------------------------------------------
+# ---- the best ----------------------------------------------------------------------
 
-CONFIRMED = 5  # measurements that a choice is sure with: more do not count for more
+CONFIRMED = 5  # measurements that confirm a choice: more do not add weight
 FASTEST = 10
+ALIKE = 50  # candidates at most that were chosen to be confirmed: more is a pass over everything
 T = TypeVar("T")
 
 
-def rank(timed: Iterable[T], times: Callable[[T], Sequence[float]]) -> tuple[T, ...]:
-    """The candidates for the best, fastest first: by the median of their times, of equal medians in the order given.
+def rank(
+    timed: Iterable[T],
+    times: Callable[[T], Sequence[float]],
+    confirming: Callable[[T], Sequence[float]] = lambda _: (),
+) -> tuple[T, ...]:
+    """Order of the candidates for the best, fastest first: by the median of their times; ties in the order given.
 
-    `times` are of one candidate, in the order taken, at least one, with drift divided out. A single time that was fast
-    by chance must not win over a median of several. So only those are ranked that have as many measurements as any has,
-    at most CONFIRMED. Where none of the FASTEST by their first measurements has so many, the count is the largest that
-    one of these has: a pass over everything that ended early has not measured the fastest again yet.
+    `times` are those of one candidate, in the order taken, at least one, with drift divided out; `confirming` those of
+    them that were taken after the choice of what is confirmed. If there are any, only they decide: the times by which
+    a candidate was chosen are too low (selection bias). A single time that was fast by chance must not win over a
+    median of several either: only candidates with the largest number of measurements are ranked, counted up to
+    CONFIRMED. If none of the FASTEST by their first measurements has that many, the largest number among these is
+    used: a pass that ended early has not measured the fastest again yet.
     """
-    times_of = [(one, times(one)) for one in timed]
+    candidates = list(timed)
+    confirmed = [(one, confirming(one)) for one in candidates]
+    most = min(CONFIRMED, max((len(series) for _, series in confirmed), default=0))
+    if most:
+        judged = [(median(series), one) for one, series in confirmed if len(series) >= most]
+        return tuple(one for _, one in sorted(judged, key=lambda pair: pair[0]))
+    times_of = [(one, times(one)) for one in candidates]
     shortlist = nsmallest(FASTEST, (series for _, series in times_of), key=lambda series: series[0])
     enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
     ranked = [(median(series), one) for one, series in times_of if len(series) >= enough]
@@ -273,19 +317,47 @@ def rank(timed: Iterable[T], times: Callable[[T], Sequence[float]]) -> tuple[T, 
 
 
 def ranking(results: Results) -> tuple[Implementation, ...]:
-    """The implementations of a results file that may be the best, fastest first. The first is what `dagc best` takes.
+    """The implementations of a results file that may be the best, fastest first. `dagc best` takes the first.
 
-    Everything that names a best implementation asks this.
+    All code that names a best implementation uses this.
     """
     timed = (i for i in results.implementations if i.measurements and not i.failure)
-    return rank(timed, lambda i: i.times(results.reference))
+    return rank(timed, lambda i: i.times(results.reference), lambda i: i.confirming(results.reference))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the best is expected to take. `low` to `high`: 95%; `measurements` of the best that it rests on.
+
+    ties    how many others are equal to it within the noise
+    """
+
+    seconds: float
+    low: float
+    high: float
+    measurements: int
+    ties: int
+
+
+def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> Estimate:
+    """Of the first of `ranked`: what each candidate is judged by, best first, at least one.
+
+    Candidates that were confirmed together are alike: the least of their medians is moved towards the others
+    (`dagc.base.statistics.shrunk`). Where there are too few, it is the median with its own interval.
+    """
+    best = ranked[0]
+    alike = [series for series in ranked if len(series) == len(best)] if len(best) > 1 else []
+    found = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
+    seconds, low, high = found or (median(best), *interval(best))
+    equal = ties(ranked, noise) if found is None else sum(interval(t)[0] <= high for t in ranked[1:])
+    return Estimate(seconds, low, high, len(best), equal)
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
     """How many others cannot be distinguished from the first: the 95% intervals of their medians overlap.
 
-    `ranked`: times of the candidates, best first. Where one has a single time, two standard deviations of a single
-    measurement stand for its interval (nothing where the noise is not known).
+    `ranked`: times of the candidates, best first. For a single time, two standard deviations of a single measurement
+    replace the interval (zero if the noise is not known).
     """
     if not ranked:
         return 0
@@ -296,11 +368,11 @@ def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
 
 
 def lowest(results: Results) -> float:
-    """The lowest single measurement of all, in seconds, drift divided out; NaN where nothing was measured."""
+    """The lowest single measurement of all, in seconds, drift divided out; NaN without measurements."""
     return min((min(i.times(results.reference)) for i in results.measured()), default=math.nan)
 
 
 def wanted_repeats(results: Results) -> int:
-    """Measurements that confirm a choice: CONFIRMED, or what the last search was asked for where that is less."""
+    """Measurements that confirm a choice: CONFIRMED, or what the last search was asked for if that is less."""
     asked = [run.options["repeats"] for run in results.runs if "repeats" in run.options]
     return min(CONFIRMED, asked[-1]) if asked else CONFIRMED

@@ -1,6 +1,6 @@
-"""The tables of a results file (SQLite), and opening one with a clear error for everything that is not one.
+"""The tables of a results file (SQLite), and opening one with a clear error for anything else.
 
-docs/reference/results-files.md describes the tables. Files of schema 1 are read through a copy in this schema.
+docs/reference/results-files.md describes the tables. Files of schema 1 are read through a copy in the present schema.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ CREATE TABLE chooser (domain TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT RO
 
 
 def create(connection: sqlite3.Connection, program: Program) -> None:
-    """Make all tables in an empty database, in one transaction: the file is never half a results file."""
+    """Create all tables in an empty database, in one transaction, so that the file is never incomplete."""
     meta = {
         "format": "dagc results",
         "schema_version": str(SCHEMA_VERSION),
@@ -108,7 +108,7 @@ def _statements(tables: str) -> tuple[str, ...]:
 def candidate_id(
     connection: sqlite3.Connection, domain: str, point: str, choices: str, traversal: str = "", flush: int = 0
 ) -> int:
-    """The ID of a candidate, which is inserted where it is not there yet. `point` and `choices` are JSON."""
+    """The ID of a candidate, which is inserted if missing. `point` and `choices` are JSON."""
     connection.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (choices,))
     (assignment,) = connection.execute("SELECT id FROM assignment WHERE choices = ?", (choices,)).fetchone()
     key = (domain, point, assignment, flush, traversal)
@@ -141,11 +141,11 @@ def insert_sample(
 
 
 def metric_id(connection: sqlite3.Connection, name: str, unit: str) -> int:
-    """The ID of a metric, which is inserted where it is not there yet. Raises UsageError where it has another unit."""
+    """The ID of a metric, which is inserted if missing. Raises UsageError if it has another unit."""
     connection.execute("INSERT OR IGNORE INTO metric (name, unit) VALUES (?, ?)", (name, unit))
     found, kept = connection.execute("SELECT id, unit FROM metric WHERE name = ?", (name,)).fetchone()
     if kept != unit:
-        raise UsageError(f"{name} was measured in {kept!r}, not in {unit!r}", "keep them in two files")
+        raise UsageError(f"{name} was measured in {kept!r}, not in {unit!r}", "use two files")
     return int(found)
 
 
@@ -153,14 +153,14 @@ def metric_id(connection: sqlite3.Connection, name: str, unit: str) -> int:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a results file that exists, to read it: of schema 1, a copy in this schema, in memory.
+    """Open an existing results file for reading; for schema 1, a copy in the present schema, in memory.
 
-    Raises UsageError naming the file where it is no results file that this dagc reads.
+    Raises UsageError naming the file if it is not a results file that this dagc can read.
     """
     if not path.is_file():
         why = "not a file" if path.exists() else "no such file"
         raise UsageError(f"{path}: {why}", "give the path of a results file of `dagc explore` or `dagc tune`")
-    # Without a writer, and without a log beside it, a file is read as it is, also where nothing can be written.
+    # Without a writer and without a log, the file is read as it is, even on a read-only file system.
     still = not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal", "-lock"))
     connection = connect_as(path, "ro" + ("&immutable=1" if still else ""))
     try:
@@ -175,7 +175,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def current(connection: sqlite3.Connection, path: Path, version: int) -> sqlite3.Connection:
-    """The connection itself where it is of this schema, else one to a copy that is, in memory."""
+    """The connection itself if it has the present schema, else one to a converted copy in memory."""
     if version == SCHEMA_VERSION:
         return connection
     limit_time(connection)
@@ -184,7 +184,7 @@ def current(connection: sqlite3.Connection, path: Path, version: int) -> sqlite3
         _restrict(copy)
         limit_time(copy)
         with reading(path):
-            connection.execute("BEGIN")  # one moment of the file
+            connection.execute("BEGIN")  # a consistent snapshot of the file
             _copy_schema_1(connection, copy)
             connection.execute("COMMIT")
     except BaseException:
@@ -196,9 +196,9 @@ def current(connection: sqlite3.Connection, path: Path, version: int) -> sqlite3
 
 
 def connect_as(path: Path, mode: str) -> sqlite3.Connection:
-    """Open with SQLite's URI mode, in autocommit: transactions are begun and ended in words.
+    """Open with SQLite's URI mode, in autocommit mode: transactions are explicit.
 
-    The content is not trusted: no code of the file's schema is run, and no value of more than LONGEST bytes is made.
+    The content is not trusted: no code in the file's schema is run, and values are limited to LONGEST bytes.
     """
     for end in ("-wal", "-shm", "-journal"):
         _check_beside(Path(f"{path}{end}"))
@@ -228,12 +228,12 @@ _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # https://sqlite.org/filefor
 def _check_beside(path: Path) -> None:
     """Raises UsageError for a log or a journal that SQLite must not open.
 
-    It would write to what a symbolic link points to, and wait for a pipe. A journal that ends with the name of another
-    file belongs to a transaction over several databases, which dagc never makes: SQLite removes the file named there.
+    It would write through a symbolic link, or block on a pipe. A journal that ends with the name of another file
+    belongs to a transaction over several databases, which dagc never creates: SQLite removes the file named there.
     """
     hint = "remove it, or choose another name for the results file"
     try:
-        # Not opened where it need not be: closing a file gives up the locks that SQLite holds on it in this process.
+        # Opened only if needed: closing a file releases the locks that SQLite holds on it in this process.
         if not stat.S_ISREG(path.lstat().st_mode):
             raise UsageError(f"{path} is not a regular file", hint)
         if not path.name.endswith("-journal"):
@@ -254,13 +254,13 @@ MOST_SECONDS = 60.0  # for reading a file
 
 
 def limit_time(connection: sqlite3.Connection, seconds: float = MOST_SECONDS) -> None:
-    """From now on, `seconds` for all that is asked: then SQLite raises OperationalError. 0: no limit."""
+    """Limit all following queries to `seconds`; then SQLite raises OperationalError. 0: no limit."""
     end = time.monotonic() + seconds
     connection.set_progress_handler((lambda: time.monotonic() > end) if seconds else None, 100_000)
 
 
 def check(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema version of a file. Raises UsageError where it is damaged, something else, or of a newer schema."""
+    """The schema version of a file. Raises UsageError if it is damaged, something else, or of a newer schema."""
     limit_time(connection)
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -268,28 +268,28 @@ def check(connection: sqlite3.Connection, path: Path) -> int:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise damaged(path, error) from None
     if application != APPLICATION_ID:
-        help = "give a file that `dagc explore` or `dagc tune` has written"
+        help = "give a file written by `dagc explore` or `dagc tune`"
         raise UsageError(f"{path}: not a results file of dagc", help)
     if version > SCHEMA_VERSION:
         raise UsageError(
             f"{path}: made by a newer dagc (schema {version}; this one reads up to {SCHEMA_VERSION})", "update dagc"
         )
     with reading(path):
-        # First: what follows may evaluate what the schema says.
+        # First, since later statements may evaluate expressions in the schema.
         _check_tables(connection, *((TABLES, "") if version == SCHEMA_VERSION else (TABLES_1, TUNE_TABLES_1)))
         (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if sound != "ok":
             raise ValueError(sound)
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken is not None:
-            raise ValueError(f"a row of {broken[0]} points to one of {broken[2]} that is not there")
+            raise ValueError(f"a row of {broken[0]} refers to a missing row of {broken[2]}")
     limit_time(connection, 0)
     return int(version)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """What the content of a file makes go wrong is a UsageError that names the file."""
+    """Errors in the content of a file become UsageErrors that name it."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError, ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
@@ -297,7 +297,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _check_tables(connection: sqlite3.Connection, required: str, optional: str) -> None:
-    """Only the tables of the schema, as dagc makes them: no view, trigger or index. Raises ValueError."""
+    """Only the tables of the schema, as dagc creates them: no view, trigger or index. Raises ValueError."""
     known = {*_statements(required), *_statements(optional)}
     tables = set()
     for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_schema"):
@@ -305,7 +305,7 @@ def _check_tables(connection: sqlite3.Connection, required: str, optional: str) 
             continue
         text = " ".join(str(text).split())
         if kind != "table" or text not in known:
-            raise ValueError(f"{kind} {str(name)[:60]!r} is none of a results file")
+            raise ValueError(f"{kind} {str(name)[:60]!r} does not belong in a results file")
         tables.add(text)
     if not set(_statements(required)) <= tables:
         raise ValueError("a table is missing")
@@ -315,16 +315,16 @@ _ELSEWHERE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN
 
 
 def elsewhere(error: object) -> bool:
-    """Whether what SQLite raised says nothing about the content of a file: the disk is full, for one."""
+    """Whether SQLite's error is unrelated to the content of a file: a full disk, for example."""
     return str(getattr(error, "sqlite_errorname", "")).startswith(_ELSEWHERE)
 
 
 def damaged(path: Path, why: object) -> UsageError:
-    """The error for a file that cannot be used, in one line; `why` is what SQLite raised or said."""
+    """The error for an unusable file, in one line; `why` is what SQLite raised or reported."""
     text = " ".join(str(why).split())
     text = "".join(c if c.isprintable() else "\ufffd" for c in text[:300])
     if elsewhere(why):
-        return UsageError(f"{path} cannot be read or written: {text}", "make room, or choose another place")
+        return UsageError(f"{path} cannot be read or written: {text}", "free some space, or choose another place")
     return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
 
 
@@ -382,9 +382,9 @@ _Times = tuple[Annotated[float, Meta(gt=0, le=1e300)], ...]
 
 
 def _copy_schema_1(old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-    """All of a checked file of schema 1 into an empty database, values as they are: the reader validates them.
+    """Copy a checked file of schema 1 into an empty database, values unchanged: the reader validates them.
 
-    Raises ValueError and sqlite3.Error for what no reader of schema 1 took.
+    Raises ValueError and sqlite3.Error for content that readers of schema 1 rejected.
     """
     new.execute("BEGIN")
     _create_tables(new)
@@ -422,7 +422,7 @@ def _op(name: str) -> str:
 def decoded(text: object, kind: Any) -> Any:
     """JSON as a type. Raises ValueError, naming the place in it."""
     if not isinstance(text, str):
-        raise ValueError("a value that is no text")
+        raise ValueError("a value that is not text")
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, RecursionError, TypeError) as error:
@@ -430,23 +430,23 @@ def decoded(text: object, kind: Any) -> Any:
 
 
 def replace_old(path: Path, copy: sqlite3.Connection) -> Path:
-    """Write a copy in this schema in the place of the file of schema 1, which is kept; the path where it is.
+    """Replace a file of schema 1 by a copy in the present schema, and keep the old one; returns its path.
 
-    At every moment one of the two is there as a whole. Raises UsageError where the name for the old one is taken,
-    sqlite3.Error and OSError.
+    At every moment one of the two is complete. Raises UsageError if the name for the old one is taken, sqlite3.Error
+    and OSError.
     """
     kept = path.with_name(f"{path.name}.schema1")
-    if os.path.lexists(kept) and not os.path.samestat(kept.lstat(), path.stat()):  # a run that ended here has left it
-        raise UsageError(f"{kept} exists, where {path} would be kept as it is now", "move it away")
+    if os.path.lexists(kept) and not os.path.samestat(kept.lstat(), path.stat()):  # left by a run that ended here
+        raise UsageError(f"{kept} exists, but {path} would be kept under this name", "move it away")
     with TemporaryDirectory(prefix=".dagc-schema-", dir=path.parent) as folder:
-        scratch = Path(folder) / path.name  # in a folder of this process: no other can have put a link there
+        scratch = Path(folder) / path.name  # in a folder of its own: no other process can place a link there
         with closing(connect_as(scratch, "rwc")) as target:
             copy.backup(target)
         shutil.copymode(path, scratch)
         if not kept.exists():
             try:
                 os.link(path, kept)
-            except OSError:  # not on every file system
+            except OSError:  # not supported by every file system
                 shutil.copy2(path, kept)
         os.replace(scratch, path)
     return kept

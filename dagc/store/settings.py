@@ -1,6 +1,6 @@
-"""Launch settings as decisions of a program: what a search takes as given, and where each value came from.
+"""Launch settings as decisions of a program: the values that a search does not vary, and their origins.
 
-A tuned block is a value of `op.bx` like one of `-D`: configurations hold it, and everything downstream reads it there.
+A tuned block size is a value of `op.bx` as from `-D`: configurations contain it, and everything else reads it there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dagc.ir.plan import is_open
 from dagc.ir.program import KernelOp, Program, Value
 from dagc.store.results import Configuration, Results, Run, shown
 
-# Decisions that no kernel sees: every search has its own way with them.
+# Decisions that no kernel depends on; each search handles them itself.
 _OF_SEARCH = ("transport", "staging", "streams", "capture")
-OPTION = "fixed"  # of a run in a results file: where the values of choices that were not searched came from
+OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched
 
 
 class Origin(Enum):
-    """Where the value of a choice that a search leaves alone came from; the value is what is printed."""
+    """Origin of the value of a choice that a search does not vary; its text is printed."""
 
     DEFAULT = "default"
     DEFINED = "-D"
@@ -32,18 +32,18 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A choice that a search leaves alone."""
+    """A choice that a search does not vary."""
 
     name: str
     value: Value
     origin: Origin
 
 
-Kernels: TypeAlias = tuple[tuple[str, Value], ...]  # which kernels run: variants, devices, decisions of the program
+Kernels: TypeAlias = tuple[tuple[str, Value], ...]  # variants, devices and program-level decisions
 
 
 def kernels_of(configuration: Configuration) -> Kernels:
-    """Decisions that say which kernels run. Configurations that agree in them are tuned together."""
+    """Decisions that select kernels. Configurations with equal values of these are tuned together."""
     return tuple(
         (name, value)
         for name, value in configuration.decisions
@@ -60,7 +60,7 @@ def open_settings(program: Program) -> tuple[str, ...]:
 
 
 def without_settings(program: Program, defines: Mapping[str, Any]) -> dict[str, Any]:
-    """What -D gives, but for launch settings: parameters, variants and devices, decisions of the program."""
+    """The values from -D except launch settings: parameters, variants and devices, decisions of the program."""
     settings = {f"{op.base}.{name}" for op in program.ops if isinstance(op, KernelOp) for name, _ in op.tunables}
     return {name: value for name, value in defines.items() if name not in settings}
 
@@ -68,8 +68,8 @@ def without_settings(program: Program, defines: Mapping[str, Any]) -> dict[str, 
 def not_searched(
     program: Program, defines: Collection[str], searched: Collection[str], settings: Iterable[Fixed]
 ) -> tuple[Fixed, ...]:
-    """The choices of a program that a search leaves alone. `defines`: names that -D gives; `settings`: those that
-    tuning has set."""
+    """The choices of a program that a search does not vary. `defines`: names given by -D; `settings`: those set by
+    tuning."""
     tuned = {f.name: f for f in settings}
     out = []
     for d in program.decisions:
@@ -100,25 +100,25 @@ def fixed_to_json(fixed: Iterable[Fixed]) -> list[list[Any]]:
 
 
 def fixed_in(runs: Iterable[Run]) -> tuple[Fixed, ...]:
-    """What the runs of a results file left alone; nothing of runs of a dagc that did not say so."""
+    """The choices that the runs of a results file did not vary; empty for runs of a dagc that did not store them."""
     origins = {origin.value: origin for origin in Origin}
     found: dict[Fixed, None] = {}
     for run in runs:
-        for name, value, origin in run.options.get(OPTION, ()):  # of these types: the reader has checked it
+        for name, value, origin in run.options.get(OPTION, ()):  # types are checked by the reader
             if origin in origins:
                 found[Fixed(name, value, origins[origin])] = None
     return tuple(found)
 
 
 def fixed_of(runs: Iterable[Run], configuration: Configuration) -> tuple[Fixed, ...]:
-    """Of `fixed_in`, what holds for a configuration: choices that have these values in it."""
+    """The part of `fixed_in` that holds for a configuration: choices that have these values in it."""
     has = {(name, type(value), value) for name, value in configuration.decisions}
     return tuple({f.name: f for f in fixed_in(runs) if (f.name, type(f.value), f.value) in has}.values())
 
 
 def settings_before(results: Results, kernels: Kernels, names: Collection[str]) -> tuple[Fixed, ...] | None:
-    """The values that a results file has for these decisions, where these kernels run: those of its newest
-    implementation. Where they came from is said as it was then. None where it has no such implementation."""
+    """A results file's values for these decisions, for the same kernels: those of its newest implementation, with their
+    origins as stored. None if it has no such implementation."""
     same = [i.configuration for i in results.implementations if kernels_of(i.configuration) == kernels]
     if not same:
         return None

@@ -1,4 +1,4 @@
-"""What the emitted driver stands on: arrays of a rank, kernels, messages, checks and the measuring protocol.
+"""Runtime of emitted drivers: arrays of a rank, kernels, messages, checks and the measuring protocol.
 
 PyCUDA and mpi4py; written for reading beside `driver.py`, and copied with it.
 """
@@ -28,7 +28,7 @@ from mpi4py import MPI
 
 WRONG_RESULT, BAD_INPUT, MISSING, RUN_FAILED = 1, 2, 3, 5
 READ_ONLY = ("in", "constant")
-# What every byte of a result is before a run, by NumPy's kind: two values, as in dagc/compare.hpp.
+# Poison: every byte of a result before a run, by NumPy's kind: two values, as in dagc/compare.hpp.
 POISON = {"b": (1, 0), "i": (0xA5, 0x5A), "u": (0xA5, 0x5A), "f": (0xFF, 0x7E)}
 Grid = tuple[int, int, int]
 
@@ -37,7 +37,7 @@ def fail(code: int, message: str) -> NoReturn:
     """One line on stderr, then the end of all ranks."""
     sys.stdout.flush()
     print(f"dagc: rank {MPI.COMM_WORLD.rank}: {message}", file=sys.stderr, flush=True)
-    time.sleep(0.1)  # the starter loses what it has not read when it sees the abort
+    time.sleep(0.1)  # the starter loses output that it has not read before the abort
     MPI.COMM_WORLD.Abort(code)
     os._exit(code)
 
@@ -47,7 +47,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def grid(x: int, y: int = 1, z: int = 1) -> Grid | None:
-    """Launch geometry; None where there is nothing to launch."""
+    """Launch geometry; None if there is nothing to launch."""
     if min(x, y, z) < 0 or x > 0x7FFFFFFF or max(y, z) > 0xFFFF:
         fail(RUN_FAILED, f"a grid of {x} x {y} x {z} blocks cannot be launched")
     return (int(x), int(y), int(z)) if x and y and z else None
@@ -57,7 +57,7 @@ def grid(x: int, y: int = 1, z: int = 1) -> Grid | None:
 
 
 def arguments(program: str) -> argparse.Namespace:
-    """The same options as those of the C++ `bench`."""
+    """The options of the C++ `bench`."""
     parser = argparse.ArgumentParser(
         prog="driver.py", description=f"Runs {program}, checks its results, times an iteration."
     )
@@ -78,15 +78,15 @@ def arguments(program: str) -> argparse.Namespace:
 
 
 def check_ranks(data: Path, comm: MPI.Comm) -> None:
-    """Ends the program unless the data were made for as many ranks as there are."""
+    """Ends the program unless the data were written for this number of ranks."""
     if comm.rank == 0:
         if not data.is_dir():
-            fail(BAD_INPUT, f"{data}: no such folder; make it with `dagc setup`")
+            fail(BAD_INPUT, f"{data}: no such folder; create it with `dagc setup`")
         found = 0
         while (data / f"rank-{found:04d}").is_dir():
             found += 1
         if found == 0:
-            fail(BAD_INPUT, f"{data}: holds no rank-0000; make it with `dagc setup`")
+            fail(BAD_INPUT, f"{data}: has no rank-0000; create it with `dagc setup`")
         if found != comm.size:
             fail(
                 MISSING,
@@ -96,8 +96,8 @@ def check_ranks(data: Path, comm: MPI.Comm) -> None:
 
 
 def take_gpu(comm: MPI.Comm) -> Any:
-    """Makes GPU (local rank mod number of GPUs) current; says so where ranks share one. Returns its context."""
-    # By the host's name: an MPI that runs without shared memory would answer "alone" to Split_type.
+    """Makes GPU (local rank mod number of GPUs) current; reports if ranks share one. Returns its context."""
+    # By the host's name: an MPI that runs without shared memory would return single ranks from Split_type.
     hosts = comm.allgather(MPI.Get_processor_name())
     ranks = hosts.count(hosts[comm.rank])
     mine = hosts[: comm.rank].count(hosts[comm.rank])
@@ -116,7 +116,7 @@ def take_gpu(comm: MPI.Comm) -> Any:
 
 
 def mpi_takes_device_pointers() -> bool:
-    """What the MPI itself says; False where it cannot be asked."""
+    """The MPI's own answer; False if it cannot be queried."""
     try:
         ask = ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support
     except (OSError, AttributeError):
@@ -125,19 +125,19 @@ def mpi_takes_device_pointers() -> bool:
 
 
 def check_require(holds: bool, what: str) -> None:
-    """End the program where a condition of the `.dag` does not hold for the data."""
+    """End the program if a condition of the `.dag` does not hold for the data."""
     if not holds:
         fail(BAD_INPUT, f"{what} does not hold for these data")
 
 
 def check_slice(start: int, stop: int, length: int, array: str) -> None:
-    """End the program where a slice start .. stop is none of `length` rows."""
+    """End the program if a slice start .. stop is not within `length` rows."""
     if not 0 <= start <= stop <= length:
         fail(RUN_FAILED, f"{array}: the slice {start} .. {stop} is not within 0 .. {length}")
 
 
 def require_device_pointers(vouched: bool) -> None:
-    """Ends the program, before any message, unless the MPI takes device pointers or the user says that it does."""
+    """Ends the program, before any message, unless the MPI accepts device pointers or the user asserts it."""
     if not vouched and not mpi_takes_device_pointers():
         fail(
             MISSING,
@@ -182,15 +182,15 @@ def _compile(source: Path, arch: str) -> bytes:
 
 
 def element(at: int, shape: Sequence[int]) -> str:
-    """`7`, or `[129, 501]` where there are several dimensions."""
+    """`7`, or `[129, 501]` if there are several dimensions."""
     if len(shape) < 2:
         return str(at)
     return "[" + ", ".join(str(int(i)) for i in np.unravel_index(at, shape)) + "]"
 
 
 def difference(got: Any, want: Any, rtol: float, nan_equal: bool, shape: Sequence[int] = (), start: int = 0) -> str:
-    """ "" where max|got - want| <= rtol * max|want|, else what is wrong. Integers are compared as integers; NaN and
-    infinities are right only where the reference has the same, NaN only under `nan_equal`."""
+    """ "" if max|got - want| <= rtol * max|want|, else the difference. Integers are compared as integers; NaN and
+    infinities are correct only where the reference has the same, NaN only under `nan_equal`."""
     found = _floats_differ(got, want, rtol, nan_equal) if want.dtype.kind == "f" else _integers_differ(got, want, rtol)
     if found is None:
         return ""
@@ -234,7 +234,7 @@ def _floats_differ(got: Any, want: Any, rtol: float, nan_equal: bool) -> tuple[i
 
 
 class Buffer:
-    """Part of an array on the device, as MPI takes it."""
+    """Part of an array on the device, for MPI."""
 
     def __init__(self, address: int, count: int, dtype: np.dtype[Any]) -> None:
         self.address, self.nbytes = address, count * dtype.itemsize
@@ -249,7 +249,7 @@ class Buffer:
 
 
 class Array:
-    """`address` is where an array on the device is, `host` holds the elements of one on the host."""
+    """`address` is that of an array on the device, `host` has the elements of one on the host."""
 
     def __init__(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -274,7 +274,7 @@ class Array:
         return self.address + start * self.dtype.itemsize
 
     def buffer(self, start: int, count: int) -> Any:
-        """Elements for a message, where the array is."""
+        """Elements for a message, in the array's place."""
         return Buffer(self.at(start), count, self.dtype) if self.place == "device" else self.host[start : start + count]
 
     def write(self, values: Any) -> None:
@@ -292,7 +292,7 @@ class Array:
         return out
 
     def poison(self, number: int) -> None:
-        """Every byte as POISON says."""
+        """Fill every byte with POISON."""
         byte = POISON[self.dtype.kind][number]
         if self.host is not None:
             self.host.view(np.uint8)[:] = byte
@@ -306,19 +306,19 @@ class Array:
         return np.flatnonzero(held)
 
     def digest(self) -> bytes:
-        """Of all elements."""
+        """Digest of all elements."""
         return hashlib.blake2b(self.read().view(np.uint8), digest_size=16).digest()
 
 
 class Rank:
-    """What one rank keeps. `Program` in driver.py adds the arrays."""
+    """The data of one rank. `Program` in driver.py adds the arrays."""
 
     def __init__(self, data: Path, comm: MPI.Comm) -> None:
         self.comm, self.rank, self.ranks = comm, comm.rank, comm.size
         self.folder = data / f"rank-{comm.rank:04d}"
         self._roles: list[tuple[Array, str, Any]] = []  # and the first values, or their digest
         self._poison = 0
-        self.want = "file"  # `compare` with the reference; "keep": only keep the results; "kept": compare with those
+        self.want = "file"  # `compare` with the reference; "keep": only store the results; "kept": compare with these
         self._kept: dict[str, Any] = {}  # by file
         # Messages of device memory to this rank itself: copied on a stream, as an MPI may move them with memcpy.
         self._self_stream: Any = None
@@ -371,7 +371,7 @@ class Rank:
         cuda.Context.synchronize()
 
     def changed(self) -> str:
-        """Names of the inputs and constants that are not as they were loaded, "" where there is none."""
+        """Names of the inputs and constants that changed since they were loaded, "" if none did."""
         return ", ".join(
             f"`{array.name}`" for array, role, digest in self._roles if role in READ_ONLY and array.digest() != digest
         )
@@ -379,7 +379,7 @@ class Rank:
     def compare(
         self, array: Array, name: str, file: str, start: int, count: int, rtol: float, nan_equal: bool = False
     ) -> str:
-        """ "" where the results agree with a reference, else what is wrong; the rule of dagc/compare.hpp."""
+        """ "" if the results agree with a reference, else the difference; as in dagc/compare.hpp."""
         want = self._file(file).reshape(-1)
         got = array.read()[start : start + count]
         if want.size != got.size:
@@ -390,7 +390,7 @@ class Rank:
         if self.want == "kept":
             want = self._kept[file]
             if got.tobytes() == want.tobytes():
-                return ""  # also where both have a NaN
+                return ""  # also if both have a NaN
         wrong = difference(got, want, rtol, nan_equal, array.shape, start)
         if not wrong and array.poisoned:
             left = array.unwritten(got, self._poison) + start
@@ -412,7 +412,7 @@ class Rank:
         return out
 
     def peer(self, rank: int, buffer: Any) -> list[tuple[Any, int]]:
-        """One peer, or none where its rank is negative."""
+        """One peer, or none if its rank is negative."""
         return [(buffer, rank)] if rank >= 0 else []
 
     def send(self, requests: list[MPI.Request], parts: Sequence[tuple[Any, int]], tag: int) -> None:
@@ -521,7 +521,7 @@ def run(
 
 
 def _wrong(rank: Rank, iteration: Callable[[], None], verify: Callable[[], str], poison: int, runs: int) -> bool:
-    """Whether the results of any rank are wrong after so many runs from a poison. Says what is wrong."""
+    """Whether the results of any rank are wrong after `runs` runs from a poison. Reports the error."""
     rank.reset(poison)
     for _ in range(runs):
         iteration()
@@ -537,7 +537,7 @@ def _wrong(rank: Rank, iteration: Callable[[], None], verify: Callable[[], str],
 
 
 def _keep(rank: Rank, on_one_stream: Callable[[], None], verify: Callable[[], str], runs: int) -> None:
-    """Keep the results of so many runs, each of which ends on all ranks before the next begins."""
+    """Store the results of `runs` runs, each of which ends on all ranks before the next begins."""
     rank.reset(0)
     for _ in range(runs):
         on_one_stream()
@@ -555,7 +555,7 @@ def _nothing() -> None:
 def _timed(
     iteration: Callable[[], None], reset: Callable[[], None], comm: MPI.Comm, iterations: int, most: int
 ) -> float:
-    """Seconds of so many iterations, maximum over the ranks; a reset, untimed, before each `most` of them."""
+    """Seconds of these iterations, maximum over the ranks; a reset, untimed, before each `most` of them."""
     total = 0.0
     for done in range(0, iterations, most or iterations):
         reset()
@@ -580,7 +580,7 @@ def measure(
 
 
 def median_interval(n: int) -> tuple[int, int]:
-    """Ranks of the order statistics that hold the median with 95% confidence or more; as in dagc/measure.hpp."""
+    """Ranks of the order statistics that bound the median with at least 95% confidence; as in dagc/measure.hpp."""
     below, rank = 0.0, 0
     for k in range(n // 2):
         below += math.comb(n, k) / 2**n
@@ -601,7 +601,7 @@ def _record(times: list[float], iterations: int) -> dict[str, Any]:
 
 
 def environment(rank: Rank) -> dict[str, Any]:
-    """Where and with what a measurement was taken."""
+    """Machine and tools of a measurement."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "ranks": rank.ranks,

@@ -8,9 +8,20 @@ from random import Random
 
 import pytest
 
+from benchmarks.explain_chance import NOISES, part
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
-from dagc.learn.explain import Answer, Finding, Options, Question, Timing, Verdict, time_pairs
+from dagc.learn.explain import (
+    Answer,
+    Edit,
+    Finding,
+    Options,
+    Question,
+    Timing,
+    Verdict,
+    differing,
+    time_pairs,
+)
 from dagc.learn.rules import Feature, FeatureKind, Rule
 from dagc.space import Space
 from dagc.store.results import Configuration, Outcome
@@ -88,7 +99,14 @@ def test_a_cost_is_found_in_noise() -> None:
 def test_what_is_known_well_enough_is_not_timed_on() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.5, EDITS[1]: 1.0}, noise=0.001)
     timings = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(pairs=30, tolerance=0.01)).timings
-    assert [t.pairs for t in timings] == [6, 6]
+    assert [t.pairs for t in timings] == [8, 8]  # seven, in twos: the fewest that can tell two edits from chance
+
+
+def test_of_a_recording_the_pairs_of_an_edit_follow_one_another() -> None:
+    machine = Known(dict.fromkeys([BEST, *EDITS[:2]], 1.0))
+    time_pairs(BEST, EDITS[:2], machine, Kept(), Options(together=True, tolerance=0), most=lambda _: 5)
+    first, second = machine.asked[:10], machine.asked[10:]
+    assert [set(first), set(second)] in ([{BEST, EDITS[0]}, {BEST, EDITS[1]}], [{BEST, EDITS[1]}, {BEST, EDITS[0]}])
 
 
 def test_edits_take_turns_and_equal_ones_are_timed_once() -> None:
@@ -184,6 +202,48 @@ def test_what_edits_say_about_a_rule(timings: tuple[Timing, ...], finding: Findi
     assert Answer(Question(RULE, True, (), True), timings).finding is finding
 
 
+def test_a_rule_that_others_break_with_is_not_said_to_cost() -> None:
+    other = Rule(Feature(FeatureKind.BEFORE, "yr", "pack"), True)
+    joint = Question(RULE, True, (Edit(EDITS[0], (other,), (), 1),), True)
+    found = Answer(joint, (COSTS,))
+    assert found.finding is Finding.JOINT
+    assert found.inseparable == (other,)
+    assert Answer(joint, (LEVEL,)).finding is Finding.CORRELATION
+
+
+def test_edits_that_may_be_alike_do_not_depend() -> None:
+    """A cost of 1 % that one edit shows for certain and another does not."""
+    question = Question(RULE, True, (), True)
+    assert Answer(question, (COSTS, LEVEL), 0.04).finding is Finding.DEPENDS
+    assert Answer(question, (COSTS, LEVEL), 0.06).finding is Finding.UNDECIDED
+    assert Answer(question, (COSTS, LEVEL, COSTS), 0.06).finding is Finding.CAUSE
+    near, far = (Timing(30, ratio, 0.99 * ratio, 1.01 * ratio, 0.95, error=0.005) for ratio in (1.01, 1.1))
+    assert differing((near, far), 10) < 1e-6
+    assert differing((near, near), 10) == 1.0
+    assert math.isnan(differing((near, FAILED), 10))
+
+
+def test_the_probability_of_an_edit_counts_all_edits() -> None:
+    """Six of six pairs slower: 3 % by chance. Of three edits eight of eight: 0.8 %, and three times as much."""
+    alone = time_pairs(BEST, EDITS[:1], Known({BEST: 1.0, EDITS[0]: 1.1}), Kept(), Options(pairs=8, tolerance=0))
+    assert alone.timings[0].p == pytest.approx(2 / 2**6)
+    machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.0, EDITS[2]: 1.0})
+    among = time_pairs(BEST, EDITS, machine, Kept(), Options(pairs=8, tolerance=0))
+    assert [t.p for t in among.timings] == pytest.approx([3 * 2 / 2**8, 1.0, 1.0])
+    assert [t.verdict for t in among.timings] == [Verdict.COSTS, Verdict.LEVEL, Verdict.LEVEL]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_nothing_is_found_where_there_is_nothing(noise: str) -> None:
+    """Ten rules of three edits; of a share of 5 %, four false runs in 14 would be an accident of 0.4 %."""
+    live = part((noise, "live", 10, range(4)))
+    recorded = part((noise, "recorded", 10, range(10)))
+    assert live["false"] + recorded["false"] < 4
+    assert live["depends"] + recorded["depends"] < 4
+    for found in (live, recorded):
+        assert 0.9 <= found["held"] / found["intervals"] < 0.98
+
+
 def test_a_difference_below_the_noise_of_the_pairs_is_none() -> None:
     """2 % noise, 30 pairs: half a percent."""
     assert timing(1.001, 1.002, 1.003).verdict is Verdict.LEVEL
@@ -196,6 +256,6 @@ def test_a_noisy_machine_does_not_make_costs_disappear() -> None:
 
 
 def test_what_luck_may_explain_is_not_a_cost() -> None:
-    machine = Known({BEST: 1.0, EDITS[0]: 1.03, EDITS[1]: 1.06})
+    machine = Known({BEST: 1.0, EDITS[0]: 1.03, EDITS[1]: 1.08})
     timings = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(pairs=6, selection_bias=0.04, noise=0.01)).timings
     assert [t.verdict for t in timings] == [Verdict.UNDECIDED, Verdict.COSTS]

@@ -53,7 +53,14 @@ def test_what_the_seed_says_of_the_wait_for_yl_is_found() -> None:
     """yl issued before the CPU waits for pack, without a record after it that the wait then covers."""
     costs = {a.rule.text: a for a in explained().answers}
     rule = next(a for text, a in costs.items() if "yl" in text and a.question.own and a.middle and a.middle.ratio > 1.1)
-    assert rule.finding.value == "costs"
+    assert rule.finding.value == "not separable"
+    also = [other.text for other in rule.inseparable]
+    assert also
+    for form in ("text", "md"):
+        text = render(explained(), form)
+        assert f"not separable: the cost is of this rule, or of what breaks with it: {also[0]}" in text.replace(
+            "\\", ""
+        )
     waits = [view.mechanism for views in explained().shown for view in views]
     assert "CES-b4-post_send waits for yl too" in waits
 

@@ -93,9 +93,9 @@ def test_what_cannot_be_told_is_said_once_per_pair_of_lines() -> None:
     found, notes = graph_with_diagnostics(program(text, ROWS.replace("REQUIRE", "")))
     assert found is not None
     assert {n.severity for n in notes} == {Severity.NOTE}
-    told = "cannot tell whether `a[0 .. 8]` of `top[0]` and `a[m .. m + 8]` of `low[0]` overlap"
+    told = "cannot decide whether `a[0 .. 8]` of `top[0]` and `a[m .. m + 8]` of `low[0]` overlap"
     assert [n.message for n in notes] == [f"{told}, so one waits for the other: is `8 <= m`?"]
-    assert {n.help for n in notes} == {"where it is, write `require 8 <= m`; it is checked when the program starts"}
+    assert {n.help for n in notes} == {"if so, write `require 8 <= m`; it is checked when the program starts"}
     _, notes = graph_with_diagnostics(program(text, ROWS.replace("REQUIRE", "require 8 <= m")))
     assert notes == ()
 

@@ -32,7 +32,7 @@ needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and a
 def test_what_code_sees_is_no_word_of_cxx(tmp_path: Path, text: str, word: str) -> None:
     """g++ refused it, with lines of generated code."""
     found = api.check(write(tmp_path, text.replace("WORD", word))).diagnostics
-    assert ("reserved-name", f"`{word}` is a word of") in [(d.code, d.message[: len(word) + 15]) for d in found]
+    assert ("reserved-name", f"`{word}` is a keyword of") in [(d.code, d.message[: len(word) + 18]) for d in found]
 
 
 COMPILER_WORDS = (

@@ -24,7 +24,7 @@ def made(rank, size, seed):
     return {"x": np.arange(6.0).reshape(2, 3)}
 
 def chosen(rank, size, seed):
-    return {**made(rank, size, seed), "which": int(os.environ["WHICH"])}
+    return {**made(rank, size, seed), "w": np.ones((2, 3)), "which": int(os.environ["WHICH"])}
 
 def doubled(data, *, rank, size, seed):
     return {"y": 2 * data["x"], "z": data["x"]}
@@ -62,18 +62,6 @@ def kernel(name: str, header: str, code: str, count: int = 6) -> str:
 MOVE = kernel("move", "z: out f64[2, 3], x: in f64[2, 3]", "z[i] = x[i];")
 
 
-@pytest.mark.parametrize("value", ["7", "x[i]"], ids=["value", "what lies behind another array"])
-def test_an_op_that_writes_behind_the_end_of_an_array_is_named(tmp_path: Path, value: str) -> None:
-    code = f"if (i < 6) y[i] = 2 * x[i]; else y[i] = {value};"
-    dag = "dag {\n  far : gpu twice(y, x)\n  moved : gpu move(z, x)\n}\nverify y ~ doubled() rtol 0\n"
-    path = program(tmp_path, kernel("twice", "y: out f64[2, 3], x: in f64[2, 3]", code, count=7) + MOVE + dag)
-    wrong = "op `far` writes behind the end of `y`"
-    with pytest.raises(WrongResult, match=wrong):
-        run(path, ranks=1)
-    with pytest.raises(WrongResult, match=wrong):
-        explore(path, tmp_path / "r.db", QUICK)
-
-
 def test_an_array_whose_size_overflows_is_refused(tmp_path: Path) -> None:
     """2**33 squared is 2**66 elements, of which no bit is left in 64."""
     text = 'program small\nsetup "small.py" sized()\nscalar n : i64\narray y : f64[n, n] out\n'
@@ -83,43 +71,33 @@ def test_an_array_whose_size_overflows_is_refused(tmp_path: Path) -> None:
         run(path, ranks=1)
 
 
-def test_parts_that_overlap_are_found_whatever_the_order(tmp_path: Path) -> None:
-    body = (
-        "part left of x\npart right of x\n"
-        + kernel("times", "a: inout f64[*], m: f64, b: f64", "a[i] = m * a[i] + b;")
-        + MOVE
-        + "dag {\n  one : gpu times(left, 2.0, 1.0)\n  two : gpu times(right, 3.0, 0.0)\n  end_ : gpu move(z, x)\n}\n"
-    )
-    path = program(tmp_path, body, role="inout")
-    wrong = r"ops `one` and `two` both change element \[0, 0\] of `x`.* parts `left` and `right` overlap"
-    with pytest.raises(WrongResult, match=wrong):
-        run(path, ranks=1)
-    with pytest.raises(WrongResult, match=wrong):
-        explore(path, tmp_path / "r.db", QUICK)
-
-
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program with the fault that WHICH chooses, compiled once.
 
     0: nothing is written to `a`; 1, 2: the last element of `b` or `c` is not written; 3: `liar` writes what its header
     declares as read; 4: six calls a run, and `y` is wrong from the fifth of six runs or more, after the two that are
-    checked before.
+    checked before; 5, 6: `liar` writes a value, or one from beyond the end of another array, beyond the end of `y`;
+    7: `one` and `two` write all of `w` instead of their part of it.
     """
     some = "if (which != 0) a[i] = -1; if (which != 1 || i != 5) b[i] = 1; if (which != 2 || i != 5) c[i] = 1;"
     twice = (
-        "y[i] = 2 * x[i]; if (which == 3) const_cast<double*>(x)[i] = 7; "
-        "if (which == 4 && ++calls > 24 && i == 4) y[i] += 1;"
+        "if (i < 6) y[i] = 2 * x[i]; else if (which == 5) y[i] = 7; else if (which == 6) y[i] = x[i]; "
+        "if (which == 3) const_cast<double*>(x)[i % 6] = 7; "
+        "if (which == 4 && i < 6 && ++calls > 24 && i == 4) y[i] += 1;"
     )
+    times = "if (which == 7) piece[i] = m * piece[i] + b;"
     text = (
         'program small\nsetup "small.py" chosen()\ncpp """ inline int calls = 0; """\nscalar which : i32\n'
-        "array x : f64[2, 3] in\narray y, z : f64[2, 3] out\n"
-        "array a : i32[2, 3] out\narray b : i8[2, 3] out\narray c : f64[2, 3] out\n"
+        "array x : f64[2, 3] in\narray y, z : f64[2, 3] out\narray w : f64[2, 3] inout\n"
+        "array a : i32[2, 3] out\narray b : i8[2, 3] out\narray c : f64[2, 3] out\npart left of w\npart right of w\n"
         + kernel("some", "a: out i32[2, 3], b: out i8[2, 3], c: out f64[2, 3], which: i32", some)
-        + kernel("twice", "y: out f64[2, 3], x: in f64[2, 3], which: i32", twice)
+        + kernel("twice", "y: out f64[2, 3], x: in f64[2, 3], which: i32", twice, count=7)
+        + kernel("times", "piece: inout f64[*], m: f64, b: f64, which: i32", times)
         + MOVE
         # Whichever is first: `moved` reads what `liar` must not change.
-        + "dag {\n  op : gpu some(a, b, c, which)\n  liar : gpu twice(y, x, which)\n  moved : gpu move(z, x)\n}\n"
+        + "dag {\n  op : gpu some(a, b, c, which)\n  liar : gpu twice(y, x, which)\n  moved : gpu move(z, x)\n"
+        "  one : gpu times(left, 2.0, 1.0, which)\n  two : gpu times(right, 3.0, 0.0, which)\n}\n"
         "verify a ~ all_ones() rtol 0\nverify b ~ small() rtol 1e10\nverify c ~ doubled_c() rtol 1e300\n"
         "verify y ~ doubled() rtol 0\n"
     )
@@ -142,11 +120,20 @@ def test_what_is_never_written_is_wrong_whatever_the_reference_and_the_tolerance
         run(faulty, ranks=1)
 
 
-def test_an_op_that_writes_what_its_header_declares_as_read_is_named(
-    faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("which", "wrong"),
+    [
+        ("3", "op `liar` changes `x`, which the header of its kernel does not declare as written"),
+        ("5", "op `liar` writes behind the end of `y`"),
+        ("6", "op `liar` writes behind the end of `y`"),
+        ("7", r"ops `one` and `two` both change element \[0, 0\] of `w`.* parts `left` and `right` overlap"),
+    ],
+)
+def test_an_op_that_writes_what_it_may_not_is_named(
+    faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, wrong: str
 ) -> None:
-    monkeypatch.setenv("WHICH", "3")
-    wrong = "op `liar` changes `x`, which the header of its kernel does not declare as written"
+    """Inputs, memory beyond the end of an array, and parts that are declared disjoint; in every order of the ops."""
+    monkeypatch.setenv("WHICH", which)
     with pytest.raises(WrongResult, match=wrong):
         run(faulty, ranks=1)
     with pytest.raises(WrongResult, match=wrong):

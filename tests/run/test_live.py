@@ -374,7 +374,7 @@ def test_a_hang_ends_ranks_that_the_user_has_started(library: Subject, folder: P
 def test_the_number_of_ranks_must_be_that_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "2")
-    with pytest.raises(UsageError, match="4 ranks are wanted"):
+    with pytest.raises(UsageError, match="4 ranks are needed"):
         link_ranks(4)
     monkeypatch.setenv("PMI_RANK", "1")
     with pytest.raises(SystemExit, match="^0$"):  # silent: the first rank says it for all

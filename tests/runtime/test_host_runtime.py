@@ -23,7 +23,7 @@ MODES = {
     "optimised": ("-O3", "-ffp-contract=off"),
     "thread": ("-O1", "-g1", "-fsanitize=thread"),
     "address": ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    "ucontext": ("-O2", "-DDAGC_HOST_UCONTEXT"),  # how other processors than x86-64 switch stacks
+    "ucontext": ("-O0", "-DDAGC_HOST_UCONTEXT"),  # how other processors than x86-64 switch stacks
 }
 RACE = 66  # how ThreadSanitizer ends a program in which it found one
 ENVIRONMENT = {
@@ -91,7 +91,7 @@ WRONG = {
 
 
 @needs_cxx
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "plain"])  # "address" is not optimised either
 @pytest.mark.parametrize("name", ["kernels", "api"])
 def test_cases(make: Make, name: str, mode: str) -> None:
     program = make(name, mode)

@@ -176,7 +176,7 @@ def test_sizes_far_from_the_measured_ones_are_reported(
         data = tmp_path / str(n)
         taken(compiled, n, data)
         said = bench(compiled, "--data", str(data), "--check-only").stderr
-        line = f"warning: the sizes lie {beyond} times outside of those that were measured (n 100 to 6400)"
+        line = f"warning: the sizes are {beyond} times outside of the measured ones (n 100 to 6400)"
         assert said.startswith(line) == bool(beyond), said
         assert ("warning" in said) == bool(beyond)
     words = ["compile", str(TRIDIAG), "--target", "host", "--launch", str(compiled.parent / "t.db"), "--no-build"]

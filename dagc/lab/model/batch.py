@@ -38,9 +38,13 @@ class Batch:
             out[: len(program), column] = program
         self.programs = out
 
-    def times(self, costs: Array) -> Array:
+    def keep(self, columns: Numbers) -> None:
+        """Only these columns are left."""
+        self.programs = self.programs[:, columns]
+
+    def times(self, costs: Array, columns: Any = slice(None)) -> Array:
         """When each iteration ends, in microseconds, under these costs (one for each of `Costs.prior`)."""
-        return self._run(costs, self.programs, None)[0]
+        return self._run(costs, self.programs[:, columns], None)[0]
 
     def paths(self, costs: Array, columns: Numbers) -> tuple[Array, Array]:
         """The same of some columns, with how often each cost lies on the path that was waited for.
@@ -62,7 +66,8 @@ class Batch:
             for number in numbers:
                 totals[row, number] += 1
         target, a, b, total = np.array(list(self.costs.instructions)).T
-        added, totals = (totals @ costs)[total], totals.astype(np.uint16)
+        # Added up in one order, whatever library multiplies matrices elsewhere.
+        added, totals = (totals * costs).cumsum(axis=1)[:, -1][total], totals.astype(np.uint16)
         width = programs.shape[1]
         column = np.arange(width)
         moments = np.zeros((self.costs.moments, width))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +17,21 @@ from threadpoolctl import ThreadpoolController
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.fit import SPREAD, fit_costs
 from dagc.lab.model.pool import Pool
-from dagc.lab.model.process import Process
+from dagc.lab.model.process import OUTLIER, Process
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 NOISE = 0.02  # relative standard deviation of a measurement
 SIGNAL = 0.06  # relative standard deviation of what the simulation misses
+NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.02, 0.06, 0.15)  # what they may turn out to be
 LENGTH = 0.15  # share of bits over which that is alike
 BLOCK = 512  # rows whose paths are found at once: they take (moments, rows, costs) numbers
+ADAPTED = 12  # measurements from which on signal and noise are judged
+SCALES, STEPS, SCALED_BY = (0.1, 1000.0), 12, 8  # of the work: factors, halvings, measurements that are looked at
+MOST = 400  # observations that the process holds: what one more costs grows with them
+FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 
 
 class Model:
@@ -36,11 +41,13 @@ class Model:
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
-        self._prior: Array = np.array(self.pool.costs.prior)
+        self._usual: Array = np.array(self.pool.costs.prior)
+        self._prior = self._usual  # scaled to the size of the problem, once something is measured
         self._costs = self._prior
         self._fitted_with = 0
         self._level = 1.0  # median of the times when the costs were fitted
-        self._observed: list[float] = []  # every observation of the process
+        self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
+        self._taken: list[float] = []  # the same without outliers
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted ones
         self._estimate: tuple[Array, Array] | None = None
@@ -59,8 +66,25 @@ class Model:
     def extend(self, candidates: Iterable[Candidate]) -> None:
         """Candidates that the pool does not have yet are added to it."""
         with self._threads.limit(limits=1, user_api="blas"):
-            self._process.extend(self.pool.extend(candidates))
-        self._simulated = self._estimate = None
+            known = len(self.pool)
+            bits = self.pool.extend(candidates)
+            if self._simulated is None:
+                self._process.extend(bits)
+            elif len(bits):
+                paths, simulated = self._paths(np.arange(known, len(self.pool)))
+                self._process.append(bits, paths)
+                self._simulated = np.concatenate([self._simulated, simulated])
+        self._estimate = None
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only these rows of the pool are left, and those that the process holds."""
+        needed = {self.pool.row[c] for c, _ in (*self._observed, *self._fresh)}
+        left = np.array(sorted(needed.union(map(int, rows))), dtype=np.int64)
+        self.pool.keep(left)
+        self._process.keep(left)
+        if self._simulated is not None:
+            self._simulated = self._simulated[left]
+        self._estimate = None
 
     def observe(self, candidate: Candidate, time: float) -> None:
         """A measurement of a candidate, which must be in the pool when the next estimate is asked for."""
@@ -80,42 +104,114 @@ class Model:
         rows = self._process.observed
         return float(self.estimate()[0][rows].min()) if rows else math.inf
 
+    def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
+        """Probability that one of the first rows is faster than the best of the second by more than this share."""
+        mean, _ = self.estimate()
+        with self._threads.limit(limits=1, user_api="blas"):
+            return self._process.doubt(mean / self._level, unmeasured, measured, share)
+
+    # ---- the process --------------------------------------------------------------------
+
     def _make_estimate(self) -> tuple[Array, Array]:
-        process, rows = self._process, [self.pool.row[c] for c, _ in self._fresh]
-        self._observed += [time for _, time in self._fresh]
-        self._fresh.clear()
         if self._due():
             self._fit()
         if self._simulated is None:
-            process.observed += rows
-            expected = self._simulated = self._rebuild()
-        else:
-            expected = self._simulated
-            process.observe(rows)
-        left = (np.array(self._observed) - expected[process.observed]) / self._level
-        missing, deviation = process.posterior(left)
-        return expected + self._level * missing, self._level * deviation
+            self._rebuild()
+        elif self._fresh:
+            self._add()
+        assert self._simulated is not None
+        missing, deviation = self._process.posterior(self._left(self._taken))
+        return self._simulated + self._level * missing, self._level * deviation
 
-    def _rebuild(self) -> Array:
-        """The paths of all, with the costs fitted last; times along them with the prior costs."""
+    def _left(self, times: Sequence[float]) -> Array:
+        """What the simulation leaves of the times of the observations, relative to the level."""
+        assert self._simulated is not None
+        return np.asarray((np.array(times) - self._simulated[self._process.observed]) / self._level)
+
+    def _add(self) -> None:
+        """The fresh measurements, each cut off where the model finds it hardly possible."""
+        process = self._process
+        assert self._simulated is not None
+        rows = [self.pool.row[c] for c, _ in self._fresh]
+        missing, deviation = process.posterior(self._left(self._taken), rows)
+        for i, (candidate, time) in enumerate(self._fresh):
+            middle = self._simulated[rows[i]] + self._level * missing[i]
+            limit = OUTLIER * self._level * math.hypot(deviation[i], process.noise)
+            self._observed.append((candidate, time))
+            self._taken.append(float(min(max(time, middle - limit), middle + limit)))
+        process.observe(rows)
+        self._fresh.clear()
+
+    def _rebuild(self) -> None:
+        """Everything anew: which observations are held, paths of the fitted costs, signal and noise, outliers."""
+        process = self._process
+        self._observed += self._fresh
+        self._fresh.clear()
+        self._observed = _held(self._observed)
+        process.observed = []
         blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
-        paths = np.concatenate([self.pool.batch.paths(self._costs, block)[1] for block in blocks])
-        simulated = paths @ self._prior
+        parts = [self.pool.batch.paths(self._costs, block)[1] for block in blocks]
+        paths = np.concatenate(parts)
+        self._simulated = paths @ self._prior
         if not self.times:
-            self._level = float(np.median(simulated))
-        self._process.rebuild((paths * (SPREAD * self._prior / self._level)).astype(np.float32))
-        return simulated
+            self._level = float(np.median(self._simulated))
+        scaled = paths * (SPREAD * self._prior / self._level)
+        rows, times = [self.pool.row[c] for c, _ in self._observed], [t for _, t in self._observed]
+        if len(rows) >= ADAPTED:
+            process.paths = scaled
+            process.adapt(rows, (np.array(times) - self._simulated[rows]) / self._level, SIGNALS, NOISES)
+        process.observed = rows
+        process.rebuild(scaled)
+        taken = process.without_outliers(self._left(times)) if rows else np.zeros(0)
+        self._taken = [float(t) for t in taken * self._level + self._simulated[rows]]
+
+    def _paths(self, rows: Numbers) -> tuple[Array, Array]:
+        """Of new rows, with the costs fitted last: the paths as the process wants them, and the simulated times."""
+        paths = self.pool.batch.paths(self._costs, rows)[1]
+        return paths * (SPREAD * self._prior / self._level), paths @ self._prior
 
     def _due(self) -> bool:
         """Fitting costs more than the rest: at first every time, then each time that half as much again is known."""
         measured = len(self.times)
-        return measured > self._fitted_with and (measured <= 6 or measured >= 1.5 * self._fitted_with)
+        enough = min(1.5 * self._fitted_with, self._fitted_with + MOST / 2)
+        return measured > self._fitted_with and (measured <= 6 or measured >= enough)
 
     def _fit(self) -> None:
-        rows = np.array([self.pool.row[c] for c in self.times])
-        values = np.array([fmean(times) for times in self.times.values()])
+        held = _held([*self._observed, *self._fresh])
+        cut = dict(zip(self._observed, self._taken, strict=False))
+        rows = np.array([self.pool.row[c] for c, _ in held])
+        values = np.array([cut.get(one, one[1]) for one in held])
         self._level = float(np.median(values))
+        if self._fitted_with < SCALED_BY:
+            self._scale(rows, self._level)
         self._costs = fit_costs(
             lambda costs: self.pool.batch.paths(costs, rows), self._prior, self._costs, values, 2 * NOISE * self._level
         )
-        self._fitted_with, self._simulated = len(rows), None
+        self._fitted_with, self._simulated = len(self.times), None
+
+    def _scale(self, rows: Numbers, level: float) -> None:
+        """Prior costs of the size of this problem: all work longer or shorter by one factor, so that times agree."""
+        some = rows[:SCALED_BY]
+        work = np.array(self.pool.costs.work())
+        low, high = SCALES
+        for _ in range(STEPS):
+            middle = math.sqrt(low * high)
+            prior = np.where(work, middle * self._usual, self._usual)
+            if float(np.median(self.pool.batch.times(prior, some))) < level:
+                low = middle
+            else:
+                high = middle
+        self._prior = np.where(work, low * self._usual, self._usual)
+        if self._fitted_with == 0:
+            self._costs = self._prior
+
+
+def _held(observed: list[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
+    """Those that the process holds, in the order observed: all, or the fastest and every so many of the others."""
+    if len(observed) <= MOST:
+        return observed
+    ranked = sorted(range(len(observed)), key=lambda i: observed[i][1])
+    others = ranked[FASTEST:]
+    step = len(others) / (MOST - FASTEST)
+    chosen = ranked[:FASTEST] + [others[int(i * step)] for i in range(MOST - FASTEST)]
+    return [observed[i] for i in sorted(chosen)]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 SPREAD = 0.7  # relative standard deviation of a cost before anything is measured
 ROUNDS = 4
+DIGITS = 6  # of a cost in microseconds: libraries of linear algebra differ in the last of a double
 
 
 def fit_costs(
@@ -34,6 +35,7 @@ def fit_costs(
         _, table = simulate(costs)
         weighted = table.T * each
         solution = np.linalg.solve(weighted @ table + weight, weighted @ (seconds - table @ before)) + before
+        solution = np.round(solution, DIGITS)
         # Half a step: the paths belong to the costs that they were found with.
         costs = 0.5 * costs + 0.5 * np.maximum(solution, 0.02 * before)
     return costs

@@ -45,6 +45,12 @@ class Pool:
         """How many features there are."""
         return _CONFIGURATION * len(self.spaces) + len(self._pairs) + len(self._gpu_pairs)
 
+    def keep(self, rows: Numbers) -> None:
+        """Only these rows are left, renumbered in this order."""
+        self.candidates = [self.candidates[row] for row in rows]
+        self.row = {candidate: row for row, candidate in enumerate(self.candidates)}
+        self.batch.keep(rows)
+
     def extend(self, candidates: Iterable[Candidate]) -> Single:
         """Adds those that are new, in their order; their features, shape (new ones, bits), 0 or 1.
 

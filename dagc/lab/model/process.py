@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+OUTLIER = 2.5  # standard deviations by which an observation may be off what the others say; the rest is cut off
+LIKELIEST, DRAWS = 150, 400  # rows, and draws from their distribution, for the probability that one is better
+DIGITS = 7  # of results, relative to the level: libraries of linear algebra differ in the last of a double only
 
 
 class Process:
@@ -26,12 +33,12 @@ class Process:
     def __init__(self, width: int, *, signal: float, noise: float, length: float) -> None:
         self.signal, self.noise, self.length = signal, noise, length
         self.bits: Single = np.zeros((0, width), dtype=np.float32)
-        self.paths: Single = np.zeros((0, 0), dtype=np.float32)
+        self.paths: Array = np.zeros((0, 0))
         self._ones: Single = np.zeros(0, dtype=np.float32)
         self.observed: list[int] = []  # rows, one for each observation
         # With K the covariance of the observations: root of K; root^-1 times the covariance of observations and rows.
         self._root: Array = np.zeros((0, 0))
-        self._cross: Single = np.zeros((0, 0), dtype=np.float32)
+        self._cross: Array = np.zeros((0, 0))
         self._variance: Array = np.zeros(0)
 
     def extend(self, bits: Single) -> None:
@@ -39,12 +46,31 @@ class Process:
         self.bits = np.concatenate([self.bits, bits])
         self._ones = self.bits.sum(axis=1)
 
-    def rebuild(self, paths: Single) -> None:
+    def append(self, bits: Single, paths: Array) -> None:
+        """More rows with their paths, conditioned on what is observed already."""
+        first, known = len(self.bits), len(self.observed)
+        self.extend(bits)
+        self.paths = np.concatenate([self.paths, paths])
+        covariance = self._covariance(self.observed, slice(first, None))
+        below = solve_triangular(self._root[:known, :known], covariance, lower=True) if known else covariance
+        more = np.zeros((len(self._cross), len(bits)))
+        more[:known] = below
+        self._cross = np.concatenate([self._cross, more], axis=1)
+        self._variance = np.concatenate([self._variance, self._before(paths) - np.einsum("ij,ij->j", below, below)])
+
+    def keep(self, rows: Numbers) -> None:
+        """Only these rows, ascending, are left, renumbered; those that were observed must be among them."""
+        number = {int(row): i for i, row in enumerate(rows)}
+        self.observed = [number[row] for row in self.observed]
+        self.bits, self.paths, self._ones = self.bits[rows], self.paths[rows], self._ones[rows]
+        self._cross, self._variance = self._cross[:, rows], self._variance[rows]
+
+    def rebuild(self, paths: Array) -> None:
         """New paths, shape (rows, costs): what one standard deviation of a cost changes of each time."""
-        self.paths = paths
+        self.paths = np.asarray(paths, dtype=np.float64)
         rows, self.observed = self.observed, []
-        self._root, self._cross = np.zeros((0, 0)), np.zeros((0, len(paths)), dtype=np.float32)
-        self._variance = self.signal**2 + np.einsum("ij,ij->i", paths, paths).astype(np.float64)
+        self._root, self._cross = np.zeros((0, 0)), np.zeros((0, len(paths)))
+        self._variance = self._before(self.paths)
         self.observe(rows)
 
     def observe(self, rows: list[int]) -> None:
@@ -53,22 +79,71 @@ class Process:
             return
         known, total = len(self.observed), len(self.observed) + len(rows)
         self._reserve(total)
-        below = self._cross[:known, rows].T.astype(np.float64)
+        below = self._cross[:known, rows].T
         covariance = self._covariance(rows)
         inner = covariance[:, rows] + np.diag(np.full(len(rows), self.noise**2))
         corner = np.linalg.cholesky(inner - below @ below.T)
         self._root[known:total, :known] = below
         self._root[known:total, known:total] = corner
-        more = covariance - below.astype(np.float32) @ self._cross[:known]
-        self._cross[known:total] = solve_triangular(corner.astype(np.float32), more, lower=True)
+        self._cross[known:total] = solve_triangular(corner, covariance - below @ self._cross[:known], lower=True)
         self._variance -= np.einsum("ij,ij->j", self._cross[known:total], self._cross[known:total])
         self.observed += rows
 
-    def posterior(self, values: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of every row, from one value for each observation."""
+    def posterior(self, values: Array, rows: Any = slice(None)) -> tuple[Array, Array]:
+        """Mean and standard deviation of every row (of these), from one value for each observation.
+
+        Rounded, so that the order in which a library adds numbers up decides nothing.
+        """
         known = len(self.observed)
-        weights = solve_triangular(self._root[:known, :known], values, lower=True).astype(np.float32)
-        return weights @ self._cross[:known], np.sqrt(np.maximum(self._variance, 1e-12))
+        weights = solve_triangular(self._root[:known, :known], values, lower=True)
+        deviation = np.sqrt(np.maximum(self._variance[rows], 1e-12))
+        return np.round(weights @ self._cross[:known, rows], DIGITS), np.round(deviation, DIGITS) + 10.0**-DIGITS
+
+    def doubt(self, mean: Array, unmeasured: Numbers, measured: Numbers, share: float) -> float:
+        """Probability that one of the first rows has a smaller value than the smallest mean of the second by more than
+        `share` of that. `mean` is what is expected of every row, in units of the level.
+
+        By draws from the joint distribution of the rows that are likeliest to: rows that are alike are fast together,
+        so the sum of their probabilities would say far too much.
+        """
+        choice = int(measured[mean[measured].argmin()])
+        target = (1 - share) * mean[choice]
+        hopeful = np.argsort(np.round((mean - target) / np.sqrt(self._variance + 1e-12), 6)[unmeasured], kind="stable")
+        rows = [choice, *(int(i) for i in unmeasured[hopeful[:LIKELIEST]])]
+        known = self._cross[: len(self.observed), rows]
+        covariance = self._covariance(rows, rows) - known.T @ known
+        root = np.linalg.cholesky(covariance + 1e-9 * np.eye(len(rows)))
+        drawn = mean[rows][:, None] + root @ np.random.default_rng(0).standard_normal((len(rows), DRAWS))
+        return float((drawn[1:].min(axis=0) < (1 - share) * drawn[0]).mean())
+
+    # ---- what is learned from the observations as a whole ------------------------------
+
+    def without_outliers(self, values: Array) -> Array:
+        """The values, each at most OUTLIER standard deviations from what all others say of it."""
+        known = len(self.observed)
+        inverse_root = solve_triangular(self._root[:known, :known], np.eye(known), lower=True)
+        precision = np.einsum("ij,ij->j", inverse_root, inverse_root)
+        off = (inverse_root.T @ (inverse_root @ values)) / precision
+        limit = OUTLIER / np.sqrt(precision)
+        return np.asarray(values - np.sign(off) * np.maximum(np.abs(off) - limit, 0.0))
+
+    def adapt(self, rows: Sequence[int], values: Array, signals: Sequence[float], noises: Sequence[float]) -> None:
+        """Take the signal and the noise that make the values of these rows likeliest; `rebuild` must follow."""
+        chosen = list(rows)
+        alike = np.exp(-self._differ(chosen, chosen) / (self.length * max(1, self.bits.shape[1])))
+        paths, unit = self.paths[chosen] @ self.paths[chosen].T, np.eye(len(chosen))
+
+        def likelihood(pair: tuple[float, float]) -> float:
+            root = np.linalg.cholesky(pair[0] ** 2 * alike + paths + pair[1] ** 2 * unit)
+            scaled = solve_triangular(root, values, lower=True)
+            # Large residuals count as if they were of a distribution with heavier tails.
+            return float(-2.5 * np.log1p(scaled**2 / 4).sum() - np.log(np.diag(root)).sum())
+
+        self.signal, self.noise = max(product(signals, noises), key=lambda pair: round(likelihood(pair), 6))
+
+    def _before(self, paths: Array) -> Array:
+        """Variance of rows before anything is observed."""
+        return np.asarray(self.signal**2 + np.einsum("ij,ij->i", paths, paths))
 
     def _reserve(self, total: int) -> None:
         room = len(self._root)
@@ -77,8 +152,13 @@ class Process:
             self._root = np.pad(self._root, ((0, more), (0, more)))
             self._cross = np.pad(self._cross, ((0, more), (0, 0)))
 
-    def _covariance(self, rows: list[int]) -> Single:
-        """Of these rows with all, shape (len(rows), rows of the pool)."""
-        differ = self._ones[rows, None] + self._ones[None, :] - 2 * (self.bits[rows] @ self.bits.T)
-        missed = self.signal**2 * np.exp(-differ / np.float32(self.length * max(1, self.bits.shape[1])))
-        return np.asarray(missed + self.paths[rows] @ self.paths.T)
+    def _differ(self, rows: Sequence[int], others: Any) -> Array:
+        """How many bits differ. Whole numbers, so exact in any order of additions."""
+        ours, theirs = self.bits[list(rows)], self.bits[others]
+        same = ours @ theirs.T
+        return np.asarray(self._ones[list(rows), None] + self._ones[others][None, :] - 2 * same, dtype=np.float64)
+
+    def _covariance(self, rows: Sequence[int], others: Any = slice(None)) -> Array:
+        """Of these rows with the others (all), shape (rows, others)."""
+        missed = self.signal**2 * np.exp(-self._differ(rows, others) / (self.length * max(1, self.bits.shape[1])))
+        return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)

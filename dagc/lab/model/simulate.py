@@ -19,6 +19,7 @@ PRIOR = {
     "launch": 3.5, "latency": 2.0, "record": 0.3, "sync": 2.0, "post": 1.5, "wait": 0.5, "cpu": 1.0, "graph": 4.0,
     "node": 0.8, "message": 12.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0, "iteration": 1.0,
 }  # fmt: skip
+WORK = frozenset(("cpu", "message", "stage", "copy", "kernel"))  # what grows with the size of the problem
 
 
 # Moments: the beginning, the CPU, the last post, a passing one; then streams, then events.
@@ -54,6 +55,10 @@ class Costs:
         """The number of an instruction that adds these costs."""
         total = self.sums.setdefault(costs, len(self.sums))
         return self.instructions.setdefault((target, a, b, total), len(self.instructions))
+
+    def work(self) -> list[bool]:
+        """Which costs grow with the size of the problem; the others are those of the machine."""
+        return [name.split()[0] in WORK for name in self.numbers]
 
     @property
     def moments(self) -> int:

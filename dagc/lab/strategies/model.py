@@ -1,10 +1,9 @@
-"""Model-guided search: simulate, fit, and measure where a gain or a surprise is likely."""
+"""Model-guided search: simulate, fit, and measure where a gain is likely, with a fair sample beside it."""
 
 from __future__ import annotations
 
 import math
 from random import Random
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from dagc.lab.domain import C, Domain, Surrogate
@@ -17,27 +16,34 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one a sample
-SAMPLE = 1000  # the first sample of a larger space
-RENEW = 40  # measurements after which it grows
-GROWTH = 64  # by so many, made from the fastest
-FASTEST = 10
+SAMPLE = 600  # the first sample of a larger space
+RENEW = 8  # measurements after which the model is searched for more
+ROUNDS, GROWTH = 2, 48  # rounds of that, each with so many neighbours of the best
+FASTEST = 8  # that neighbours are taken of
+MOST, LEFT = 1500, 800  # rows of the pool, and how many stay when there are more
 GAIN = 12  # the first measurements are for gain alone
-GAIN_EVERY = 4  # afterwards every fourth is, the others are for information: drawn uniformly
+FAIR_EVERY = 4  # afterwards every fourth is drawn uniformly
+_OPEN, _FAILED, _TIMED = range(3)
 
 
 class Strategy(Generic[C]):
     """Fits costs of ops and messages to what was measured, simulates the candidates, and measures by expected gain.
 
-    What the simulation misses is a Gaussian process over order and streams (docs/how-to/explore.md).
+    What the simulation misses is a Gaussian process over order and streams. A space that is too large to be simulated
+    as a whole is searched locally: neighbours of what the model expects to be fastest, again and again
+    (docs/explanation/search.md). A share of uniform draws bounds how much a wrong model can cost.
     """
 
-    summary: ClassVar[str] = "model-guided: fitted simulation, expected gain, then a fair sample too"
+    summary: ClassVar[str] = "model-guided: fitted simulation, expected gain, local search, and a fair sample"
 
     def __init__(self, domain: Domain[C], seed: int) -> None:
         self.domain, self.random = domain, Random(seed)
         self.before: list[tuple[C, Outcome]] = []  # what was observed before there was a model
-        self.grown_with = 0
-        self._built: tuple[Surrogate[C], Open] | None = None  # when it is first needed: that takes a while
+        self.measured = 0
+        self.grown_with = -RENEW
+        self.closed: set[C] = set()
+        self._states = bytearray()  # of each row of the pool: _OPEN, _FAILED or _TIMED
+        self._built: Surrogate[C] | None = None  # when it is first needed: that takes a while
 
     @classmethod
     def suits(cls, domain: Domain[Any]) -> bool:
@@ -48,81 +54,111 @@ class Strategy(Generic[C]):
     def propose(self) -> C | None:
         import numpy as np
 
-        model, open_ = self._model()
-        rows = open_.rows()
+        model = self._model()
+        if self.measured >= GAIN and self.measured % FAIR_EVERY == 0:
+            fair = self._fair()
+            if fair is not None:
+                return fair
+        rows = self._rows(model, _OPEN)
         if not len(rows):
-            return None
-        candidates, measured = model.candidates, len(model.times)
-        if measured >= GAIN and measured % GAIN_EVERY:
-            # For information: anything that is not known yet. The most uncertain ones are odd ones, and rules learned
-            # from them are worse than from a fair sample.
-            return candidates[int(rows[self.random.randrange(len(rows))])]
+            return self._fair()
         mean, deviation = model.estimate()
         score = _expected_gain(mean[rows], deviation[rows], model.incumbent())
         # Equal scores are common (many orders are one to the simulation): which of them is drawn by the seed.
-        best = rows[np.flatnonzero(score >= score.max() - 1e-9 * abs(score.max()))]
-        return candidates[int(best[self.random.randrange(len(best))])]
+        best = rows[np.flatnonzero(score >= score.max() - 1e-6 * abs(score.max()))]
+        return model.candidates[int(best[self.random.randrange(len(best))])]
 
     def observe(self, candidate: C, outcome: Outcome) -> None:
         if self._built is None:
             self.before.append((candidate, outcome))
             return
-        model, open_ = self._built
-        if candidate not in model.row:
-            model.extend([candidate])
-        open_.close(model.row[candidate])
+        self._built.extend([candidate])
+        self.closed.add(candidate)
+        row = self._built.row[candidate]
+        self._states.extend(bytes(max(0, row + 1 - len(self._states))))
+        self._states[row] = _FAILED if math.isnan(outcome.seconds) else _TIMED
         if not math.isnan(outcome.seconds):
-            model.observe(candidate, outcome.seconds * 1e6)
+            self.measured += 1
+            self._built.observe(candidate, outcome.seconds * 1e6)
 
     def best(self) -> C | None:
         """The current choice: of what was measured, the one with the smallest expected time. Not the luckiest one."""
-        model, _ = self._model()
-        mean, row = model.estimate()[0], model.row
-        return min(model.times, key=lambda c: (float(mean[row[c]]), row[c]), default=None)
+        return next(iter(self.ranked(1)), None)
+
+    def ranked(self, number: int) -> list[C]:
+        """So many, at most, of what was measured, by their expected times."""
+        import numpy as np
+
+        model = self._model()
+        rows = self._rows(model, _TIMED)
+        order = rows[np.argsort(model.estimate()[0][rows], kind="stable")]
+        return [model.candidates[int(row)] for row in order[:number]]
+
+    def doubt(self, share: float) -> float:
+        """Probability that something unmeasured is faster than the current choice by more than this share of it.
+
+        Of a space that is not simulated as a whole: something of the pool, which holds the best that local search
+        finds.
+        """
+        model = self._model()
+        open_, timed = self._rows(model, _OPEN), self._rows(model, _TIMED)
+        return model.doubt(open_, timed, share) if len(open_) and len(timed) else float(not len(timed))
 
     # ---- pool ---------------------------------------------------------------------------
 
-    def _model(self) -> tuple[Surrogate[C], Open]:
-        """All candidates of a small domain; else a sample that grows now and then around the fastest."""
+    @property
+    def _whole(self) -> bool:
         size = self.domain.size()
-        whole = size is not None and size <= WHOLE
+        return size is not None and size <= WHOLE
+
+    def _model(self) -> Surrogate[C]:
+        """All candidates of a small domain; else a sample that grows around the fastest."""
         if self._built is None:
-            model = self.domain.surrogate()
-            self._built = model, Open()
-            model.extend(self.domain if whole else (self.domain.walk(self.random) for _ in range(SAMPLE)))
+            model = self._built = self.domain.surrogate()
+            model.extend(self.domain if self._whole else (self.domain.sample(self.random) for _ in range(SAMPLE)))
             # Those that the sample does not have, all at once: each addition copies the arrays.
             model.extend(candidate for candidate, _ in self.before)
             for candidate, outcome in self.before:
                 self.observe(candidate, outcome)
-        model, open_ = self._built
-        if not whole and len(model.times) - self.grown_with >= RENEW:
-            self.grown_with = len(model.times)
-            fastest = sorted(model.times, key=lambda c: fmean(model.times[c]))[:FASTEST]
-            model.extend([self.domain.near(self.random.choice(fastest), self.random) for _ in range(GROWTH)])
-        open_.extend(len(model.candidates))
-        return model, open_
+        if not self._whole and self.measured - self.grown_with >= RENEW:
+            self.grown_with = self.measured
+            self._grow(self._built)
+        return self._built
 
-
-class Open:
-    """Rows that have not been observed."""
-
-    def __init__(self) -> None:
-        self._closed = bytearray()
-
-    def extend(self, rows: int) -> None:
-        """There are so many rows now; new ones are open."""
-        self._closed.extend(bytes(rows - len(self._closed)))
-
-    def close(self, row: int) -> None:
-        """Observed."""
-        self.extend(max(row + 1, len(self._closed)))
-        self._closed[row] = 1
-
-    def rows(self) -> Numbers:
-        """Those that are open, ascending."""
+    def _grow(self, model: Surrogate[C]) -> None:
+        """Local search on the model: neighbours of what it expects to be fastest, measured or not."""
         import numpy as np
 
-        return np.flatnonzero(np.frombuffer(self._closed, dtype=np.uint8) == 0)
+        for _ in range(ROUNDS):
+            mean, deviation = model.estimate()
+            hopeful = np.argsort(np.round(mean - deviation, 6), kind="stable")[:FASTEST]
+            fastest = np.argsort(np.round(mean, 6), kind="stable")[:FASTEST]
+            starts = [model.candidates[int(i)] for i in (*hopeful, *fastest)]
+            near = [self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)]
+            model.extend(c for c in near if c not in self.closed)
+        if len(model.candidates) > MOST:
+            mean, deviation = model.estimate()
+            states = dict(zip(model.candidates, self._states, strict=False))
+            model.keep([int(i) for i in np.argsort(np.round(mean - deviation, 6), kind="stable")[:LEFT]])
+            self._states = bytearray(states.get(c, _OPEN) for c in model.candidates)
+
+    def _rows(self, model: Surrogate[C], state: int) -> Numbers:
+        """Rows of the pool in this state, ascending."""
+        import numpy as np
+
+        self._states.extend(bytes(max(0, len(model.candidates) - len(self._states))))
+        return np.flatnonzero(np.frombuffer(self._states, dtype=np.uint8) == state)
+
+    def _fair(self) -> C | None:
+        """A candidate that is not measured yet, each equally likely."""
+        size = self.domain.size()
+        if size is not None and len(self.closed) >= size:
+            return None
+        for _ in range(1000):
+            candidate = self.domain.sample(self.random)
+            if candidate not in self.closed:
+                return candidate
+        return next((c for c in self.domain if c not in self.closed), None)
 
 
 def _expected_gain(mean: Array, deviation: Array, incumbent: float) -> Array:

@@ -12,6 +12,7 @@ from dagc.learn.explain.pairs import (
     Question,
     Timing,
     Verdict,
+    differing,
     time_pairs,
 )
 from dagc.learn.explain.text import as_json, render
@@ -19,5 +20,5 @@ from dagc.learn.rules.text import FORMATS
 
 __all__ = [
     "FORMATS", "Answer", "Answers", "Asked", "Edit", "EditView", "Explanation", "Finding", "Options", "Question",
-    "Timing", "Verdict", "answer", "as_json", "ask", "explanation", "questions", "render", "time_pairs",
+    "Timing", "Verdict", "answer", "as_json", "ask", "differing", "explanation", "questions", "render", "time_pairs",
 ]  # fmt: skip

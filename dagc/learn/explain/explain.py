@@ -14,7 +14,7 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.lab.orders import Orders
 from dagc.learn.explain.edits import questions
-from dagc.learn.explain.pairs import Answer, Edit, EditView, Explanation, Options, Question, time_pairs
+from dagc.learn.explain.pairs import Answer, Edit, EditView, Explanation, Options, Question, differing, time_pairs
 from dagc.learn.rules.features import Implications, Naming, Samples
 from dagc.learn.rules.text import why_no_rules
 from dagc.learn.rules.tree import LearnedRules
@@ -297,11 +297,10 @@ def answer(
     edits = [e.candidate for q in asked.questions for e in q.edits]
     timed = time_pairs(asked.best, edits, machine, store, options, most, progress)
     timings = iter(timed.timings)
-    return Answers(
-        tuple(Answer(q, tuple(next(timings) for _ in q.edits)) for q in asked.questions),
-        options.noise,
-        timed.interrupted,
-    )
+    each = [(q, tuple(next(timings) for _ in q.edits)) for q in asked.questions]
+    several = sum(len(of_one) > 1 for _, of_one in each)
+    answers = tuple(Answer(q, of_one, differing(of_one, several)) for q, of_one in each)
+    return Answers(answers, options.noise, timed.interrupted)
 
 
 def explanation(

@@ -11,8 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from random import Random
 from statistics import median, median_low
+from typing import TYPE_CHECKING
 
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import shift_interval
@@ -21,9 +23,13 @@ from dagc.lab.engine import Machine, Store
 from dagc.learn.rules.types import Rule
 from dagc.store.results import Configuration, Outcome
 
+if TYPE_CHECKING:
+    from dagc.learn.rules.types import Floats
+
 LEAST_NOISE = 0.01  # what a single measurement is taken to vary by where nothing is known of it
 MOST_MARGIN = 0.05  # a larger cost may not hide behind the noise of a machine that is as noisy
 LEAST_CONFIDENCE = 0.9  # five pairs reach 0.94, four 0.88
+LEVEL = 0.05  # probability of any false finding among all rules where no edit makes a difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class Timing:
     selection_bias  how much faster the best may look because these same times chose it: a smaller cost may be that
     best, edited medians of the times, in seconds
     failure      why it could not be timed; all else is NaN then
+    p            probability of so large a difference by chance, adjusted for all edits (Holm); NaN: not tested
+    error        standard error of the logarithm of the ratio, from the interval
     """
 
     pairs: int = 0
@@ -87,6 +95,8 @@ class Timing:
     edited: float = math.nan
     failure: str = ""
     selection_bias: float = 0.0
+    p: float = math.nan
+    error: float = math.nan
 
     @property
     def verdict(self) -> Verdict:
@@ -94,7 +104,7 @@ class Timing:
             return Verdict.FAILED
         if self.confidence < LEAST_CONFIDENCE:
             return Verdict.UNDECIDED
-        clear = abs(self.ratio - 1) > self.noise * math.sqrt(2 / self.pairs)
+        clear = abs(self.ratio - 1) > self.noise * math.sqrt(2 / self.pairs) and not self.p > LEVEL
         if self.low > 1 + self.selection_bias and clear:
             return Verdict.COSTS
         if self.high < 1 and clear:
@@ -113,8 +123,9 @@ class Finding(Enum):
     """What the edits say about a rule."""
 
     CAUSE = "costs"  # the edits that break it cost: the middle one for certain, and none is free
+    JOINT = "not separable"  # the same, but they break other rules too: which of them costs is not known
     CORRELATION = "correlation"  # it can be broken, and nothing is lost
-    DEPENDS = "depends"  # some edits cost and others do not: what else they change decides
+    DEPENDS = "depends"  # some edits cost, others do not, and they differ for certain: what else they change decides
     FASTER = "faster"  # without it the best gets faster
     UNDECIDED = "undecided"  # the noise hides the answer
     UNBREAKABLE = "not breakable"  # no implementation breaks it
@@ -123,10 +134,14 @@ class Finding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A question with its edits timed: `timings` are those of `question.edits`."""
+    """A question with its edits timed: `timings` are those of `question.edits`.
+
+    differ   probability that these differ as much where their costs are equal, adjusted for all rules; NaN: not tested
+    """
 
     question: Question
     timings: tuple[Timing, ...]
+    differ: float = math.nan
 
     @property
     def rule(self) -> Rule:
@@ -137,15 +152,23 @@ class Answer:
         verdicts = {t.verdict for t in self.timings} - {Verdict.FAILED}
         if not verdicts:
             return Finding.FAILED if self.timings else Finding.UNBREAKABLE
-        if Verdict.COSTS in verdicts and verdicts & {Verdict.LEVEL, Verdict.FASTER}:
+        costs, free = Verdict.COSTS in verdicts, bool(verdicts & {Verdict.LEVEL, Verdict.FASTER})
+        if costs and free and not self.differ > LEVEL:
             return Finding.DEPENDS
         middle = self.middle
         assert middle is not None
         if middle.verdict is Verdict.FASTER:
             return Finding.FASTER
-        if Verdict.LEVEL in verdicts:  # one free way to break it is enough
+        if Verdict.LEVEL in verdicts and not costs:  # one free way to break it is enough
             return Finding.CORRELATION
-        return Finding.CAUSE if middle.verdict is Verdict.COSTS else Finding.UNDECIDED
+        if middle.verdict is Verdict.COSTS:
+            return Finding.JOINT if self.inseparable else Finding.CAUSE
+        return Finding.UNDECIDED
+
+    @property
+    def inseparable(self) -> tuple[Rule, ...]:
+        """The rules of the best's rule set that every edit, or one of them, breaks with this one."""
+        return tuple(dict.fromkeys(rule for edit in self.question.edits for rule in edit.also))
 
     @property
     def middle(self) -> Timing | None:
@@ -214,6 +237,9 @@ class Options:
     tolerance   half a width of the interval of the ratio at which an edit is known well enough
     noise       relative standard deviation of a single measurement, NaN: unknown
     selection_bias  see Timing; 0 if the best was chosen by times other than those measured now
+    together        all pairs of an edit follow one another: of a recording, each pass of the best is then in one pair
+    alike           logarithms of the ratios of two measurements of one implementation: what too few pairs to test by
+                    themselves are compared with (fewer than 100: with normal noise)
     """
 
     pairs: int = 30
@@ -221,6 +247,8 @@ class Options:
     noise: float = math.nan
     selection_bias: float = 0.0
     seed: int = 0
+    together: bool = False
+    alike: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +269,7 @@ class _Series:
     best: list[float] = field(default_factory=list)
     edited: list[float] = field(default_factory=list)
     failure: str = ""
-    look_at: int = FEWEST  # pairs at which the interval is looked at next
+    look_at: int = FEWEST  # pairs at which the interval is looked at next, at first the fewest that there may be
 
     def done(self, tolerance: float) -> bool:
         if self.failure or len(self.ratios) >= self.most:
@@ -269,7 +297,10 @@ def time_pairs(
     goes on with its next pair, at most as often as it was to be timed. Ctrl-C ends the timing: what was measured until
     then counts. `progress` is called with how many pairs are timed, of how many at most.
     """
-    series = {edit: _Series(edit, min(options.pairs, most(edit) if most else options.pairs)) for edit in edits}
+    least = fewest_pairs(len(set(edits)))
+    series = {
+        edit: _Series(edit, min(options.pairs, most(edit) if most else options.pairs), look_at=least) for edit in edits
+    }
     total = sum(s.most for s in series.values())
     random = Random(options.seed)
     rounds, interrupted = 0, False
@@ -280,14 +311,15 @@ def time_pairs(
                 break
             random.shuffle(open_)
             for one in open_:
-                for best_first in (True, False)[: one.most - len(one.ratios)]:
-                    _pair(best, one, best_first, machine, store)
+                for number in range(min(one.most - len(one.ratios), one.most if options.together else 2)):
+                    _pair(best, one, number % 2 == 0, machine, store)
                 if progress is not None:
                     progress(sum(len(s.ratios) for s in series.values()), total)
             rounds += 1
     except KeyboardInterrupt:
         interrupted = True
-    timings = {edit: _timing(one, options.noise, options.selection_bias) for edit, one in series.items()}
+    chances = _chances([one for one in series.values() if one.ratios and not one.failure], options, least)
+    timings = {edit: _timing(one, options, chances.get(edit, math.nan)) for edit, one in series.items()}
     return Timed(tuple(timings[edit] for edit in edits), interrupted)
 
 
@@ -326,18 +358,91 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float, float, float]:
     return math.exp(middle), math.exp(low), math.exp(high), confidence
 
 
-def _timing(one: _Series, noise: float, selection_bias: float) -> Timing:
+def _timing(one: _Series, options: Options, p: float) -> Timing:
     if one.failure:
         return Timing(failure=one.failure)
-    n = len(one.ratios)
+    n, noise = len(one.ratios), options.noise
     if not n:
         return Timing(failure="not timed")
     ratio, low, high, confidence = _interval(one.ratios)
-    if n < FEWEST and not math.isnan(noise):
+    if n < FEWEST and len(options.alike) >= _ENOUGH:
         # So few cannot say themselves how much they vary; what is known of single measurements does.
+        spread = float(_drawn(n, options.alike)[_SPREAD])
+        low, high, confidence = ratio * math.exp(-spread), ratio * math.exp(spread), _SPREAD_HOLDS
+    elif n < FEWEST - 1 and not math.isnan(noise):
         spread = _ERRORS * noise * math.sqrt(2 / n)
         low, high, confidence = min(low, ratio * math.exp(-spread)), max(high, ratio * math.exp(spread)), 0.95
     known = LEAST_NOISE if math.isnan(noise) else noise
+    error = max(math.log(high / low) / (2 * _NORMAL), known * math.sqrt(2 / n) / 2)
     return Timing(
-        n, ratio, low, high, confidence, known, median(one.best), median(one.edited), selection_bias=selection_bias
-    )
+        n, ratio, low, high, confidence, known, median(one.best), median(one.edited),
+        selection_bias=options.selection_bias, p=p, error=error,
+    )  # fmt: skip
+
+
+# ---- how likely a difference is by chance ----
+
+_NORMAL = 1.96  # standard errors on both sides hold 95 %
+_DRAWN = 20_000  # series of pairs without a difference
+_SPREAD_HOLDS = 0.95
+_SPREAD = round(_SPREAD_HOLDS * _DRAWN)
+_ENOUGH = 100  # ratios of equals
+
+
+def fewest_pairs(edits: int) -> int:
+    """So many pairs that, of so many edits, one can be told from chance by the signs of its differences alone."""
+    return max(FEWEST, math.ceil(math.log2(2 * max(edits, 1) / LEVEL)))
+
+
+def _chances(series: Sequence[_Series], options: Options, least: int) -> dict[Candidate, float]:
+    """Of each edit: the probability of so large a difference from the best by chance, adjusted for all (Holm)."""
+    alone = {one.edit: _chance(one.ratios, options, least) for one in series}
+    out, largest = {}, 0.0
+    for place, (edit, p) in enumerate(sorted(alone.items(), key=lambda pair: pair[1])):
+        largest = max(largest, min(1.0, (len(alone) - place) * p))
+        out[edit] = largest
+    return out
+
+
+def _chance(ratios: Sequence[float], options: Options, least: int) -> float:
+    """By Wilcoxon's signed ranks; fewer than `least` pairs by what is known of single measurements."""
+    from scipy.stats import wilcoxon
+
+    logs = [math.log(r) for r in ratios]
+    if sum(logs) > 0:
+        logs = [x - math.log1p(options.selection_bias) for x in logs]
+    n = len(logs)
+    if n >= least:
+        return float(wilcoxon(logs).pvalue) if any(logs) else 1.0
+    middle = abs(shift_interval(logs)[0])
+    if len(options.alike) >= _ENOUGH:
+        drawn = _drawn(n, options.alike)
+        return float((1 + (drawn >= middle).sum()) / (1 + _DRAWN))
+    if math.isnan(options.noise):
+        return 1.0
+    errors = middle / (max(options.noise, 1e-9) * math.sqrt(2 / n) * _ERRORS / _NORMAL)
+    return math.erfc(errors / math.sqrt(2))
+
+
+@lru_cache(8)
+def _drawn(n: int, alike: tuple[float, ...]) -> Floats:
+    """How far apart n pairs of measurements without a difference are: as logarithms, ascending, _DRAWN of them."""
+    import numpy as np
+
+    pairs = np.random.default_rng(0).choice([*alike, *(-x for x in alike)], (_DRAWN, n))
+    first, second = np.triu_indices(n)
+    out: Floats = np.sort(abs(np.median((pairs[:, first] + pairs[:, second]) / 2, axis=1)))
+    return out
+
+
+def differing(timings: Sequence[Timing], rules: int) -> float:
+    """The probability that edits of one rule differ as much where their costs are equal, adjusted for so many rules."""
+    from scipy.stats import t
+
+    timed = sorted((one for one in timings if one.verdict is not Verdict.FAILED), key=lambda one: one.ratio)
+    if len(timed) < 2:
+        return math.nan
+    cheap, dear = timed[0], timed[-1]
+    apart = math.log(dear.ratio / cheap.ratio) / math.hypot(cheap.error, dear.error)
+    ways = len(timed) * (len(timed) - 1) // 2
+    return min(1.0, 2 * float(t.sf(apart, max(cheap.pairs + dear.pairs - 2, 1))) * ways * rules)

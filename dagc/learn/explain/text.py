@@ -8,11 +8,13 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import Objective
-from dagc.learn.explain.pairs import MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
+from dagc.learn.explain.pairs import LEVEL, MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
 from dagc.learn.rules.text import cell, finite, in_form
 
+_MOST_NAMED = 3  # rules in a line of the table; the paragraph of the rule names all
 _WORDS = {
     Finding.CAUSE: "costs",
+    Finding.JOINT: "not separable",
     Finding.CORRELATION: "correlation: costs nothing",
     Finding.DEPENDS: "depends on how it is broken",
     Finding.FASTER: "faster without it",
@@ -36,10 +38,15 @@ def _class(explanation: Explanation) -> str:
 
 
 def _finding(answer: Answer) -> str:
-    """The finding, and whether other rules broke too."""
-    edits = answer.question.edits
-    more = len(edits[0].also) if edits else 0
-    return _WORDS[answer.finding] + (f" (with {counted(more, 'more rule')})" if more else "")
+    """The finding; of edits that break other rules too, with which: it is theirs as much."""
+    others = answer.inseparable
+    if not others:
+        return _WORDS[answer.finding]
+    named = ", ".join(rule.text for rule in others[:_MOST_NAMED])
+    named += f" and {counted(len(others) - _MOST_NAMED, 'more rule')}" if len(others) > _MOST_NAMED else ""
+    if answer.finding is Finding.JOINT:
+        return f"not separable: the cost is of this rule, or of what breaks with it: {named}"
+    return f"{_WORDS[answer.finding]}, together with {named}"
 
 
 def _percent(ratio: float) -> str:
@@ -73,11 +80,10 @@ _SECTIONS = (
 
 def _also(answer: Answer) -> str:
     """Which rules break with it, where it cannot be broken alone."""
-    edits = answer.question.edits
-    if not edits or not edits[0].also:
+    if not answer.inseparable:
         return ""
     verb = "it cannot be broken alone" if answer.question.exact else "no way was found to break it alone"
-    return f"{verb}: with it breaks {', '.join(rule.text for rule in edits[0].also)}"
+    return f"{verb}: with it breaks {', '.join(rule.text for rule in answer.inseparable)}"
 
 
 def _size(edit: Edit) -> str:
@@ -101,6 +107,10 @@ def _closing(explanation: Explanation) -> Iterator[str]:
     yield (
         f"Each edit was timed in {pairs} with the best. A cost is the middle one of the edits that break the rule, with"
         f" its {100 * sure:.0f} % interval."
+    )
+    yield (
+        f"What is said to cost, to be faster or to depend is so with {100 * (1 - LEVEL):.0f} % confidence for all of it"
+        " together: a difference that is larger than its interval may still be chance among so many edits."
     )
     if not math.isnan(explanation.noise):
         margin = min(explanation.noise, MOST_MARGIN)
@@ -225,6 +235,8 @@ def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
         "of_the_best": answer.question.own,
         "finding": answer.finding.value,
         "all_looked_at": answer.question.exact,
+        "not_separable_from": [rule.text for rule in answer.inseparable],
+        "probability_that_edits_differ_by_chance": finite(answer.differ),
         "ratio": finite(middle.ratio) if middle else None,
         "low": finite(middle.low) if middle else None,
         "high": finite(middle.high) if middle else None,
@@ -241,7 +253,7 @@ def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
                 "pairs": timing.pairs,
                 **{
                     name: finite(getattr(timing, name))
-                    for name in ("ratio", "low", "high", "confidence", "best", "edited")
+                    for name in ("ratio", "low", "high", "confidence", "best", "edited", "p")
                 },
             }
             for edit, timing, view in zip(answer.question.edits, answer.timings, views, strict=True)

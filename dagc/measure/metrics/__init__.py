@@ -1,14 +1,14 @@
-"""What is measured besides time: one file a metric, `energy.py` holds the metric `energy`.
+"""Metrics besides time, one file each: `energy.py` defines the metric `energy`.
 
-A file has
+A file defines
 
-    SUMMARY          what it is, in a few words
+    SUMMARY          a short description
     UNIT             of its values, for one iteration
-    SECONDS          the least length of a repetition over which it is measured
-    why_not(target)  why it cannot be measured here for "host" or "cuda", and what to do; None where it can. Asked
-                     before anything is compiled
-    Observer         made on each rank, with its library open; `start()` and `stop()` stand around the repetition.
-                     `stop` gives amounts by the name of what they are of: equal names on several ranks count once
+    SECONDS          the least length of a repetition that is measured
+    why_not(target)  why it cannot be measured here for "host" or "cuda", and a help; None if it can. Called before
+                     anything is compiled
+    Observer         created on each rank, with its library open; `start()` and `stop()` enclose the repetition. `stop`
+                     returns amounts by the name of the measured device: equal names on several ranks count once
     combine          the value of all ranks from these amounts: `sum`, or `max`
 
 Adding one needs no other file.
@@ -31,7 +31,7 @@ def metric(name: str) -> Any:
 
 
 def units() -> dict[str, str]:
-    """The unit of every metric for one iteration, `time` among them."""
+    """The unit of every metric for one iteration, including `time`."""
     names = (name.replace("-", "_") for name in names_in("measure/metrics"))
     return {"time": "s"} | {name: metric(name).UNIT for name in names}
 
@@ -43,7 +43,7 @@ def summaries() -> tuple[tuple[str, str, str], ...]:
 
 
 def objective_for(text: str, target: str) -> Objective:
-    """Raises UsageError for what is no objective, MissingTool where a metric of it cannot be measured here."""
+    """Raises UsageError for an invalid objective, MissingTool if one of its metrics cannot be measured here."""
     found = parse_objective(text, units())
     for name in observed(found):
         why = metric(name).why_not(target)
@@ -53,10 +53,10 @@ def objective_for(text: str, target: str) -> Objective:
 
 
 def observed(objective: Objective) -> tuple[str, ...]:
-    """The metrics of an objective that take an observer."""
+    """The metrics of an objective that need an observer."""
     return tuple(name for name in objective.metrics if name != "time")
 
 
 def least_seconds(names: Sequence[str]) -> float:
-    """How long a repetition must be for all of them."""
+    """The least length of a repetition for all of them, in seconds."""
     return max((float(metric(name).SECONDS) for name in names), default=0.0)

@@ -1,7 +1,7 @@
 """Joules of the GPUs that the ranks use, each GPU counted once.
 
-From the counter of NVML (nvmlDeviceGetTotalEnergyConsumption: millijoules since the driver was loaded; Volta or newer).
-It counts the whole GPU: other work on it is counted too.
+Uses NVML's counter (nvmlDeviceGetTotalEnergyConsumption: millijoules since the driver was loaded; Volta or newer). It
+counts the whole GPU, including other work on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SUMMARY = "joules of the GPUs"
 UNIT = "J"
 SECONDS = 0.1  # the counter advances every few tens of milliseconds
 combine = sum
-_SUPPORT = "GPUs of the Volta generation or newer count it; leave energy out of --objective"
+_SUPPORT = "it needs a GPU of the Volta generation or newer; use another --objective"
 
 
 def why_not(target: str) -> tuple[str, str] | None:
@@ -33,7 +33,7 @@ def why_not(target: str) -> tuple[str, str] | None:
         for number in range(pynvml.nvmlDeviceGetCount()):
             try:
                 pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(number))
-                return None  # whether it is the GPU of a rank, its observer finds out
+                return None  # the observer checks whether it is the GPU of a rank
             except pynvml.NVMLError as error:
                 why = f"NVML says: {error}"
     except pynvml.NVMLError as error:
@@ -48,7 +48,7 @@ def _nvml() -> Any:
 
 class Observer:
     def __init__(self) -> None:
-        """Raises RunFailed where the GPU of this rank has no counter."""
+        """Raises RunFailed if the GPU of this rank has no counter."""
         self._nvml = pynvml = _nvml()
         self._name = _uuid()
         try:
@@ -66,8 +66,8 @@ class Observer:
 
 
 def _uuid() -> str:
-    """The UUID, as NVML has it, of the GPU that this thread's CUDA context is on. Raises RunFailed."""
+    """NVML's UUID of the GPU of this thread's CUDA context. Raises RunFailed."""
     driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
     if driver.cuCtxGetDevice(ctypes.byref(device)) or driver.cuDeviceGetUuid(number, device):
-        raise RunFailed("the CUDA driver names no GPU of this rank")
+        raise RunFailed("the CUDA driver reports no GPU for this rank")
     return f"GPU-{uuid.UUID(bytes=bytes(number))}"

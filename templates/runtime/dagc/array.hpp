@@ -7,7 +7,7 @@
 //   store.reset(0);                                    // carried arrays restored, results and scratch poisoned
 //   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, {1e-5, false});
 //   std::vector<std::string> changed = store.changed();    // inputs and constants that are not as they were loaded
-//   std::vector<std::string> beyond = store.overrun();     // arrays behind whose end something was written
+//   std::vector<std::string> beyond = store.overrun();     // arrays that were written beyond their end
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,8 @@ struct Array {
   std::size_t bytes() const { return static_cast<std::size_t>(size) * sizeof(T); }
 };
 
-// Bytes behind the end of each array, of its first poison but for a number of the array in each element: what reads them
-// computes with NaN, and what writes them, a value of another array's as well, is found.
+// Guard bytes after each array: its first poison, with a number of the array in each element. Reading them
+// gives NaN, and writing them is detected, even if the value is copied from another array.
 inline constexpr std::size_t guard_bytes = 64;
 using Guard = std::array<unsigned char, guard_bytes>;
 
@@ -91,13 +91,13 @@ class Store {
   void open(std::string directory) { directory_ = std::move(directory); }
   std::string path(const std::string& file) const { return directory_ + "/" + file; }
 
-  // A per-rank value.
+  // Loads a per-rank value.
   template <class T>
   T scalar(const char* file) const {
     return load_scalar<T>(path(file));
   }
 
-  // An array that the set-up gave. A negative entry of `shape` matches every length.
+  // Loads an array of the set-up. A negative entry of `shape` matches every length.
   template <class T>
   void load(Array<T>& a, const char* name, const char* file, const std::vector<std::int64_t>& shape, Place place,
             Role role) {
@@ -115,7 +115,7 @@ class Store {
     e.digest = digest_of(e);
   }
 
-  // An array that the program computes.
+  // Makes an array that the program computes.
   template <class T>
   void make(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
     a.size = 1;
@@ -129,7 +129,7 @@ class Store {
     poison(add(a, name, shape, place, role));
   }
 
-  // Before a run: what is carried gets its first values back; results and scratch are filled with poison 0 or 1.
+  // Before a run: carried arrays get their first values back; results and scratch are filled with poison 0 or 1.
   void reset(int poison_number = 0) {
     poison_ = poison_number;
     for (Entry& e : entries_) {
@@ -139,7 +139,7 @@ class Store {
     DAGC_CUDA(cudaDeviceSynchronize());
   }
 
-  // Names of the inputs and constants whose bytes are not those that were loaded.
+  // Names of the inputs and constants whose bytes changed since they were loaded.
   std::vector<std::string> changed() const {
     std::vector<std::string> out;
     for (const Entry& e : entries_)
@@ -147,7 +147,7 @@ class Store {
     return out;
   }
 
-  // Names of the arrays behind whose end something was written since this was asked last. Waits for the device.
+  // Names of the arrays that were written beyond their end since the last call. Waits for the device.
   std::vector<std::string> overrun() {
     std::vector<std::string> out;
     for (Entry& e : entries_) {
@@ -160,14 +160,14 @@ class Store {
     return out;
   }
 
-  // Inputs and constants as they were loaded, from their files.
+  // Loads inputs and constants again from their files.
   void reload() {
     for (Entry& e : entries_)
       if (e.read_only()) e.reload(e);
     DAGC_CUDA(cudaDeviceSynchronize());
   }
 
-  // Of each array, a digest of all bytes but these. Waits for the device.
+  // For each array, a digest of all bytes but these. Waits for the device.
   std::vector<std::uint64_t> digests_without(const std::vector<Range>& ranges) const {
     std::vector<std::uint64_t> out;
     for (const Entry& e : entries_) {
@@ -201,7 +201,7 @@ class Store {
     return out;
   }
 
-  // Which elements are not what `contents` gave.
+  // Which elements differ from `contents`.
   std::vector<bool> differ(const std::string& name, const std::vector<char>& before) const {
     const std::vector<char> now = contents(name);
     const std::size_t width = named(name).width;
@@ -215,12 +215,12 @@ class Store {
     return element_text(static_cast<std::int64_t>(at), named(name).shape);
   }
 
-  // From now on `compare` keeps the elements instead of comparing them, or compares with those that it kept.
+  // From now on `compare` stores the elements instead of comparing them, or compares with the stored ones.
   enum class Want { file, keep, kept };
   void want(Want want) { want_ = want; }
 
-  // Elements [start, start + count) against a file; "" where they agree, else what is wrong. An element that was neither
-  // written after reset(0) nor after reset(1) is wrong, whatever the tolerance.
+  // Elements [start, start + count) against a file; "" if they agree, else the difference. An element that was neither
+  // written after reset(0) nor after reset(1) is wrong for any tolerance.
   template <class T>
   std::string compare(const Array<T>& a, const char* name, const char* file, std::int64_t start, std::int64_t count,
                       const Tolerance& tolerance) {
@@ -286,7 +286,7 @@ class Store {
     Place place;
     Role role;
     Poison poison;
-    std::vector<char> saved = {};               // first values of an array that is carried
+    std::vector<char> saved = {};               // first values of a carried array
     std::function<void(Entry&)> reload = {};    // of an input or a constant
     std::uint64_t digest = 0;                   // likewise, as it was loaded
     std::vector<std::int64_t> unwritten = {};   // elements that held the other poison when they were compared
@@ -303,7 +303,7 @@ class Store {
     return digest(e.data, 0, e.bytes, e.on_device());
   }
 
-  // The first element that holds the poison now, and held the other one when it was compared last; -1: none.
+  // The first element that has this poison now, and had the other one at the last comparison; -1: none.
   template <class T>
   std::int64_t unwritten(Entry& e, const T* got, std::int64_t start, std::int64_t count) const {
     std::vector<std::int64_t> left;
@@ -353,7 +353,7 @@ class Store {
   }
   Entry* find(const void* data) { return const_cast<Entry*>(std::as_const(*this).find(data)); }
 
-  // `any`: constants are on both sides, other arrays begin on the host.
+  // `any`: constants are on both sides, other arrays start on the host.
   void write(Entry& e, const void* from) const {
     if (e.bytes == 0) return;
     if (e.place == Place::any) std::memcpy(e.mirror, from, e.bytes);
@@ -387,7 +387,7 @@ class Store {
   std::string directory_;
   int poison_ = 0;
   Want want_ = Want::file;
-  std::map<std::string, std::vector<char>> kept_;  // results of several runs, by the file of those of one
+  std::map<std::string, std::vector<char>> kept_;  // results of several runs, by the file of those of one run
   std::vector<Entry> entries_;
 };
 

@@ -1,7 +1,7 @@
-// One run, op by op, that checks what the proof takes on trust: that each kernel changes only what its header declares
-// as written, and that parts without bounds, which are declared separate, are.
+// One run, op by op, that checks the assumptions of the proof: each kernel changes only what its header declares
+// as written, and parts without bounds are disjoint, as declared.
 //
-// Each op ends before the next one begins, so what is found does not depend on timing.
+// Each op ends before the next one begins, so the findings do not depend on timing.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ struct Promise {
   const char* second_part;
 };
 
-// What a program declares of its ops.
+// What a program declares about its ops.
 template <class Program>
 struct Declared {
   bool (*kernel)(std::int32_t op);                                 // others are not checked
-  std::vector<Range> (*writes)(const Program&, std::int32_t op);   // what a kernel may change, messages under way too
+  std::vector<Range> (*writes)(const Program&, std::int32_t op);   // what a kernel may change, including messages in flight
   std::vector<Promise> promises;
 };
 
@@ -55,7 +55,7 @@ class Audit {
     for (const auto& [array, old] : contents_) written_[{op, array}] = program_.store.differ(array, old);
   }
 
-  // "" where every op did what its header declares, else what one did not. `name` gives the name of an op.
+  // "" if every op did what its header declares, else the violation. `name` gives the name of an op.
   template <class Name>
   std::string wrong(Name name) const {
     if (!wrong_.empty()) return wrong_;

@@ -9,7 +9,7 @@
 
 namespace dagc {
 
-// What was issued on a stream, and on streams that fork from it and join it, as one thing to launch.
+// The work issued on a stream, and on streams that fork from it and join it, as one graph to launch.
 class CapturedGraph {
  public:
   CapturedGraph() = default;
@@ -24,7 +24,7 @@ class CapturedGraph {
     if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
   }
 
-  // Captures what `work` issues on `origin` and on streams that wait for it. Nothing runs.
+  // Captures what `work` issues on `origin` and on streams that wait for it. Nothing is executed.
   template <class Work>
   void capture(cudaStream_t origin, Work work) {
     cudaGraph_t graph = nullptr;

@@ -33,7 +33,7 @@ inline bool mpi_running() {
 #endif
 
 // "dagc: rank R: message" on stderr ("dagc: message" outside MPI), then the end of all ranks with `exit_code`.
-// May be called from any thread; no destructors run, since the threads of the streams may still be at work.
+// May be called from any thread; no destructors run, since the threads of the streams may still run.
 [[noreturn]] inline void fail(int exit_code, const std::string& message) {
   std::fflush(stdout);
 #ifndef DAGC_NO_MPI
@@ -42,7 +42,7 @@ inline bool mpi_running() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::fprintf(stderr, "dagc: rank %d: %s\n", rank, message.c_str());
     std::fflush(stderr);
-    // The starter reads the ranks' output and their abort from different places; it loses what it has not read by then.
+    // The starter reads output and aborts of ranks from different places, and loses output that it has not read by then.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
@@ -68,7 +68,7 @@ inline bool mpi_running() {
 
 }  // namespace dagc
 
-// Works with the CUDA runtime and with the host target's stand-in for it, which use the same names.
+// Works with the CUDA runtime and with the host target's replacement, which has the same names.
 #define DAGC_CUDA(call)                                                                       \
   do {                                                                                        \
     const auto dagc_status = (call);                                                          \
@@ -76,8 +76,8 @@ inline bool mpi_running() {
       ::dagc::call_failed(__FILE__, __LINE__, #call, cudaGetErrorString(dagc_status));        \
   } while (0)
 
-// MPI must return errors instead of aborting: dagc::Mpi (message.hpp) sees to that.
-// What MPI itself touches is hidden from ThreadSanitizer; message buffers are annotated instead (in_flight.hpp).
+// MPI must return errors instead of aborting: dagc::Mpi (message.hpp) arranges this.
+// Accesses by MPI itself are hidden from ThreadSanitizer; message buffers are annotated instead (in_flight.hpp).
 #define DAGC_MPI(call)                                                                        \
   do {                                                                                        \
     const ::dagc::tsan::Ignore dagc_ignore;                                                   \

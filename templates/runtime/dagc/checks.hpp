@@ -1,4 +1,4 @@
-// Checks of a program's data before its first run: sizes that only the data know, slices, `require`s.
+// Checks of a program's data before its first run: sizes that depend on the data, slices, `require`s.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dagc {
 
-// Limits of the GPU, for `require`s on `hw.*`. On the host target, those of its stand-in.
+// Limits of the GPU, for `require`s on `hw.*`. On the host target, fixed values.
 struct Hardware {
   std::int64_t max_threads_per_block = 1024;
   std::int64_t shared_per_block = 48 * 1024;
@@ -65,7 +65,7 @@ inline void check_require(bool holds, const char* what) {
   if (!holds) fail(exit_bad_input, std::string(what) + " does not hold for these data");
 }
 
-// Warns, once for all ranks, where the sizes of a rank lie more than `far` times outside of those that a choice was
+// Warns, once for all ranks, if the sizes of a rank are more than `far` times outside of those that a choice was
 // measured at. `beyond`: how many times, on this rank. Called by all ranks.
 inline void warn_of_far_sizes(MPI_Comm comm, const char* op, double beyond, double far, const char* measured) {
   const double here[2] = {beyond, beyond > far ? 1.0 : 0.0};
@@ -77,8 +77,8 @@ inline void warn_of_far_sizes(MPI_Comm comm, const char* op, double beyond, doub
   DAGC_MPI(MPI_Comm_size(comm, &ranks));
   if (rank == 0 && most > far)
     std::fprintf(stderr,
-                 "warning: %s: sizes lie up to %.3g times outside of those that were measured (%s) on %.0f of %d ranks: "
-                 "what is chosen may be slow\n", op, most, measured, ranks_far, ranks);
+                 "warning: %s: sizes are up to %.3g times outside of the measured ones (%s) on %.0f of %d ranks: "
+                 "the choice may be slow\n", op, most, measured, ranks_far, ranks);
 }
 
 }  // namespace dagc

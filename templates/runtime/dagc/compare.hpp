@@ -1,4 +1,4 @@
-// Comparison of results with a reference, and what results are filled with before a run.
+// Comparison of results with a reference, and the poison that results are filled with before a run.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace dagc {
 
-// max|got - want| may be `rtol` * max|want|; 0: equal. `nan_equal`: NaN is right where the reference has NaN.
+// max|got - want| may be `rtol` * max|want|; 0: equal. `nan_equal`: NaN is correct where the reference has NaN.
 struct Tolerance {
   double rtol = 0;
   bool nan_equal = false;
@@ -20,7 +20,7 @@ struct Tolerance {
 
 // ---- poison --------------------------------------------------------------------------------------------------------
 
-// Two values that every byte of an array may have before a run. One of them could be a right result; both cannot.
+// Two values that every byte of an array may have before a run. One of them could be a correct result, but not both.
 struct Poison {
   unsigned char bytes[2];
 };
@@ -60,7 +60,7 @@ namespace detail {
 
 __extension__ typedef unsigned __int128 Wide;
 
-// floor(rtol * scale), exactly; the largest integer where it is larger.
+// floor(rtol * scale), exactly; the largest integer if it is larger.
 inline std::uint64_t allowed(double rtol, std::uint64_t scale) {
   int exponent = 0;
   const std::uint64_t mantissa = static_cast<std::uint64_t>(std::ldexp(std::frexp(rtol, &exponent), 53));
@@ -130,7 +130,7 @@ std::string floats_differ(const T* got, const T* want, std::int64_t n, const Tol
 
 }  // namespace detail
 
-// "" where `got` agrees with `want`, else what is wrong. Integers are compared as integers. NaN and infinities are right
+// "" if `got` agrees with `want`, else the difference. Integers are compared as integers. NaN and infinities are correct
 // only where the reference has the same, NaN only under `nan_equal`. `got` is elements start, start + 1, ... of an array
 // of this shape.
 template <class T>

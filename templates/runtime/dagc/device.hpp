@@ -1,4 +1,4 @@
-// What a program asks of its surroundings before it starts: the ranks that its data were made for, and a GPU.
+// Requirements of a program before it starts: as many ranks as its data were written for, and a GPU.
 #pragma once
 
 #include <mpi.h>
@@ -28,13 +28,13 @@ inline std::string rank_directory(const std::string& data, int rank) {
   return data + name;
 }
 
-// Ends the program unless `data` was made for exactly `ranks` ranks.
+// Ends the program unless `data` was written for exactly `ranks` ranks.
 inline void check_ranks(const std::string& data, int rank, int ranks, MPI_Comm comm) {
   if (rank == 0) {
-    if (!is_directory(data)) fail(exit_bad_input, data + ": no such folder; make it with `dagc setup`");
+    if (!is_directory(data)) fail(exit_bad_input, data + ": no such folder; create it with `dagc setup`");
     int found = 0;
     while (is_directory(rank_directory(data, found))) ++found;
-    if (found == 0) fail(exit_bad_input, data + ": holds no rank-0000; make it with `dagc setup`");
+    if (found == 0) fail(exit_bad_input, data + ": has no rank-0000; create it with `dagc setup`");
     if (found != ranks)
       fail(exit_missing, data + ": made for " + std::to_string(found) + " ranks, but started with " +
                              std::to_string(ranks) + "; start it with mpiexec -n " + std::to_string(found));
@@ -42,7 +42,7 @@ inline void check_ranks(const std::string& data, int rank, int ranks, MPI_Comm c
   DAGC_MPI(MPI_Barrier(comm));
 }
 
-// Takes GPU (local rank mod number of GPUs). Says so where ranks share one. Ends the program where there is none.
+// Selects GPU (local rank mod number of GPUs). Reports if ranks share one. Ends the program if there is none.
 inline void take_gpu(int rank, MPI_Comm comm) {
   int gpus = 0;
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0)
@@ -57,15 +57,15 @@ inline void take_gpu(int rank, MPI_Comm comm) {
 #endif
 }
 
-// Ends the program, before any message, unless the MPI takes device pointers or the user says that it does.
+// Ends the program, before any message, unless the MPI accepts device pointers or the user asserts it.
 inline void require_device_pointers(bool vouched) {
   if (vouched || mpi_takes_device_pointers()) return;
   fail(exit_missing,
-       "this program gives device pointers to MPI (transport mpi_cuda), and this MPI does not say that it takes them; "
+       "this program passes device pointers to MPI (transport mpi_cuda), but this MPI does not report that it accepts them; "
        "compile with --transport mpi_host, or give --mpi-takes-device-pointers if you know that it does");
 }
 
-// What the first rank with something to say has to say, "rank R: text", on every rank; "" where none has.
+// The text of the first rank that has one, as "rank R: text", on every rank; "" if none has.
 inline std::string first_wrong(const std::string& mine, int rank, MPI_Comm comm) {
   int here = mine.empty() ? INT_MAX : rank, first = INT_MAX;
   DAGC_MPI(MPI_Allreduce(&here, &first, 1, MPI_INT, MPI_MIN, comm));
@@ -78,7 +78,7 @@ inline std::string first_wrong(const std::string& mine, int rank, MPI_Comm comm)
   return "rank " + std::to_string(first) + ": " + text;
 }
 
-// What is wrong where these inputs and constants have changed; "" where none has.
+// The error if these inputs and constants have changed; "" if none has.
 inline std::string changed_text(const std::vector<std::string>& names) {
   if (names.empty()) return "";
   std::string list;
@@ -86,15 +86,15 @@ inline std::string changed_text(const std::vector<std::string>& names) {
   return list + (names.size() == 1 ? " was" : " were") + " changed, which no op declares to write";
 }
 
-// What is wrong where something was written behind the end of these arrays; "" where nothing was.
+// The error if these arrays were written beyond their end; "" if none was.
 inline std::string overrun_text(const std::vector<std::string>& names) {
   if (names.empty()) return "";
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "`" : ", `") + name + "`";
-  return "something was written behind the end of " + list;
+  return "something was written beyond the end of " + list;
 }
 
-// Says what `first_wrong` gave, once, and returns the exit code of every rank.
+// Reports the result of `first_wrong`, once, and returns the exit code of every rank.
 inline int report(const std::string& wrong, int rank) {
   if (wrong.empty()) return exit_good;
   if (rank == 0) std::fprintf(stderr, "dagc: %s\n", wrong.c_str());

@@ -1,7 +1,7 @@
 // Digests of memory: whether bytes changed, without a copy of them.
 //
-// The digest of a range is the sum over its bytes, or words, of a hash of place and value, so that it does not depend on
-// the order in which it is computed and ranges add up. It is no protection against intent.
+// The digest of a range is the sum over its bytes, or words, of a hash of position and value, so that it does not depend on
+// the order of computation, and digests of ranges can be added. It is not cryptographic.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +77,7 @@ std::uint64_t words(const void* data, std::size_t first, std::size_t last, [[may
 
 }  // namespace detail
 
-// Of the bytes [begin, end) of an allocation. Waits for the device.
+// Digest of the bytes [begin, end) of an allocation. Waits for the device.
 inline std::uint64_t digest(const void* data, std::size_t begin, std::size_t end, bool on_device) {
   constexpr std::size_t wide = sizeof(std::uint64_t);
   const std::size_t first = (begin + wide - 1) / wide, last = end / wide;

@@ -1,9 +1,9 @@
-// A rank that is ended by a signal says first which one, and in which op:
+// A rank that is ended by a signal first reports which one, and in which op:
 //
 //   dagc: rank 1: ended by SIGSEGV (a bad address) in op `scale` (kernel `scale`)
 //
-// Starters say it of whichever rank they find ended first, which may be one that they have ended themselves, or not at
-// all. On a GPU a bad address is no signal, but an error that a later call returns.
+// Starters report the rank whose end they notice first, which may be one that they ended themselves, or none at
+// all. On a GPU a bad address is not a signal, but an error of a later call.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// Of each library its own: a process may load several, and chain their handlers.
+// Private to each library: a process may load several, whose handlers are chained.
 #define DAGC_PRIVATE __attribute__((visibility("hidden")))
 
 namespace dagc {
@@ -38,8 +38,8 @@ DAGC_PRIVATE inline char fault_head[48] = "";
 DAGC_PRIVATE inline struct sigaction fault_before[fault_count] = {};  // who handled each signal before
 DAGC_PRIVATE inline bool faults_named = false;
 
-// The op that this thread issues, runs or waits for, as text; null: none. A store of a constant: it costs nothing that can
-// be measured. A signal handler, and another thread (watchdog.hpp), may read it.
+// The op that this thread issues, runs or waits for, as text; null: none. Storing a constant costs nothing measurable.
+// A signal handler, and another thread (watchdog.hpp), may read it.
 DAGC_PRIVATE inline thread_local std::atomic<const char*> op_under_way{nullptr};
 
 inline void begin_op(const char* text) { op_under_way.store(text, std::memory_order_relaxed); }
@@ -79,16 +79,16 @@ DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
   }
   line[length++] = '\n';
   const ssize_t written = write(STDERR_FILENO, line, length);  // whole: the ranks share what they write to
-  // The starter reads what the ranks say and how they end from different places (check.hpp).
+  // The starter reads output and exit codes of ranks from different places (check.hpp).
   const timespec moment{0, 100 * 1000 * 1000};
   if (written > 0) nanosleep(&moment, nullptr);
-  // Whoever handled it before goes on. What an instruction caused comes again when it is executed again, with its
-  // address; what was sent (abort, raise, kill) has to be sent again.
+  // Pass it to the previous handler. A signal caused by an instruction comes again when that is executed again, with its
+  // address; one that was sent (abort, raise, kill) must be sent again.
   sigaction(signal, before, nullptr);
   if (info->si_code <= 0) std::raise(signal);
 }
 
-// From now on, in the whole process. A signal that is ignored stays so; other handlers come after this one.
+// Installs the handlers for the whole process. Ignored signals stay ignored; other handlers run after this one.
 inline void name_faults(int rank) {
   if (faults_named) return;
   faults_named = true;

@@ -21,8 +21,8 @@ inline bool any(const dim3& grid) { return grid.x && grid.y && grid.z; }
 
 }  // namespace dagc
 
-// Launches return no status. It is asked for after each one in builds with DAGC_CHECK, which then name the op; all
-// builds ask once after the checked run.
+// Launches return no status. Builds with DAGC_CHECK query it after each launch, to name the op; all
+// builds query it once after the checked run.
 #ifdef DAGC_CHECK
 #define DAGC_LAUNCHED(op)                                                                                       \
   do {                                                                                                          \

@@ -1,11 +1,11 @@
-// Exchanges as one GPU operation: all messages of an exchange, enqueued on a stream like a kernel. No host waits.
+// Exchanges as one GPU operation: all messages of an exchange, enqueued on a stream like a kernel. The host does not wait.
 //
 //   NcclGroup   ncclSend and ncclRecv in one group                          (transport nccl)
 //   PeerGroup   one kernel that writes into the memory of the other GPUs    (transport peer)
-//   HostGroup   what both are on the host target: MPI on the stream's thread
+//   HostGroup   replaces both on the host target: MPI on the stream's thread
 //
-// A program names the ends of its messages once, then connects, which is collective; then it may run the group as often
-// as it likes, also within a CUDA graph. A message of one rank meets the message of the same number of the other.
+// A program names the ends of its messages once, then connects (collective); then it may run the group any number
+// of times, also within a CUDA graph. Messages of two ranks match by number.
 #pragma once
 
 #include <mpi.h>
@@ -31,7 +31,7 @@ struct MessageEnd {
   char* data() const { return base + offset; }
 };
 
-// What every kind of group knows. Negative ranks, and messages of no bytes, are left out: at both ends alike.
+// Common to all kinds of groups. Negative ranks, and messages of no bytes, are skipped, at both ends alike.
 class GroupEnds {
  public:
   template <class T>
@@ -42,7 +42,7 @@ class GroupEnds {
   void recv(int message, T* base, std::int64_t start, std::int64_t count, int peer) {
     add(recvs_, message, base, start, count, peer);
   }
-  // One after another from `start`, as the posts of message.hpp have them.
+  // Consecutive from `start`, as in the posts of message.hpp.
   template <class T>
   void sends(int message, T* base, std::int64_t start, const Peers& peers) {
     add_all(sends_, message, base, start, peers);

@@ -26,7 +26,7 @@ class HostComm {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-// Groups on different streams run at the same time, so each has a communicator of its own.
+// Groups on different streams run at the same time, so each has its own communicator.
 class HostGroup : public GroupEnds {
  public:
   HostGroup() = default;
@@ -75,7 +75,7 @@ class HostGroup : public GroupEnds {
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
-  Requests requests_;  // of the run under way; used by the stream's thread
+  Requests requests_;  // of the current run; used by the stream's thread
   std::function<void()> collective_;
 };
 

@@ -1,6 +1,6 @@
 // Transport nccl: the messages of an exchange as one NCCL group.
 //
-// Ungrouped, a send and the receive of the same rank could wait for each other; in a group NCCL starts all at once.
+// Ungrouped, a send and the receive of the same rank could wait for each other; in a group NCCL starts them all together.
 // Groups of one communicator run in the order in which they are issued, also on different streams. Every rank issues
 // the same traversal, so this order is the same everywhere, and no two ranks can wait for each other.
 #pragma once
@@ -36,7 +36,7 @@ class NcclComm {
     if (comm_ != nullptr) ncclCommDestroy(comm_);
   }
 
-  // Collective. Ranks that share a GPU are refused: NCCL would not start.
+  // Collective. Ranks that share a GPU are refused: NCCL does not support it.
   void open(MPI_Comm mpi, int /*groups*/) {
     int rank = 0, ranks = 1, device = 0;
     DAGC_MPI(MPI_Comm_rank(mpi, &rank));
@@ -86,7 +86,7 @@ inline ncclRedOp_t nccl_op(MPI_Op op) {
 
 class NcclGroup : public GroupEnds {
  public:
-  // Collective. NCCL connects two ranks when they first send: here, with a byte for each message, not while the program
+  // Collective. NCCL connects two ranks when they first send: done here, with a byte for each message, not while the program
   // is captured or timed.
   void connect(NcclComm& comm) {
     comm_ = &comm;

@@ -3,18 +3,18 @@
 // The receivers' arrays, and flags beside them, are mapped by CUDA IPC when the group connects. A run is numbered by an
 // epoch, kept in device memory, so that a captured run counts as well. In each run, per message:
 //
-//   receiver   ready = epoch in the sender's memory. What has read the buffer is ordered before this run by the stream,
+//   receiver   ready = epoch in the sender's memory. Reads of the buffer are ordered before this run by the stream,
 //              so the buffer is free.
 //   sender     waits for ready >= epoch, copies, and then sets arrived = epoch in the receiver's memory
 //   receiver   the run ends when all of its messages have arrived
 //
-// No deadlock: block 0, which the GPU starts first, says "ready" before anything waits, and all other waits are for
-// other GPUs. All groups of a program fit on the GPU together, so that none that waits can keep another one out;
+// No deadlock: block 0, which the GPU starts first, sets "ready" before any wait, and all other waits are for
+// other GPUs. All groups of a program fit on the GPU together, so that a waiting one cannot block another;
 // other kernels end by themselves.
 //
-// Memory model: flags are stored with release and loaded with acquire semantics at system scope. What the threads of a
-// block have copied is ordered before its flag by the block's barrier, a fence at system scope of the thread behind it,
-// and, where several blocks share a message, a counter.
+// Memory model: flags are stored with release and loaded with acquire semantics at system scope. Copies by the threads of a
+// block are ordered before its flag by the block's barrier, a fence at system scope after it,
+// and, if several blocks share a message, a counter.
 #pragma once
 
 #include <algorithm>
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(peer_threads) peer_exchange(PeerTable t
 
 class PeerComm {
  public:
-  // Collective. All ranks must be on one host. `groups`: how many will connect.
+  // Collective. All ranks must be on one host. `groups`: the number of groups that will connect.
   void open(MPI_Comm comm, int groups) {
     comm_ = comm;
     int ranks = 1;
@@ -158,7 +158,7 @@ class PeerComm {
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
-  unsigned int blocks() const { return blocks_; }  // that one group may have
+  unsigned int blocks() const { return blocks_; }  // available to one group
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;
@@ -171,7 +171,7 @@ class PeerGroup : public GroupEnds {
   PeerGroup() = default;
   PeerGroup(const PeerGroup&) = delete;
   PeerGroup& operator=(const PeerGroup&) = delete;
-  // Nobody frees what others have mapped: hence the barrier.
+  // The barrier ensures that no rank frees memory that others have mapped.
   ~PeerGroup() {
     if (flags_ == nullptr) return;
     cudaDeviceSynchronize();
@@ -182,12 +182,12 @@ class PeerGroup : public GroupEnds {
     cudaFree(recvs_device_);
   }
 
-  // Collective: tells the senders where to write, and the receivers where to say that they are ready.
+  // Collective: gives the senders the addresses to write to, and the receivers those of their ready flags.
   void connect(PeerComm& comm) {
     comm_ = comm.comm();
     const std::size_t s = sends_.size(), r = recvs_.size();
-    // Flags: ready and copied of each send, arrived of each receive, epoch, finished. A block of memory of their own,
-    // since IPC shares whole blocks.
+    // Flags: ready and copied of each send, arrived of each receive, epoch, finished. They have their own allocation,
+    // since IPC shares whole allocations.
     const std::size_t bytes = std::max<std::size_t>(2u << 20, (2 * s + r + 2) * sizeof(Flag));
     DAGC_CUDA(cudaMalloc(&flags_, bytes));
     DAGC_CUDA(cudaMemset(flags_, 0, bytes));
@@ -199,7 +199,7 @@ class PeerGroup : public GroupEnds {
       const bool sending = i < s;
       const MessageEnd& end = sending ? sends_[i] : recvs_[i - s];
       mine[i] = describe(end, sending ? i : 2 * s + (i - s));
-      // What a sender says has an even tag, what a receiver says an odd one.
+      // Data from senders has even tags, data from receivers odd ones.
       const int out = 2 * end.message + (sending ? 0 : 1), in = 2 * end.message + (sending ? 1 : 0);
       requests.resize(requests.size() + 2);
       DAGC_MPI(MPI_Irecv(&theirs[i], sizeof(Info), MPI_BYTE, end.peer, in, comm_, &requests[requests.size() - 2]));
@@ -215,7 +215,7 @@ class PeerGroup : public GroupEnds {
       const Info& other = theirs[i];
       const bool self = sends_[i].peer == comm.rank();
       check_sizes(sends_[i], other);
-      // Where there is no room for blocks of its own, a message shares those of others.
+      // If there is no room for separate blocks, messages share them.
       const unsigned int blocks = std::min(blocks_for(sends_[i].bytes), comm.blocks());
       if (first + blocks > comm.blocks()) first = 0;
       sends.push_back({sends_[i].data(), map(other.memory, other.base, self, sends_[i].peer) + other.offset, flags_ + i,
@@ -240,14 +240,14 @@ class PeerGroup : public GroupEnds {
   }
 
  private:
-  // What one end tells the other.
+  // Data that one end sends to the other.
   struct Info {
     cudaIpcMemHandle_t memory, flags;
-    std::uint64_t base, flags_base;  // addresses there; of use to a rank that sends to itself
+    std::uint64_t base, flags_base;  // addresses there, for a rank that sends to itself
     std::int64_t offset, bytes, flag;
   };
 
-  // A block for each 16 KiB, and no more than saturate a link.
+  // One block per 16 KiB, and no more than saturate a link.
   static unsigned int blocks_for(std::int64_t bytes) {
     return static_cast<unsigned int>(std::min<std::int64_t>(32, std::max<std::int64_t>(1, bytes >> 14)));
   }

@@ -1,7 +1,7 @@
 // Host target: the threads of one block, on one thread of the CPU.
 //
-// They run one after another as plain calls until one must wait (a barrier, a warp's exchange); only then it keeps its
-// stack, and the next goes on with another. A kernel without barriers costs a call per thread and makes no stack.
+// They run one after another as plain calls until one must wait (a barrier, a warp exchange); only then it keeps its
+// stack, and the next continues on another. A kernel without barriers costs a call per thread and no stacks.
 #pragma once
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ namespace dagc::host {
 // Runs blocks on the calling thread; one per thread.
 class Block {
  public:
-  // The one of this thread; null outside of kernels' threads.
+  // The current one of this thread; null outside of kernels.
   static Block*& here() {
     static thread_local Block* block = nullptr;
     return block;
@@ -118,7 +118,7 @@ class Block {
     }
   }
 
-  // From the first wait of a block on, lanes are kept account of.
+  // Lanes are tracked from the first wait of a block.
   void engage() {
     if (engaged_) return;
     engaged_ = true;
@@ -144,11 +144,11 @@ class Block {
     warp.live &= ~(1u << (current_ % 32));
     if (at_barrier_ > 0) release_barrier();
     const unsigned int first = current_ / 32 * 32;
-    for (unsigned int i = 0; i < 32; ++i)  // those who waited for the one that left
+    for (unsigned int i = 0; i < 32; ++i)  // those waiting for the lane that exited
       if ((warp.waiting >> i & 1) != 0) release_warp(first + i);
   }
 
-  // Opens the barrier if all lanes that have not exited are there. The current lane goes on, the others are queued.
+  // Opens the barrier if all lanes that have not exited are there. The current lane continues, the others are queued.
   bool release_barrier() {
     if (at_barrier_ != total_ - exited_) return false;
     passed_ = votes_;
@@ -190,7 +190,7 @@ class Block {
     queue_[at] = static_cast<std::uint16_t>(lane);
   }
 
-  // The current lane waits: its stack is kept, and something else runs until it is queued and its turn comes.
+  // The current lane waits: its stack is kept, and other lanes run until it is queued and scheduled.
   void suspend() {
     const unsigned int me = current_;
     lanes_[me].fiber = running_;
@@ -205,7 +205,7 @@ class Block {
     threadIdx = lanes_[me].index;
   }
 
-  // Goes to whatever can run, from a stack that has nothing to do before it is come back to.
+  // Switches to any runnable lane, from a stack that is idle until switched back to.
   void leave(Fiber& from) {
     if (queue_count_ > 0) {
       const unsigned int lane = queue_[queue_first_];
@@ -235,7 +235,7 @@ class Block {
     return fiber;
   }
 
-  // What a fiber does for ever: start lanes, then lie idle.
+  // The endless loop of a fiber: start lanes, then be idle.
   static void serve() {
     Block& block = *here();
     for (;;) {
@@ -293,7 +293,7 @@ class Block {
   Votes votes_, passed_;
   Warp warps_[kMaxThreads / 32];
   std::vector<Lane> lanes_;
-  std::vector<std::uint16_t> queue_;  // lanes that may go on
+  std::vector<std::uint16_t> queue_;  // runnable lanes
   Fiber main_;
   Fiber* running_ = &main_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
@@ -324,7 +324,7 @@ void run_grid(const Site& site, dim3 grid, dim3 block, std::size_t shared, const
       }
 }
 
-// The block whose thread calls; ends the process where none does.
+// The block of the calling thread; ends the process if there is none.
 inline Block& block_here(const char* function) {
   Block* block = Block::here();
   if (block != nullptr) return *block;
@@ -345,5 +345,5 @@ T* dynamic_shared() {
 
 }  // namespace dagc
 
-// What `extern __shared__ T name[];` says in CUDA, for both targets.
+// CUDA's `extern __shared__ T name[];`, for both targets.
 #define DAGC_DYNAMIC_SHARED(type, name) type* const name = dagc::dynamic_shared<type>()

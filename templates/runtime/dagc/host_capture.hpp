@@ -1,4 +1,4 @@
-// Host target: what a stream capture has seen.
+// Host target: work recorded by a stream capture.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace dagc::host {
 
-// A captured operation: work of a lane, or a mark that a lane sets, or a mark that a lane waits for. A lane is what was a
-// stream when it was captured; lane 0 becomes the stream that the graph is launched on.
+// A captured operation: work of a lane, or a mark that a lane sets, or a mark that a lane waits for. A lane was a
+// stream during the capture; lane 0 becomes the stream that the graph is launched on.
 struct Node {
   enum Kind { work, record, wait } kind;
   std::size_t lane;
@@ -28,7 +28,7 @@ struct Nodes {
   std::size_t lanes = 0, marks = 0;
 };
 
-// A capture under way. Of one thread.
+// A capture in progress. Used by one thread.
 class Capture {
  public:
   explicit Capture(const CUstream_st* origin) : lanes_{origin} {}
@@ -44,16 +44,16 @@ class Capture {
     events_.emplace_back(event, nodes_.marks);
     nodes_.list.push_back({Node::record, lane(stream), nodes_.marks++, {}});
   }
-  // The stream takes part from now on, if it does not yet.
+  // Adds the stream to the capture.
   void wait(const CUstream_st* stream, const CUevent_st* event) {
     if (!has(stream)) lanes_.push_back(stream);
     nodes_.list.push_back({Node::wait, lane(stream), find(event)->second, {}});
   }
 
-  // Something was asked that cannot be while a graph is captured.
+  // An operation was called that is not permitted during capture.
   void spoil() { spoilt_ = true; }
 
-  // What was captured; `status` says why there is nothing.
+  // The captured graph; `status` is the reason if there is none.
   std::shared_ptr<const Nodes> end(cudaError_t* status) {
     nodes_.lanes = lanes_.size();
     *status = spoilt_ ? cudaErrorStreamCaptureInvalidated : joined() ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
@@ -70,7 +70,7 @@ class Capture {
     return std::find_if(events_.rbegin(), events_.rend(), [=](const Recorded& r) { return r.first == event; });
   }
 
-  // Has lane 0 waited for all work of the others? `seen[i][k]`: how much work of lane k comes before what lane i does next.
+  // Whether lane 0 has waited for all work of the others. `seen[i][k]`: how much work of lane k precedes the next of lane i.
   bool joined() const {
     using Seen = std::vector<std::size_t>;
     std::vector<Seen> seen(lanes_.size(), Seen(lanes_.size())), marks(nodes_.marks);

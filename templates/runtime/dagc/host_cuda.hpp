@@ -1,6 +1,6 @@
 // Host target: the part of the CUDA runtime API that dagc's code uses, for machines without a GPU.
 //
-// The same emitted text, compiled by g++: streams are threads (host_stream.hpp), blocks run on them (host_block.hpp).
+// It compiles the same emitted text with g++: streams are threads (host_stream.hpp), blocks run on them (host_block.hpp).
 // docs/reference/host-target.md says what is supported and where it differs.
 #pragma once
 
@@ -39,7 +39,7 @@ struct Same {
 
 namespace dagc {
 
-// The grid of a launch; remembers where the launch stands, for messages.
+// The grid of a launch; records the place of the launch, for messages.
 struct LaunchGrid {
   LaunchGrid(dim3 grid, const char* from = __builtin_FILE(), int at = __builtin_LINE())
       : size(grid), file(from), line(at) {}
@@ -51,7 +51,7 @@ struct LaunchGrid {
   int line;
 };
 
-// kernel<<<grid, block, shared, stream>>>(arguments...). cudaGetLastError reports a launch that CUDA refuses.
+// kernel<<<grid, block, shared, stream>>>(arguments...). cudaGetLastError reports a launch that CUDA would reject.
 template <class... Parameters>
 void launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::size_t shared, cudaStream_t stream,
             typename host::Same<Parameters>::type... arguments) {
@@ -169,7 +169,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
     });
   });
 }
-// Returns when done, but for device to device: that copy the host does not wait for, as in CUDA.
+// Returns when done, except device to device: the host does not wait for that copy, as in CUDA.
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
   if (error == cudaSuccess && kind != cudaMemcpyDeviceToDevice) dagc::host::Runtime::get().synchronize_null();
@@ -183,7 +183,7 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaS
     });
   });
 }
-// The host does not wait for it, as in CUDA: a non-blocking stream must be made to.
+// The host does not wait for it, as in CUDA: a non-blocking stream must be synchronised.
 inline cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   return cudaMemsetAsync(to, value, bytes, nullptr);
 }
@@ -220,7 +220,7 @@ inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned i
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
-// Returns at once, as in CUDA: what was issued still runs.
+// Returns immediately, as in CUDA: issued work still runs.
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return dagc::host::remember(stream != nullptr && stream->close() ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
@@ -240,7 +240,7 @@ inline cudaError_t cudaStreamQuery(cudaStream_t handle) {
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return dagc::host::issue(stream, [=] { function(data); });
 }
-// Later work of the stream waits for the event's latest recording so far; recording it again changes nothing in that.
+// Later work of the stream waits for the event's latest recording so far; recording it again does not affect this.
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned int = cudaEventWaitDefault) {
   CUstream_st* stream = dagc::host::Runtime::get().resolve(handle);
   if (stream == nullptr || event == nullptr || !event->open())

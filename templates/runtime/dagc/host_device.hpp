@@ -1,4 +1,4 @@
-// Host target: what device code calls - barriers, warp functions, atomics, intrinsics.
+// Host target: functions of device code: barriers, warp functions, atomics, intrinsics.
 #pragma once
 
 #include <math.h>
@@ -20,8 +20,8 @@ inline int __syncthreads_or(int vote) { return dagc::host::block_here("__syncthr
 inline int __syncthreads_and(int vote) { return dagc::host::block_here("__syncthreads_and").barrier(vote).all; }
 inline int __syncthreads_count(int vote) { return dagc::host::block_here("__syncthreads_count").barrier(vote).count; }
 
-// All threads of a launch run on one thread of the CPU, so what they write is in order for one another already; for
-// others, as in CUDA, only an event or a synchronise makes it visible.
+// All threads of a launch run on one thread of the CPU, so their writes are already ordered for one another; for
+// others, as in CUDA, only an event or a synchronise makes them visible.
 inline void __threadfence_block() {}
 inline void __threadfence() {}
 inline void __threadfence_system() {}
@@ -102,7 +102,7 @@ inline unsigned int __ballot_sync(unsigned int mask, int vote) {
 }
 inline int __any_sync(unsigned int mask, int vote) { return __ballot_sync(mask, vote) != 0; }
 inline int __all_sync(unsigned int mask, int vote) { return __ballot_sync(mask, vote == 0) == 0; }
-// All lanes that have not exited: nothing runs in step here, so there is no narrower answer.
+// All lanes that have not exited: lanes do not run in lockstep here, so there is no narrower answer.
 inline unsigned int __activemask() { return dagc::host::block_here("__activemask").live_mask(); }
 
 #define DAGC_REDUCE(function, T, expression)              \
@@ -127,7 +127,7 @@ DAGC_REDUCE(__reduce_xor_sync, unsigned int, a ^ b)
 
 namespace dagc::host {
 
-// Replaces *address by change(*address) in one step; the value before.
+// Atomically replaces *address by change(*address); returns the old value.
 template <class T, class F>
 T atomic_change(T* address, F change) {
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -237,7 +237,7 @@ inline long long clock64() { return std::chrono::steady_clock::now().time_since_
 inline void __nanosleep(unsigned int) {}
 [[noreturn]] inline void __trap() { dagc::host::fatal("__trap called in a kernel"); }
 
-// ---- arithmetic that CUDA has and <math.h> has not ------------------------------------------------------------------
+// ---- arithmetic of CUDA that is not in <math.h> ------------------------------------------------------------------
 
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
@@ -285,7 +285,7 @@ DAGC_MIN_MAX(unsigned long)
 DAGC_MIN_MAX(long long)
 DAGC_MIN_MAX(unsigned long long)
 #undef DAGC_MIN_MAX
-// As in CUDA, and unlike std::min: a number wins over NaN.
+// As in CUDA, and unlike std::min: NaN is ignored if the other is a number.
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return ::fmin(a, b); }

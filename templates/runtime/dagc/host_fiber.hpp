@@ -1,4 +1,4 @@
-// Host target: stacks to switch between, for the threads of a block that wait for one another.
+// Host target: stacks to switch between, for threads of a block that wait for each other.
 #pragma once
 
 #include <sys/mman.h>
@@ -25,7 +25,7 @@
 
 namespace dagc::host {
 
-// A kernel that cannot go on: one line, then the process ends with code 5, as for a failed call.
+// A kernel that cannot continue: one line, then the process ends with code 5, as for a failed call.
 [[noreturn]] inline void fatal(const char* message) {
   std::fflush(stdout);
   std::fprintf(stderr, "dagc: %s\n", message);
@@ -33,8 +33,8 @@ namespace dagc::host {
 }
 
 #if DAGC_HOST_SWITCH
-// Saves the callee-saved registers on this stack, its pointer in *save, and goes on where `load` was saved.
-// (swapcontext would do, at two system calls a switch.)
+// Saves the callee-saved registers on this stack, its pointer in *save, and continues where `load` was saved.
+// (swapcontext would need two system calls per switch.)
 __attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) inline void switch_stack(
     void** /*save*/, void* /*load*/) {
   __asm__(
@@ -44,17 +44,17 @@ __attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) 
 }
 #endif
 
-// A stack with what is suspended on it. A default one stands for the stack that its thread came with.
+// A stack with its suspended execution. A default-constructed one is the original stack of its thread.
 //
-// The switches are not announced to ThreadSanitizer: that would take 0.9 MB and 2 ms for each fiber, which a block of 1024
-// threads on each of several streams does not bear. To it, all fibers of a stream are one thread (which they are),
+// The switches are not announced to ThreadSanitizer: that would take 0.9 MB and 2 ms for each fiber, too much for a block of 1024
+// threads on each of several streams. It sees all fibers of a stream as one thread (which they are),
 // whose call stack is deeper than it looks; a report's first line is right, the callers under it may be those of a
 // sibling.
 class Fiber {
  public:
   Fiber() = default;
   // `entry` runs on the new stack when it is first switched to, and must not return. `number` colours the stack:
-  // without it, all stacks would lie at the same place of the cache's sets.
+  // otherwise all stacks would map to the same cache sets.
   Fiber(void (*entry)(), unsigned int number) : entry_(entry) {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     void* memory =
@@ -68,7 +68,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Suspends the running fiber, which is `from`, and goes on where `to` was suspended.
+  // Suspends the running fiber, which is `from`, and continues where `to` was suspended.
   static void change(Fiber& from, Fiber& to) {
 #if DAGC_ASAN
     current() = &to;
@@ -92,7 +92,7 @@ class Fiber {
 #if DAGC_HOST_SWITCH
   void prepare(char* top) {
     auto** slot = reinterpret_cast<void**>(top);
-    *--slot = nullptr;  // where the entry would return to: it does not; and the alignment that a call gives
+    *--slot = nullptr;  // the return address (unused: the entry never returns), and the alignment of a call
     *--slot = reinterpret_cast<void*>(entry_point());
     for (int i = 0; i < 6; ++i) *--slot = nullptr;
     pointer_ = slot;
@@ -118,7 +118,7 @@ class Fiber {
     static thread_local Fiber* fiber = nullptr;
     return fiber;
   }
-  // AddressSanitizer tells where the stack that was left lies: how a thread's own stack becomes known.
+  // AddressSanitizer reports the bounds of the stack that was left; this gives a thread's own stack.
   static void arrived(void* shadow) {
     const void* bottom = nullptr;
     std::size_t bytes = 0;

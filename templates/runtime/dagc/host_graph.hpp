@@ -1,5 +1,5 @@
-// Host target: graphs. A launch issues what was captured once more: lane 0 on the stream of the launch, the other lanes
-// on streams of the graph's own, with the same marks and waits. So what nothing orders may run at the same time.
+// Host target: graphs. A launch issues the captured work again: lane 0 on the stream of the launch, the other lanes
+// on the graph's own streams, with the same marks and waits, so that unordered work may run concurrently.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Host target: what is kept of a block's threads, and what the functions of a warp give them.
+// Host target: state of a block's threads, and results of warp functions.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ class Fiber;
 inline constexpr unsigned int kMaxThreads = 1024;
 inline constexpr std::size_t kMaxShared = 227 * 1024;
 
-// Where a launch stands, for messages.
+// Place of a launch in the source, for messages.
 struct Site {
   const void* kernel;
   const char* file;
@@ -37,11 +37,11 @@ inline const char* name(Wait wait) {
 
 // One thread of the block.
 struct Lane {
-  Fiber* fiber = nullptr;  // where it is suspended
+  Fiber* fiber = nullptr;  // its suspended stack
   uint3 index{0, 0, 0};
   Wait wait = Wait::none;
-  std::uint8_t source = 0;  // shuffle: the lane whose value is wanted
-  std::uint32_t mask = 0;   // of the warp's exchange it waits for
+  std::uint8_t source = 0;  // shuffle: the lane to read from
+  std::uint32_t mask = 0;   // of the warp exchange that it waits for
   std::uint64_t value = 0, result = 0;
   std::uint64_t (*fold)(std::uint64_t, std::uint64_t) = nullptr;
 };
@@ -57,7 +57,7 @@ struct Votes {
 
 // Gives each lane of `group`, which all wait in an exchange of this kind, its result. `lanes`: the warp's 32.
 inline void resolve(Lane* lanes, std::uint32_t group, Wait kind) {
-  constexpr std::uint64_t undefined = ~std::uint64_t{0};  // what a shuffle reads of a lane that is not there: NaN
+  constexpr std::uint64_t undefined = ~std::uint64_t{0};  // value that a shuffle reads from a missing lane: NaN
   std::uint64_t common = 0;
   bool first = true;
   for (std::uint32_t left = group; left != 0 && kind != Wait::sync; left &= left - 1) {

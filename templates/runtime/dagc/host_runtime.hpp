@@ -30,7 +30,7 @@ inline cudaError_t remember(cudaError_t error) {
   return error;
 }
 
-// All streams and events of the process, touched by issuing threads only. Never destroyed: streams' threads may still
+// All streams and events of the process, touched by issuing threads only. Never destroyed: threads of streams may still
 // sleep in them when the process ends.
 class Runtime {
  public:
@@ -61,7 +61,7 @@ class Runtime {
     return events_.back().get();
   }
 
-  // The stream that a handle names, ready for the next operation; null for one that was destroyed.
+  // The stream of a handle, ready for the next operation; null if it was destroyed.
   CUstream_st* resolve(cudaStream_t handle) {
     CUstream_st* stream = handle == nullptr ? null_stream() : handle;
     if (!stream->open()) return nullptr;
@@ -78,7 +78,7 @@ class Runtime {
     record->wait();
     record->drop();
   }
-  // A mark at the end of what was issued on a stream so far, held for the caller.
+  // A mark after the work issued on a stream so far, held for the caller.
   Record* mark(CUstream_st& stream) { return marks_.record_held(stream); }
   void synchronize_null() {
     if (CUstream_st* stream = null_.load(std::memory_order_acquire)) synchronize(*stream);
@@ -132,13 +132,13 @@ class Runtime {
   CUevent_st marks_{cudaEventDisableTiming};  // for marks of one use: only its records matter
 };
 
-// What cannot be asked while a graph is captured spoils the capture.
+// Calls that are not permitted during capture invalidate it.
 inline cudaError_t spoil(cudaError_t error) {
   capturing->spoil();
   return remember(error);
 }
 
-// Issues `work` on a stream; whichever thread runs it, it is part of the op that this thread issues.
+// Issues `work` on a stream; it belongs to the op that this thread issues, whichever thread runs it.
 template <class F>
 cudaError_t issue(cudaStream_t handle, F part) {
   CUstream_st* stream = Runtime::get().resolve(handle);

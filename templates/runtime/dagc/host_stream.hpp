@@ -1,8 +1,8 @@
 // Host target: streams as threads, events as exact marks in them.
 //
-// What happens-before what is CUDA's, and nothing more, also in the eyes of ThreadSanitizer: issuing an operation comes
-// before it, operations of a stream are ordered, and a stream's work is seen elsewhere only through an event or a
-// synchronise. Hence no mutex and no shared counter between a stream and those who issue to it: a task is published by
+// The happens-before relation is exactly CUDA's, also for ThreadSanitizer: issuing an operation comes
+// before it, operations of a stream are ordered, and other threads see a stream's work only through an event or a
+// synchronise. Hence no mutex and no shared counter between a stream and its issuing threads: a task is published by
 // one release store (and acquired by one load of the same place), a record by another, all else is `dagc::quiet`.
 #pragma once
 
@@ -26,7 +26,7 @@
 
 namespace dagc::host {
 
-// Polls before sleeping: enough to catch an answer within a microsecond or two, too few to take a core from others.
+// Polls before sleeping: enough for answers within a microsecond or two, too few to occupy a core.
 inline constexpr int kSpins = 64;
 
 inline void pause() {
@@ -43,7 +43,7 @@ inline void futex_wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// One recording of an event: a place in a stream that is reached once. Reused by its event when nobody refers to it,
+// One recording of an event: a place in a stream that is reached once. Reused by its event when unreferenced,
 // and never freed, so that late wakers and waiters always find it.
 class Record {
  public:
@@ -57,7 +57,7 @@ class Record {
   void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() { references_.fetch_sub(1, quiet::acq_rel); }
 
-  // By the stream: everything before is published to those who wait.
+  // By the stream: publishes everything before to the waiting threads.
   void complete() {
     time_.store(std::chrono::steady_clock::now().time_since_epoch().count(), std::memory_order_relaxed);
     done_.store(true, std::memory_order_release);
@@ -83,7 +83,7 @@ class Record {
 
  private:
   static constexpr std::uint32_t kPending = 0, kReached = 1, kSleepers = 2;
-  // `done_` publishes; `gate_` tells who sleeps. Apart, so that a store (and not a read-modify-write) releases:
+  // `done_` publishes; `gate_` has the sleepers. Separate, so that a store (and not a read-modify-write) releases:
   // ThreadSanitizer then forgets what an earlier use of this record had released.
   std::atomic<std::uint32_t> gate_{kPending};
   std::atomic<bool> done_{false};
@@ -131,7 +131,7 @@ struct CUstream_st {
     }
   }
 
-  // Whether all that was issued has run; if so, the caller sees its effects.
+  // Whether all issued work has run; if so, the caller sees its effects.
   bool idle() const {
     const std::uint64_t issued = issued_.load(std::memory_order_relaxed);
     if (finished_.load(std::memory_order_relaxed) != issued) return false;

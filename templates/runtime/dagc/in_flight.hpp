@@ -1,13 +1,13 @@
 // Annotations of message buffers for ThreadSanitizer. Without -fsanitize=thread all of it compiles to nothing.
 //
-// MPI reads a send buffer, and writes a receive buffer, at some time between post and wait: in the post, in the wait,
+// MPI reads a send buffer, and writes a receive buffer, at any time between post and wait: in the post, in the wait,
 // or while another call makes progress. The tool sees some of these accesses and misses others (a large message
 // goes through the kernel or a device), and sees them in a thread that is ordered with more than the message is.
-// So MPI's own accesses are hidden (`Ignore`), and each message is played by a thread of its own (a TSan fiber):
+// So MPI's own accesses are hidden (`Ignore`), and each message is modelled by a thread of its own (a TSan fiber):
 //   post: the CPU releases to the message; the message accesses the buffer;
 //   wait: the message accesses the buffer again; the message releases to the CPU.
-// Two accesses, since the tool compares an access with earlier ones only. Whoever touches the buffer must thus be
-// ordered before the post or after the wait, whatever the real timing was; nothing else is ordered by it.
+// Two accesses, since the tool compares an access with earlier ones only. So all other accesses of the buffer must be
+// ordered before the post or after the wait, for any timing; the message orders nothing else.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace dagc::tsan {
 
 #if DAGC_TSAN
 
-// While it lives, accesses of this thread are not looked at.
+// During its lifetime, accesses of this thread are ignored.
 struct Ignore {
   Ignore() {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
@@ -73,7 +73,7 @@ class InFlight {
     bool write;
   };
 
-  // Fibers are used again: making one costs far more than switching to it.
+  // Fibers are reused: creating one costs far more than switching to it.
   void post(void* buffer, std::size_t bytes, bool write) {
     if (used_ == entries_.size()) entries_.push_back({__tsan_create_fiber(0), nullptr, 0, false});
     Entry& e = entries_[used_++];
@@ -82,7 +82,7 @@ class InFlight {
     access(e.fiber, buffer, bytes, write, 0, __tsan_switch_to_fiber_no_sync);
   }
 
-  // The message's access. Between the switches nothing else may be seen by the tool: it would count as the message's.
+  // The message's access. No other access may be visible between the switches: it would count as the message's.
   __attribute__((noinline, no_sanitize("thread"))) static void access(void* fiber, void* buffer, std::size_t bytes,
                                                                       bool write, unsigned there, unsigned back) {
     if (bytes == 0) return;
@@ -99,7 +99,7 @@ class InFlight {
 #else
 
 struct Ignore {
-  Ignore() {}  // not defaulted: an object that is only there for its scope must not count as unused
+  Ignore() {}  // not defaulted, so that compilers do not report a scope guard as unused
 };
 
 class InFlight {

@@ -11,19 +11,19 @@
 
 namespace dagc {
 
-// -a, which is a again where it does not fit: the one quotient that overflows, where a processor's division may trap.
+// -a, or a if that overflows: the one quotient that overflows, on which a processor's division may trap.
 DAGC_HOST_DEVICE constexpr std::int64_t wrapped_negative(std::int64_t a) {
   return static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(a));
 }
 
-// floor(a / b), rounding to minus infinity whatever the signs. b must not be 0.
+// floor(a / b), rounding to minus infinity for all signs. b must not be 0.
 DAGC_HOST_DEVICE constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {
   if (b == -1) return wrapped_negative(a);
   const std::int64_t quotient = a / b;
   return a % b != 0 && (a % b < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-// ceil(a / b), rounding to plus infinity whatever the signs. b must not be 0.
+// ceil(a / b), rounding to plus infinity for all signs. b must not be 0.
 DAGC_HOST_DEVICE constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   if (b == -1) return wrapped_negative(a);
   const std::int64_t quotient = a / b;

@@ -25,7 +25,7 @@ namespace dagc {
 
 // ---- statistics ----------------------------------------------------------------------------------------------------
 
-// Quantile `q` in [0, 1] of sorted values, linear between neighbours (NumPy's default); NaN where there are none.
+// Quantile `q` in [0, 1] of sorted values, linear between neighbours (NumPy's default); NaN if there are none.
 inline double quantile(const std::vector<double>& sorted, double q) {
   if (sorted.empty()) return std::numeric_limits<double>::quiet_NaN();
   const double at = q * static_cast<double>(sorted.size() - 1);
@@ -33,8 +33,8 @@ inline double quantile(const std::vector<double>& sorted, double q) {
   return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
 }
 
-// Ranks [low, high], from 0, of the order statistics that hold the median with 95% confidence or more, whatever the
-// distribution: the largest r with P(Binomial(n, 1/2) < r) <= 2.5%. With fewer than 6 values, all of them (less sure).
+// Ranks [low, high], from 0, of the order statistics that bound the median with at least 95% confidence for any
+// distribution: the largest r with P(Binomial(n, 1/2) < r) <= 2.5%. With fewer than 6 values, all of them (less confidence).
 inline std::pair<std::size_t, std::size_t> median_interval(std::size_t n) {
   if (n == 0) return {0, 0};
   double below = 0;
@@ -79,7 +79,7 @@ inline Statistics statistics(std::vector<double> values) {
 struct MeasureOptions {
   double seconds = 0.01;            // of one measurement
   std::int64_t repeats = 20;        // measurements
-  std::int64_t max_iterations = 0;  // between two resets; 0: no limit (programs whose data drift say `repeat N`)
+  std::int64_t max_iterations = 0;  // between two resets; 0: no limit (`repeat N` of programs whose data drift)
 };
 
 // The same on all ranks.
@@ -120,7 +120,7 @@ inline Measurement measure(const std::function<void()>& iteration, const std::fu
   std::int64_t n = 1;
   double taken = detail::timed(iteration, reset, n, batch, comm);
   while (taken < options.seconds && n < most / 2) {
-    // Aim at the goal from the last time, but never more than tenfold: the first times are slow and short.
+    // Extrapolate from the last time, but at most tenfold: the first times are slow and short.
     const double factor = taken > 0 ? std::min(10.0, 1.05 * options.seconds / taken) : 10.0;
     n = std::max(n + 1, static_cast<std::int64_t>(static_cast<double>(n) * factor));
     taken = detail::timed(iteration, reset, n, batch, comm);
@@ -134,8 +134,8 @@ inline Measurement measure(const std::function<void()>& iteration, const std::fu
 
 // One measurement of at least `seconds`: seconds per iteration, maximum over the ranks, the same on every rank.
 //
-// A first batch of about a tenth of it warms up and says how many iterations the measurement needs; `guess` (about what
-// an iteration takes, 0: not known) says how many the first batch needs. `max_iterations`: as in MeasureOptions.
+// A first batch of about a tenth of it warms up and gives the number of iterations of the measurement; `guess` (seconds of
+// an iteration, about; 0: unknown) gives that of the first batch. `max_iterations`: as in MeasureOptions.
 // Collective.
 inline double measure_once(const std::function<void()>& iteration, const std::function<void()>& reset, MPI_Comm comm,
                            double seconds, double guess, std::int64_t max_iterations, std::int64_t* iterations) {
@@ -160,7 +160,7 @@ inline double measure_once(const std::function<void()>& iteration, const std::fu
 
 // ---- JSON ----------------------------------------------------------------------------------------------------------
 
-// Text with quotes, as JSON wants it. Bytes above 127 are kept: they are UTF-8.
+// Text with quotes, as in JSON. Bytes above 127 are kept: they are UTF-8.
 inline std::string json_text(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
@@ -211,7 +211,7 @@ class JsonObject {
 
 // ---- provenance ----------------------------------------------------------------------------------------------------
 
-// Where and with what a measurement was taken. Collective over `comm`; "hosts" is complete on every rank.
+// Machine and tools of a measurement. Collective over `comm`; "hosts" is complete on every rank.
 inline JsonObject environment(MPI_Comm comm) {
   int rank = 0, ranks = 1, length = 0;
   DAGC_MPI(MPI_Comm_rank(comm, &rank));
@@ -277,7 +277,7 @@ inline void write_json(const std::string& path, const JsonObject& object) {
 
 // ---- table ---------------------------------------------------------------------------------------------------------
 
-// A time in the unit that suits it: "12.3 us".
+// A time in a suitable unit: "12.3 us".
 inline std::string time_text(double seconds) {
   const char* const units[] = {"s", "ms", "us", "ns"};
   int unit = 0;

@@ -1,8 +1,8 @@
-// MPI: start and end, the device question, messages and collectives.
+// MPI: start and end, device pointers, messages and collectives.
 //
 // Messages are posted into `Requests` and completed by `wait_all`. `Requests` keeps its memory, so that an iteration
 // allocates nothing after the first. A negative peer means no message. Counts are in elements, of any size: above
-// INT_MAX they need MPI 4, else the run fails with a line that says so.
+// INT_MAX they need MPI 4, else the run fails with a message.
 #pragma once
 
 #include <mpi.h>
@@ -29,10 +29,10 @@ namespace dagc {
 
 // ---- start and end -------------------------------------------------------------------------------------------------
 
-// MPI_Init and MPI_Finalize; errors are returned, so that DAGC_MPI can say where. Make one, first thing in main.
+// MPI_Init and MPI_Finalize; errors are returned, so that DAGC_MPI can report the place. Create one first in main.
 class Mpi {
  public:
-  // `threads`: streams send by themselves, as groups do on the host target.
+  // `threads`: streams call MPI, as groups do on the host target.
   Mpi(int* argc, char*** argv, bool threads = false) {
     int level = 0;
     DAGC_MPI(MPI_Init_thread(argc, argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level));
@@ -56,8 +56,8 @@ class Mpi {
   int ranks_ = 1;
 };
 
-// Place of this rank among those of its host, and how many they are. By the host's name: MPI_Comm_split_type answers
-// what the MPI shares memory with, and an MPI that runs without shared memory (MPIR_CVAR_NOLOCAL) says "nobody".
+// Index of this rank among those of its host, and their number. By the host's name: MPI_Comm_split_type returns
+// the ranks with shared memory, which are none for an MPI that runs without it (MPIR_CVAR_NOLOCAL).
 struct LocalRank {
   int rank = 0, ranks = 1;
 };
@@ -79,7 +79,7 @@ inline LocalRank local_rank(MPI_Comm comm = MPI_COMM_WORLD) {
   return out;
 }
 
-// True where the MPI says that it takes device pointers. On the host target device memory is plain memory: true.
+// True if the MPI reports that it accepts device pointers. On the host target device memory is plain memory: true.
 inline bool mpi_takes_device_pointers() {
 #if !defined(__CUDACC__)
   return true;
@@ -124,7 +124,7 @@ struct Peers {
   const std::int32_t* counts;
   std::int64_t n;
 
-  // Elements of all of them together; what the buffer must hold.
+  // Elements of all of them together; the least size of the buffer.
   std::int64_t total() const {
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < n; ++i)
@@ -135,8 +135,8 @@ struct Peers {
 
 // ---- requests ------------------------------------------------------------------------------------------------------
 
-// Messages of a rank to itself, in programs that give device pointers to MPI: copied on a stream of their own. An MPI
-// that hands device memory on to others may still move its own messages with memcpy (MPICH does), and crash.
+// Messages of a rank to itself, in programs that give device pointers to MPI: copied on their own stream. An MPI
+// that passes device memory to other ranks may still move its own messages with memcpy (MPICH does), and crash.
 class SelfCopies {
  public:
   SelfCopies() = default;
@@ -148,7 +148,7 @@ class SelfCopies {
 
   int rank = -1;  // this rank; -1: all messages go to MPI
 
-  // The copy starts with the second of the two posts: the send is ready then, and so is the place.
+  // The copy starts with the second of the two posts, when both the data and the destination are ready.
   void send(const void* from, std::size_t bytes, int tag) { post({from, nullptr, bytes, tag}); }
   void receive(void* to, std::size_t bytes, int tag) { post({nullptr, to, bytes, tag}); }
 
@@ -183,7 +183,7 @@ class SelfCopies {
   std::vector<Half> halves_;
 };
 
-// What was posted and not waited for yet. One for each wait op of the program.
+// Posted messages that were not waited for yet. One for each wait op of the program.
 class Requests {
  public:
   Requests() = default;
@@ -197,14 +197,14 @@ class Requests {
     return &requests_.back();
   }
 
-  // Where a message to or from `peer` is copied instead, null where it goes to MPI. The wait then waits for it too.
+  // The local copy that replaces a message to or from `peer`, null if MPI moves it. The wait covers it too.
   SelfCopies* copies(int peer) {
     if (!self_ || peer != self_->rank) return nullptr;
     copied_ = true;
     return self_;
   }
 
-  // Complete them all.
+  // Completes them all.
   void wait_all() {
     DAGC_MPI(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE));
     requests_.clear();
@@ -230,7 +230,7 @@ inline void wait_all(Requests& requests) { requests.wait_all(); }
   fail(exit_run_failed, "a message of " + std::to_string(count) + " elements needs an MPI of version 4 or newer");
 }
 
-// Send `count` elements to `peer`; nothing where `peer` is negative.
+// Send `count` elements to `peer`; nothing if `peer` is negative.
 template <class T>
 void post_send(Requests& requests, const T* data, std::int64_t count, int peer, int tag, MPI_Comm comm) {
   if (peer < 0) return;
@@ -248,7 +248,7 @@ void post_send(Requests& requests, const T* data, std::int64_t count, int peer, 
   }
 }
 
-// Receive `count` elements from `peer`; nothing where `peer` is negative.
+// Receive `count` elements from `peer`; nothing if `peer` is negative.
 template <class T>
 void post_recv(Requests& requests, T* data, std::int64_t count, int peer, int tag, MPI_Comm comm) {
   if (peer < 0) return;

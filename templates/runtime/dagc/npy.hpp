@@ -24,7 +24,7 @@
 
 namespace dagc {
 
-// What the header of a file says. `type` is as in the file, without the byte order: f4, i8, b1, ...
+// The header of a file. `type` is as in the file, without the byte order: f4, i8, b1, ...
 struct NpyHeader {
   std::string type;
   std::vector<std::int64_t> shape;
@@ -61,7 +61,7 @@ namespace detail {
 class File {
  public:
   File(const std::string& path, const char* mode) : path_(path), file_(nullptr) {
-    struct stat found;  // a pipe that nobody writes to would be waited for
+    struct stat found;  // opening a pipe without a writer would block
     if (mode[0] == 'r' && ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) npy_error(path, "not a regular file");
     file_ = std::fopen(path.c_str(), mode);
     if (!file_) npy_error(path, std::string("cannot open: ") + std::strerror(errno));
@@ -81,7 +81,7 @@ class File {
   void close() {
     std::FILE* file = file_;
     file_ = nullptr;
-    if (std::fclose(file) != 0) npy_error(path_, std::strerror(errno));  // a full disk may show only here
+    if (std::fclose(file) != 0) npy_error(path_, std::strerror(errno));  // a full disk may be reported only here
   }
   std::FILE* get() { return file_; }
 
@@ -90,7 +90,7 @@ class File {
   std::FILE* file_;
 };
 
-// Text after `'key':` in the header's dict, without leading blanks.
+// Text after `'key':` in the header's dict, without leading spaces.
 inline std::string npy_value(const std::string& path, const std::string& header, const std::string& key) {
   const std::size_t at = header.find("'" + key + "'");
   const std::size_t colon = at == std::string::npos ? at : header.find(':', at);
@@ -174,7 +174,7 @@ class NpyArray {
   std::size_t bytes() const { return bytes_.size(); }
   const void* data() const { return bytes_.data(); }
 
-  // The elements; fails where the file has another type.
+  // The elements; fails if the file has another type.
   template <class T>
   const T* as() const {
     if (header_.type != npy_type<T>())
@@ -188,7 +188,7 @@ class NpyArray {
   std::vector<char> bytes_;
 };
 
-// Type and shape alone.
+// Only type and shape.
 inline NpyHeader npy_header(const std::string& path) {
   detail::File file(path, "rb");
   return detail::npy_read_header(path, file);
@@ -197,7 +197,7 @@ inline NpyHeader npy_header(const std::string& path) {
 inline NpyArray load_npy(const std::string& path) {
   detail::File file(path, "rb");
   NpyHeader header = detail::npy_read_header(path, file);
-  // The length is checked before memory is taken, so that a broken header cannot ask for all of it.
+  // The length is checked before memory is allocated, so that a broken header cannot request too much.
   const std::size_t bytes = static_cast<std::size_t>(header.elements()) * header.element_size();
   std::fseek(file.get(), 0, SEEK_END);
   if (static_cast<std::size_t>(std::ftell(file.get()) - header.offset) < bytes)
@@ -208,7 +208,7 @@ inline NpyArray load_npy(const std::string& path) {
   return NpyArray(path, std::move(header), std::move(data));
 }
 
-// Into memory of the caller: `count` elements of T, whatever their shape.
+// Into memory of the caller: `count` elements of T, of any shape.
 template <class T>
 void load_npy_into(const std::string& path, T* destination, std::int64_t count) {
   detail::File file(path, "rb");

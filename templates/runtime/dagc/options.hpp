@@ -1,4 +1,4 @@
-// The command line of an emitted program: typed options, --help, and errors that say what to write instead.
+// The command line of an emitted program: typed options, --help, and errors with help.
 //
 //   std::string data; double seconds = 0.01; bool check_only = false;
 //   dagc::Options options("bench", "Runs and times the program.");
@@ -7,7 +7,7 @@
 //   options.flag("--check-only", &check_only, "check the results, time nothing");
 //   options.parse(argc, argv);          // ends the program after --help (0) and errors (2)
 //
-// `--name=value` and `--name value` are the same. Under mpiexec only the first rank speaks.
+// `--name=value` and `--name value` are the same. Under mpiexec only the first rank prints.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 
 namespace dagc {
 
-// Rank given by the launcher, before MPI_Init; 0 where there is none.
+// Rank given by the launcher, before MPI_Init; 0 if there is none.
 inline int launcher_rank() {
   for (const char* name : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
     if (const char* value = std::getenv(name)) return std::atoi(value);
@@ -89,7 +89,7 @@ class Options {
     return *this;
   }
 
-  // The error, with its help, or "" where all is well; sets `help` where --help was given.
+  // The error, with its help, or "" if there is none; sets `help` if --help was given.
   std::string try_parse(int argc, const char* const* argv, bool* help) {
     *help = false;
     for (int i = 1; i < argc; ++i) {
@@ -146,7 +146,7 @@ class Options {
   struct Option {
     std::string name, metavar, help;
     bool required, given;
-    std::function<std::string(const std::string&)> set;  // gives the error, "" where there is none
+    std::function<std::string(const std::string&)> set;  // returns the error, "" if there is none
   };
 
   Options& add(Option option) {
@@ -160,7 +160,7 @@ class Options {
     return nullptr;
   }
 
-  // The known option with the longest common start is the one that was probably meant.
+  // Suggests the known option with the longest common prefix.
   std::string unknown(const std::string& name) const {
     if (name.compare(0, 1, "-") != 0) return "unexpected argument '" + name + "'";
     std::string near;

@@ -1,5 +1,5 @@
-// Checks of a program's results: those of one run with the reference; those of several runs in a row, where a run changes
-// what the next one reads, with those of as many runs one by one.
+// Checks of a program's results: those of one run against the reference; those of several runs in a row, if a run changes
+// what the next one reads, against those of as many separate runs.
 #pragma once
 
 #include <mpi.h>
@@ -17,7 +17,7 @@ namespace dagc {
 // How many runs in a row are checked, of at most `most` (0: any number).
 inline std::int64_t runs_in_a_row(std::int64_t most) { return most > 0 && most < 3 ? most : 3; }
 
-// Everything is collective; what is wrong is the same text on every rank, "" where nothing is.
+// Everything is collective; errors are the same text on every rank, "" if there is none.
 template <class Program>
 class Results {
  public:
@@ -31,7 +31,7 @@ class Results {
     return verify();
   }
 
-  // Keeps the results of `runs` runs, once. Each ends, on all ranks, before the next begins; `run` must not depend on
+  // Stores the results of `runs` runs, once. Each ends, on all ranks, before the next begins; `run` must not depend on
   // timing.
   template <class Run>
   void keep(std::int64_t runs, Run run) {
@@ -48,7 +48,7 @@ class Results {
     p_.store.want(Store::Want::file);
   }
 
-  // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` kept of as many.
+  // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` stored for as many.
   template <class Run>
   std::string after_like_kept(int poison, std::int64_t runs, Run run) {
     p_.reset(poison);
@@ -59,7 +59,7 @@ class Results {
     return wrong.empty() ? wrong : wrong + ", after " + std::to_string(runs) + " runs without a pause";
   }
 
-  // After a run. Inputs are as they were loaded afterwards, whatever the program did to them.
+  // After a run. Afterwards inputs have their loaded values again.
   std::string verify() {
     DAGC_CUDA(cudaGetLastError());
     DAGC_CUDA(cudaDeviceSynchronize());

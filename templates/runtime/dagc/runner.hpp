@@ -45,7 +45,7 @@ struct Row {
 };
 static_assert(sizeof(Row) == 12, "rows are given as plain int32 triples");
 
-// One op of the program: what it does, its name, and its name with its kernel's, for messages.
+// One op of the program: its function, its name, and its name with its kernel's, for messages.
 template <class Program>
 struct TableOp {
   void (*work)(Program&, cudaStream_t);
@@ -82,8 +82,8 @@ class Runner {
     program_.load(data, comm, 0, 0);
   }
 
-  // Checks a table, makes the streams and events that it needs, and captures its regions: null, and `wrong` says why,
-  // where it cannot be executed. Collective: before the first capture the table is executed once as it is.
+  // Checks a table, creates the streams and events that it needs, and captures its regions. Null, with the reason in `wrong`,
+  // if it cannot be executed. Collective: before the first capture the table is executed once without capture.
   std::unique_ptr<Prepared> prepare(const Row* rows, std::int64_t n, std::string* wrong) {
     std::unique_ptr<Prepared> out(new Prepared);
     out->rows.assign(rows, rows + n);
@@ -91,7 +91,7 @@ class Runner {
     if (!wrong->empty()) return nullptr;
     bool any = false;
     for (const Row& r : out->rows) any = any || r.kind == row_begin;
-    if (any && !warm_) {  // libraries set themselves up when they are first used, which cannot be captured
+    if (any && !warm_) {  // the first use initialises libraries, which cannot be captured
       program_.reset();
       execute_plain(*out);
       DAGC_CUDA(cudaDeviceSynchronize());
@@ -125,21 +125,21 @@ class Runner {
     position_.store(-1, std::memory_order_relaxed);
   }
 
-  // One run in which nothing is captured.
+  // One run without capture.
   void execute_plain(const Prepared& table) {
     for (const Row& r : table.rows) step(r);
   }
 
-  // The row under way, -1 where nothing is executed. May be asked by another thread.
+  // The current row, -1 if none is executed. Callable from another thread.
   std::int64_t position() const { return position_.load(std::memory_order_relaxed); }
 
-  // Reset with poison 0 or 1, `runs` runs, comparison with the reference: "" where good, the same text on every rank.
-  // Collective. Inputs are as they were loaded afterwards, whatever the program does to them.
+  // Reset with poison 0 or 1, `runs` runs, comparison with the reference: "" if right, the same text on every rank.
+  // Collective. Afterwards inputs have their loaded values again.
   std::string check(const Prepared& table, int poison, std::int64_t runs) {
     return results_.after(poison, runs, [&] { execute(table); });
   }
 
-  // For programs that change what the next run reads: keeps the results of `runs` runs in which each op ends before the
+  // For programs that change what the next run reads: stores the results of `runs` runs in which each op ends before the
   // next one begins, so that they do not depend on timing. Once. Collective.
   void keep(const Prepared& table, std::int64_t runs) {
     results_.keep(runs, [&] {
@@ -150,15 +150,15 @@ class Runner {
     });
   }
 
-  // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` kept of as many: "" where good. Collective.
+  // Reset with poison 0 or 1, `runs` runs, comparison with what `keep` stored for as many: "" if right. Collective.
   std::string check_kept(const Prepared& table, int poison, std::int64_t runs) {
     return results_.after_like_kept(poison, runs, [&] { execute(table); });
   }
 
   std::string verify() { return results_.verify(); }
 
-  // One run without captures, op by op, each to its end: "" where every op changes only what its header declares and the
-  // results are right, else what is wrong. Ends the process where an op fails, and names it. Collective.
+  // One run without captures, op by op, each to its end: "" if every op changes only what its header declares and the
+  // results are right, else the error. If an op fails, names it and ends the process. Collective.
   std::string audit(const Prepared& table) {
     program_.reset();
     Audit<Program> audit(program_, declared_);
@@ -183,7 +183,7 @@ class Runner {
   }
 
   // One run without captures, op by op: per row the times at which the CPU began and ended it, and at which the GPU
-  // began and ended an op, in seconds from the start; NaN where there is none. `out`: 4 numbers a row. Collective.
+  // began and ended an op, in seconds from the start; NaN if there is none. `out`: 4 numbers a row. Collective.
   void trace(const Prepared& table, double* out) {
     using Clock = std::chrono::steady_clock;
     const std::size_t n = table.rows.size();
@@ -224,7 +224,7 @@ class Runner {
   }
 
  private:
-  // An event, and when the GPU reached it on the CPU's clock: the middle of the shortest of a few round trips.
+  // An event, and the time on the CPU's clock when the GPU reached it: the middle of the shortest of a few round trips.
   cudaEvent_t base_event(std::chrono::steady_clock::time_point* when) {
     using Clock = std::chrono::steady_clock;
     cudaEvent_t best = nullptr, other = nullptr;
@@ -259,7 +259,7 @@ class Runner {
     }
   }
 
-  // "" where the table can be executed; makes the streams and events that it needs.
+  // "" if the table can be executed; creates the streams and events that it needs.
   std::string examine(const std::vector<Row>& rows) {
     std::int32_t streams = 0, events = 0;
     std::int64_t inside = 0;  // rows left of a capture region
@@ -331,17 +331,17 @@ inline std::vector<std::vector<Row>> read_tables(const std::string& path) {
 
 // ---- main program ----------------------------------------------------------------------------------------------------
 
-// The program that a runner belongs to, as it was compiled.
+// The compiled program of a runner.
 template <class Program>
 struct Compiled {
   const std::vector<Row>& plan;
   void (*iteration)(Program&);               // the plan as straight-line code
-  void (*capture)(Program&);                 // makes its graphs; null: it has none
+  void (*capture)(Program&);                 // creates its graphs; null: it has none
   std::int64_t (*longest)(const Program&);   // MeasureOptions::max_iterations
   bool carried, device_messages, threads;    // resets before measurements; MPI gets device pointers, is called by streams
 };
 
-// Times straight-line code and the same traversal as a table, in turn; medians and their ratio.
+// Times straight-line code and the same traversal as a table alternately; medians and their ratio.
 template <class Program>
 void compare(Runner<Program>& runner, const Prepared& rows, const Compiled<Program>& compiled,
              const MeasureOptions& timing, bool speak, JsonObject& record) {
@@ -354,7 +354,7 @@ void compare(Runner<Program>& runner, const Prepared& rows, const Compiled<Progr
       const auto run = [&] { as_table ? runner.execute(rows) : compiled.iteration(runner.program()); };
       return measure(run, reset, MPI_COMM_WORLD, once).seconds[0];
     };
-    const bool first = i % 2 != 0;  // who goes first alternates
+    const bool first = i % 2 != 0;  // the order alternates
     const double one = time(first), other = time(!first);
     straight.push_back(first ? other : one);
     table.push_back(first ? one : other);
@@ -377,15 +377,15 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   double hang = 20;
   bool device_pointers = false, comparing = false, auditing = false;
   Options options("runner", "Executes traversals from tables; checks each, and times it where --seconds is given.");
-  options.text("--data", "DIR", &data, "arrays of each rank, as `dagc setup` writes them").required();
+  options.text("--data", "DIR", &data, "arrays of each rank, written by `dagc setup`").required();
   options.text("--tables", "FILE", &tables_file, "one traversal a line: kind,a,b;kind,a,b;... (the program's own)");
   options.number("--seconds", "S", &timing.seconds, "time each traversal, measurements of this length", 0, 3600);
   options.integer("--repeats", "N", &timing.repeats, "number of measurements (1; with --compare 20)", 1, 1000000);
   options.text("--json", "FILE", &json, "write the results; - is standard output");
-  options.number("--watchdog", "S", &hang, "an iteration or an audit that takes longer hangs (20); 0: none does", 0, 1e6);
+  options.number("--watchdog", "S", &hang, "seconds after which an iteration or audit counts as hung (20); 0: never", 0, 1e6);
   options.flag("--compare", &comparing, "time the straight-line code against its table");
   options.flag("--audit", &auditing, "run each traversal op by op, and check what each op changes");
-  options.flag("--mpi-takes-device-pointers", &device_pointers, "believe that this MPI takes device pointers");
+  options.flag("--mpi-takes-device-pointers", &device_pointers, "assert that this MPI accepts device pointers");
   options.parse(argc, argv);
   if (timing.repeats == 0) timing.repeats = comparing ? 20 : 1;
 

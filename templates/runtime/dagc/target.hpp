@@ -1,4 +1,4 @@
-// What the emitted code runs on: CUDA where nvcc compiles it, this machine's CPU where g++ does.
+// The target of the emitted code: CUDA if compiled by nvcc, this machine's CPU if compiled by g++.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -21,7 +21,7 @@ struct SameType {
   using type = T;
 };
 
-// kernel<<<grid, block, shared, stream>>>(arguments...) as a call, which both targets' compilers understand.
+// kernel<<<grid, block, shared, stream>>>(arguments...) as a call, for the compilers of both targets.
 template <class... Parameters>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream,
             typename SameType<Parameters>::type... arguments) {
@@ -37,7 +37,7 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 #define DAGC_TARGET_CUDA 0
 #define DAGC_TARGET_HOST 1
 #define DAGC_TARGET_NAME "host"
-// Around kernels: nvcc does not show device code to the host compiler, so it never sees these warnings either
+// Around kernels: nvcc does not pass device code to the host compiler, so these warnings never occur there
 // (`threadIdx.x < d` with an int d is usual and right).
 #define DAGC_KERNELS_BEGIN                                                                                             \
   _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wsign-compare\"")                                  \

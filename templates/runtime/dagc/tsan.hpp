@@ -1,8 +1,8 @@
-// ThreadSanitizer: what it cannot see is declared to it, what CUDA does not promise is hidden from it.
+// ThreadSanitizer: accesses that it cannot see are declared, orders that CUDA does not guarantee are hidden.
 // Without -fsanitize=thread all of it compiles to nothing.
 //
 // For each thread, and each of its fibers, the tool keeps a history: the last (2 + history_size) * 32768 accesses,
-// function entries and exits. Since GCC 13 and Clang 14 it drops a race, without a report, where the earlier access has
+// function entries and exits. Since GCC 13 and Clang 14 it drops a race, without a report, if the earlier access has
 // left that history; it then also drops races with other accesses of the same epoch (the time between two releases of
 // the thread); and an access to a range ends at its first race, reported or not. Hence
 //   history_size is 7, the most, unless TSAN_OPTIONS says otherwise (__tsan_default_options);
@@ -32,14 +32,14 @@
 extern "C" {
 void __tsan_read_range(void* address, unsigned long size);
 void __tsan_write_range(void* address, unsigned long size);
-// Asked by the tool when the program starts. Weak: a program may have its own.
+// Called by the tool when the program starts. Weak: a program may define its own.
 __attribute__((weak, used, no_sanitize("thread"))) const char* __tsan_default_options() { return "history_size=7"; }
 }
 #endif
 
 namespace dagc::tsan {
 
-// What is accessed at once: pages under the tool, else everything.
+// Size of one access: a page under the tool, else everything.
 inline constexpr std::size_t kPiece = DAGC_TSAN ? 4096 : SIZE_MAX;
 
 // `access(offset, bytes)` for each piece of a range of `bytes` bytes.
@@ -48,7 +48,7 @@ void for_each_piece(std::size_t bytes, const Access& access) {
   for (std::size_t offset = 0; offset < bytes;) {
     std::size_t piece = bytes - offset < kPiece ? bytes - offset : kPiece;
 #if DAGC_TSAN
-    __asm__("" : "+r"(piece));  // a memcpy that the compiler knows to be short becomes instructions, which are not seen
+    __asm__("" : "+r"(piece));  // compilers turn a short memcpy of known size into instructions, which the tool does not see
 #endif
     access(offset, piece);
     offset += piece;
@@ -71,13 +71,13 @@ __attribute__((always_inline, no_sanitize("thread"))) inline void access_range(c
   }
 }
 
-// Starts a new epoch of the calling thread. Orders nothing: nobody acquires what is released.
+// Starts a new epoch of the calling thread. Orders nothing: the release has no acquire.
 inline void new_epoch() {
   static thread_local char nobody;
   __tsan_release(&nobody);
 }
 
-// Histories of one thread, used in turn. The order is that of the thread: each call of `run` comes after the one before.
+// Histories of one thread, used in turn. Calls of `run` are ordered by the thread.
 class Histories {
  public:
   template <class Work>
@@ -92,7 +92,7 @@ class Histories {
   }
 
  private:
-  static constexpr std::size_t kFibers = 8;  // of at most 2.3 MB each; never destroyed, as streams are not
+  static constexpr std::size_t kFibers = 8;  // of at most 2.3 MB each; never destroyed, like streams
   void* fibers_[kFibers] = {};
   std::size_t next_ = 0;
 };
@@ -121,7 +121,7 @@ namespace dagc::quiet {
 
 // Memory orders of the host target's own bookkeeping (queues, sleeping, reference counts). The hardware needs them;
 // ThreadSanitizer must not see them, or a queue that is merely shared would count as a synchronisation that CUDA does
-// not give, and a missing one would go unreported. Under ThreadSanitizer they are relaxed, which is enough there: its
+// not give, and a missing one would not be reported. Under ThreadSanitizer they are relaxed, which is enough there: its
 // atomics are calls, which the compiler does not reorder, and it runs on strongly ordered machines or with full
 // barriers in read-modify-writes.
 inline constexpr std::memory_order acquire = DAGC_TSAN ? std::memory_order_relaxed : std::memory_order_acquire;

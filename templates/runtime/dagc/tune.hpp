@@ -1,9 +1,9 @@
-// Times one op at a time, under whatever launch parameters are set, and checks that each leaves the same results.
+// Times one op at a time, under the current launch parameters, and checks that all give the same results.
 //
-//   dagc::Kept kept;                        // of one op: what it writes
+//   dagc::Kept kept;                        // what one op writes
 //   kept.before(p, written);                // as it is before the op runs
 //   issue(p, stream);  kept.after(p, written);                         // the results that others are compared with
-//   kept.restore(p, written); issue(p, stream); kept.difference(p, written, 1e-3);   // "" where they agree
+//   kept.restore(p, written); issue(p, stream); kept.difference(p, written, 1e-3);   // "" if they agree
 //   dagc::time_op([&] { issue(p, stream); }, stream, options, times);
 #pragma once
 
@@ -39,7 +39,7 @@ __global__ void largest_difference(const T* got, const T* want, std::int64_t n, 
     const double g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
     if (isfinite(w)) scale = fmax(scale, fabs(w));
     if (got[i] == want[i] || (isnan(g) && isnan(w))) continue;
-    const double d = fabs(g - w);  // 0 where 64-bit integers differ by less than a double holds
+    const double d = fabs(g - w);  // 0 if 64-bit integers differ by less than the precision of double
     off = isfinite(d) ? fmax(off, d == 0 ? 2048 : d) : HUGE_VAL;
   }
   raise_to(most, off);
@@ -64,7 +64,7 @@ std::string device_difference(const T* got, const T* want, std::int64_t n, doubl
 
 #else
 
-// On the host target all memory is the host's. What was undefined before and still is, is the same.
+// On the host target all memory is the host's. Values that were undefined before and still are count as equal.
 template <class T>
 std::string device_difference(const T* got, const T* want, std::int64_t n, double rtol) {
   return difference(got, want, n, {rtol, true});
@@ -100,7 +100,7 @@ class Kept {
     DAGC_CUDA(cudaDeviceSynchronize());
   }
 
-  // "" where what the op wrote agrees with `after`, else what is wrong.
+  // "" if what the op wrote agrees with `after`, else the difference.
   template <class Program, class Written>
   std::string difference(Program& p, Written written, double rtol) {
     std::size_t i = 0;
@@ -132,7 +132,7 @@ class Kept {
   std::vector<void*> before_, after_;
 };
 
-// How long an op is timed.
+// Limits of timing an op.
 struct TimeOptions {
   double relative = 0.01;        // until the median's 95 % interval is within this share of the median
   double seconds = 0.25;         // and no longer than this, launches and flushes together
@@ -165,7 +165,7 @@ void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::
   const Clock::time_point start = Clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   times->clear();
-  std::size_t now = 1;  // the first alone: it says how many more there is time for
+  std::size_t now = 1;  // the first alone gives the number of launches that fit into the time
   while (true) {
     for (std::size_t i = 0; i < now; ++i) {
       if (options.flush) DAGC_CUDA(cudaMemsetAsync(scratch, 0, static_cast<std::size_t>(options.flush), stream));

@@ -1,11 +1,11 @@
-// Ends a rank whose work hangs, after saying in which op:
+// Ends a rank whose work hangs, after reporting in which op:
 //
 //   dagc: hang: rank 1 in op `wait_recv`
 //
 //   dagc::Watchdog watchdog(rank, 20.0);                    // seconds
 //   watchdog.watched([&] { iteration(p); })
 //
-// Ranks begin an iteration together, so all that hang find out together; each writes its line before any of them ends the
+// Ranks begin an iteration together, so all that hang detect it together; each writes its line before any of them ends the
 // others. Only the thread that made the watchdog is watched.
 #pragma once
 
@@ -30,7 +30,7 @@ namespace dagc {
 
 class Watchdog {
  public:
-  // Work that takes more than `seconds` hangs (it is noticed at most an eighth later); 0: nothing is watched.
+  // Work longer than `seconds` is a hang (detected at most an eighth later); 0: no limit.
   Watchdog(int rank, double seconds) : rank_(rank), seconds_(seconds), op_(&op_under_way) {
     if (seconds > 0) thread_ = std::thread([this] { watch(); });
   }
@@ -64,7 +64,7 @@ class Watchdog {
     Clock::time_point since = Clock::now();
     std::unique_lock<std::mutex> lock(mutex_);
     while (!ended_) {
-      // By this clock ThreadSanitizer knows the wait.
+      // ThreadSanitizer knows waits by this clock.
       changed_.wait_until(lock, std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(
                                                                        std::chrono::duration<double>(seconds_ / 8)));
       const std::uint64_t now = steps_.load(std::memory_order_relaxed);
@@ -90,7 +90,7 @@ class Watchdog {
 
   const int rank_;
   const double seconds_;
-  const std::atomic<const char*>* const op_;  // of the thread that is watched
+  const std::atomic<const char*>* const op_;  // of the watched thread
   std::atomic<std::uint64_t> steps_{0};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,0 +1,269 @@
+"""Search strategies on the family of machines, beside uniform random and hill climbing.
+
+    python -m benchmarks.machines.evaluate --machines 60 --unseen --seeds 20 --jobs 16 --markdown F
+
+After each measurement the current choice of a strategy (what it would answer, not its smallest time) is judged by the
+exact time. `within` is the number of measurements until it is at most 3 % slower than the best of the space; for the
+halo exchange the best that hill climbing without noise finds with 20 000 evaluations, or any search finds. `loss` is
+that of the choice after the last measurement. Without --unseen, the machines with even seeds are used, which strategies
+were developed on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from benchmarks.machines.family import Drawn, draw
+from dagc.base.statistics import interval
+from dagc.lab.candidate import Candidate
+from dagc.lab.orders import Orders
+from dagc.lab.strategy import Chooser, default, find
+from dagc.store.results import Outcome
+
+WITHIN = 1.03
+ENUMERATED = 60_000
+EVALUATIONS, RESTARTS = 20_000, 20
+NEVER = 10**6
+
+
+class Climb:
+    """Hill climbing: neighbours of the fastest so far; a new random start after 60 without a gain."""
+
+    def __init__(self, domain: Orders, seed: int) -> None:
+        self.domain, self.random = domain, Random(seed)
+        self.fastest, self.time, self.since = None, math.inf, 0
+        self.seen: set[Candidate] = set()
+
+    def propose(self) -> Candidate:
+        candidate = self.domain.sample(self.random)
+        if self.fastest is not None and self.since < 60:
+            for _ in range(20):
+                candidate = self.domain.near(self.fastest, self.random)
+                if candidate not in self.seen:
+                    break
+        elif self.fastest is not None:
+            self.fastest, self.time, self.since = None, math.inf, 0
+        self.seen.add(candidate)
+        return candidate
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        self.since += 1
+        if outcome.seconds < self.time:
+            self.fastest, self.time, self.since = candidate, outcome.seconds, 0
+
+
+def strategy_of(name: str, domain: Orders, seed: int) -> Any:
+    if name == "climb":
+        return Climb(domain, seed)
+    return find(default(domain) if name == "default" else name)(domain, seed)
+
+
+@lru_cache(maxsize=4)
+def drawn(seed: int) -> Drawn:
+    return draw(seed)
+
+
+def truth(job: tuple[int, int]) -> tuple[int, float]:
+    """(machine, the smallest exact time that was found). `job`: the machine, and the number of the restart."""
+    seed, restart = job
+    machine = drawn(seed)
+    if _enumerated(machine):
+        return seed, min(machine.truth(c) for c in machine.domain)
+    climb, best = Climb(machine.domain, restart), math.inf
+    for _ in range(EVALUATIONS // RESTARTS):
+        candidate = climb.propose()
+        found = machine.truth(candidate)
+        climb.observe(candidate, Outcome(found))
+        best = min(best, found)
+    return seed, best
+
+
+def _enumerated(machine: Drawn) -> bool:
+    size = machine.domain.size()
+    return size is not None and size <= ENUMERATED
+
+
+def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
+    """One search: the exact times of its choices after each measurement, and what it cost."""
+    seed, name, number, budget = job
+    machine = drawn(seed)
+    strategy = strategy_of(name, machine.domain, number)
+    factors = machine.noise.factors(Random(1000 * seed + number))
+    seen: dict[Candidate, list[float]] = {}
+    exact: dict[Candidate, float] = {}
+    choices, taken = [], 0.0
+    smallest: Candidate | None = None
+    for _ in range(budget):
+        before = time.process_time()
+        candidate = strategy.propose()
+        taken += time.process_time() - before
+        if candidate is None:
+            break
+        if candidate not in exact:
+            exact[candidate] = machine.truth(candidate)
+        outcome = Outcome(exact[candidate] * next(factors))
+        before = time.process_time()
+        strategy.observe(candidate, outcome)
+        taken += time.process_time() - before
+        seen.setdefault(candidate, []).append(outcome.seconds)
+        if isinstance(strategy, Chooser):
+            choice = strategy.best()
+        else:
+            if smallest is None or median(seen[candidate]) < median(seen[smallest]):
+                smallest = candidate
+            choice = smallest
+        assert choice is not None
+        choices.append(exact[choice])
+    return {"machine": seed, "strategy": name, "seed": number, "choices": choices, "ms": 1e3 * taken / len(choices)}
+
+
+def reached(choices: Sequence[float], best: float) -> int:
+    return next((i for i, t in enumerate(choices, 1) if t <= WITHIN * best), NEVER)
+
+
+def evaluate(machines: Sequence[int], names: Sequence[str], seeds: int, budget: int, jobs: int) -> dict[str, Any]:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(jobs) as pool:
+        large = [m for m in machines if not _enumerated(drawn(m))]
+        starts = [(m, r) for m in large for r in range(RESTARTS)] + [(m, 0) for m in machines if m not in large]
+        best: dict[int, float] = {}
+        for seed, found in pool.map(truth, starts):
+            best[seed] = min(found, best.get(seed, math.inf))
+        todo = [
+            (m, n, s, budget)
+            for m in sorted(machines, key=lambda m: m not in large)
+            for n in names
+            for s in range(seeds)
+        ]
+        found = list(pool.map(search, todo, chunksize=max(1, min(5, seeds // 4))))
+    for one in found:
+        best[one["machine"]] = min(best[one["machine"]], *one["choices"])
+    rows = []
+    for m in machines:
+        machine = drawn(m)
+        row: dict[str, Any] = {"machine": m, "program": machine.program, "size": machine.domain.size(),
+                               "noise": machine.noise.kind, "best_us": 1e6 * best[m], "strategies": {}}  # fmt: skip
+        for name in names:
+            runs = [f for f in found if f["machine"] == m and f["strategy"] == name]
+            within = [reached(f["choices"], best[m]) for f in runs]
+            row["strategies"][name] = {
+                "within": within,
+                "loss": [f["choices"][-1] / best[m] - 1 for f in runs],
+                "ms": median(f["ms"] for f in runs),
+            }
+        rows.append(row)
+    return {"budget": budget, "seeds": seeds, "rows": rows}
+
+
+def shown(count: float) -> str:
+    return "never" if count >= NEVER else f"{count:g}"
+
+
+def markdown(record: dict[str, Any], names: Sequence[str]) -> str:
+    rows, out = record["rows"], []
+    out.append(
+        f"{len(rows)} machines, {record['seeds']} seeds, {record['budget']} measurements. Measurements until the"
+    )
+    out.append(
+        "choice is within 3 % of the truth: median over seeds (95 % interval); true loss after the last, median."
+    )
+    out += ["", f"| machine | program | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
+    for row in rows:
+        cells = []
+        for name in names:
+            one = row["strategies"][name]
+            low, high = interval(one["within"])
+            cells.append(
+                f"{shown(median(one['within']))} ({shown(low)} to {shown(high)}), {100 * median(one['loss']):.1f} %"
+            )
+        out.append(f"| {row['machine']} {row['noise']} | {row['program']} | {' | '.join(cells)} |")
+    columns = ("strategy", "within, median of machines", "worst machine", "above random on", "loss, mean", "worst",
+               "halo, worst", "ms a step")  # fmt: skip
+    out += ["", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join([*out, *(f"| {' | '.join(summary(rows, name))} |" for name in names)]) + "\n"
+
+
+def summary(rows: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """Of one strategy over all machines."""
+    medians = [median(r["strategies"][name]["within"]) for r in rows]
+    losses = [100 * median(r["strategies"][name]["loss"]) for r in rows if r["program"] != "halo"] or [math.nan]
+    halo = [100 * median(r["strategies"][name]["loss"]) for r in rows if r["program"] == "halo"] or [math.nan]
+    times: dict[str, float] = {}
+    for row in rows:
+        times[row["program"]] = max(times.get(row["program"], 0.0), row["strategies"][name]["ms"])
+    return [
+        name, shown(median(medians)), shown(max(medians)), above_random(rows, name),
+        f"{sum(losses) / len(losses):.2f} %", f"{max(losses):.1f} %", f"{max(halo):.1f} %",
+        ", ".join(f"{p} {t:.2f}" for p, t in times.items()),
+    ]  # fmt: skip
+
+
+def above_random(rows: Iterable[dict[str, Any]], name: str) -> str:
+    """On which machines the median is larger than random's; (n beyond its interval)."""
+    worse, clearly = [], 0
+    for row in rows:
+        if "random" not in row["strategies"]:
+            continue
+        mine, others = row["strategies"][name]["within"], row["strategies"]["random"]["within"]
+        if median(mine) > median(others):
+            worse.append(str(row["machine"]))
+            clearly += median(mine) > interval(others)[1]
+    return f"{' '.join(worse) or 'none'} ({clearly} clearly)"
+
+
+def memory(steps: int) -> str:
+    """Peak memory of the default strategy after so many measurements of the halo exchange."""
+    machine = drawn(2)
+    tracemalloc.start()
+    strategy, random = strategy_of("default", machine.domain, 0), Random(0)
+    for _ in range(steps):
+        candidate = strategy.propose()
+        strategy.observe(candidate, Outcome(random.uniform(1e-4, 2e-4)))
+    return f"{tracemalloc.get_traced_memory()[1] / 2**20:.0f} MiB after {steps} measurements of the halo exchange"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--machines", type=int, default=60, help="machines of the family, seen and unseen (default: 60)")
+    add("--only", type=int, nargs="+", metavar="SEED", help="these machines")
+    add("--programs", nargs="+", metavar="NAME", help="machines of these programs only")
+    add("--unseen", action="store_true", help="the machines with odd seeds (default: those with even ones)")
+    add("--strategies", nargs="+", default=["random", "climb", "mcts-min", "default"])
+    add("--seeds", type=int, default=20)
+    add("--budget", type=int, default=200)
+    add("--jobs", type=int, default=os.cpu_count())
+    add("--memory", type=int, metavar="STEPS", help="only measure the memory of so many steps on the halo exchange")
+    add("--json", type=Path)
+    add("--markdown", type=Path)
+    args = parser.parse_args()
+    if args.memory:
+        print(memory(args.memory))
+        return 0
+    machines = args.only or [m for m in range(args.machines) if m % 2 == args.unseen]
+    machines = [m for m in machines if not args.programs or drawn(m).program in args.programs]
+    start = time.perf_counter()
+    record = evaluate(machines, args.strategies, args.seeds, args.budget, args.jobs)
+    text = markdown(record, args.strategies)
+    if args.json:
+        args.json.write_text(json.dumps(record) + "\n")
+    if args.markdown:
+        args.markdown.write_text(text)
+    print(text + f"\n{time.perf_counter() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,326 @@
+"""Neighbours of a traversal: one op moved, one stream rebound, one sync op moved, dropped or added.
+
+A traversal is taken apart into an outline: its ops in issue order with their streams, and its sync ops named by what
+they serve. An outline is a preference, not a program: any change of it can be `followed`, and what comes out is a
+traversal of the space. An op is issued as early as its place in the outline and its predecessors allow; a sync op that
+the outline does not have is placed directly before the op that needs it, one that nothing needs is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from random import Random
+from typing import TypeAlias
+
+from dagc.ir.program import OpId
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.space.moves import Moves, bits
+
+ISSUE, RECORD, WAIT, SYNC = range(4)
+# (ISSUE, op, stream or -1); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits), (SYNC, op, -1).
+Item: TypeAlias = tuple[int, int, int]
+
+# Entries are few and traversals many: equal ones are one object.
+
+
+@cache
+def _issue(op: int, stream: int) -> Entry:
+    return Issue(OpId(op), Stream(stream) if stream >= 0 else None)
+
+
+@cache
+def _record(event: int, stream: int) -> Entry:
+    return Record(Event(event), Stream(stream))
+
+
+@cache
+def _wait(event: int, stream: int) -> Entry:
+    return Wait(Event(event), Stream(stream)) if stream >= 0 else Sync(Event(event))
+
+
+TRIES = 8  # changes that are tried for one that has an effect
+
+
+def outline(traversal: Traversal) -> list[Item]:
+    """The outline that leads to this traversal."""
+    out: list[Item] = []
+    last: dict[int, int] = {}
+    after: dict[int, int] = {}  # event -> op
+    for entry in traversal.entries:
+        match entry:
+            case Issue(op, None):
+                out.append((ISSUE, int(op), -1))
+            case Issue(op, stream) if stream is not None:
+                last[stream] = int(op)
+                out.append((ISSUE, int(op), int(stream)))
+            case Record(event, stream):
+                after[event] = last[stream]
+                out.append((RECORD, last[stream], -1))
+            case Wait(event, stream):
+                out.append((WAIT, after[event], int(stream)))
+            case Sync(event):
+                out.append((SYNC, after[event], -1))
+    return out
+
+
+class _Follower:
+    """Follows one outline. Per stream: the ops since its last record, and its records with the ops that they cover."""
+
+    def __init__(self, moves: Moves, items: Sequence[Item]) -> None:
+        self.moves, self.items = moves, list(items)
+        self.issued, self.events = 0, 0
+        self.bound = {op: stream for kind, op, stream in items if kind == ISSUE}
+        self.tails = [0] * moves.streams
+        self.last = [-1] * moves.streams
+        # [ops, has the CPU waited, mask of streams that have, event, op that it follows]
+        self.groups: list[list[list[int]]] = [[] for _ in range(moves.streams)]
+        self.labels = {s: s for s in range(moves.streams) if moves.pinned >> s & 1}
+        self.free = list(moves.free)
+        self.entries: list[Entry] = []
+
+    def run(self) -> Traversal:
+        """The traversal. ValueError where the outline lacks an op."""
+        at = 0
+        while at < len(self.items):
+            done = self._try(self.items[at])
+            if done is None:
+                at += 1
+                continue
+            if done:
+                del self.items[at]
+            at = 0
+        if self.issued != (1 << self.moves.size) - 1:
+            raise ValueError("an outline without all ops")
+        return Traversal(tuple(self.entries))
+
+    def _try(self, item: Item) -> bool | None:
+        """None: not now. True: done, or never to be done. False: something else was done for it."""
+        kind, op, stream = item
+        if kind == ISSUE:
+            if self.moves.before[op] & ~self.issued:
+                return None
+            return self._issue(op, stream)
+        if not self.issued >> op & 1:
+            return None
+        if kind == RECORD:
+            return self._record_after(op)
+        group = next((g for groups in self.groups for g in groups if g[4] == op), None)
+        if group is None:
+            return None if self._users_left(op) else True
+        return self._wait(group, stream) if kind == WAIT else self._sync(group)
+
+    # ---- ops ----------------------------------------------------------------------------
+
+    def _issue(self, op: int, stream: int) -> bool:
+        moves = self.moves
+        needs, on_gpu = moves.needs[op], moves.gpu >> op & 1
+        label = self._label(stream) if on_gpu else -1  # one that may not have appeared yet
+        if needs:
+            for s in range(moves.streams):
+                if s == label:
+                    continue
+                for group in self.groups[s]:
+                    if group[0] & needs and not (group[2] >> label & 1 if on_gpu else group[1]):
+                        self._synchronise(s, group, stream if on_gpu else -1)
+                        return False
+                if self.tails[s] & needs:
+                    self._record(s)
+                    return False
+        self.issued |= 1 << op
+        if on_gpu:
+            self._appears(stream)
+            self.tails[label] |= 1 << op
+            self.last[label] = op
+        self.entries.append(_issue(op, label))
+        return True
+
+    def _label(self, stream: int) -> int:
+        """The number of a stream of the outline: streams are numbered by their first appearance."""
+        label = self.labels.get(stream)
+        return self.free[0] if label is None else label
+
+    def _appears(self, stream: int) -> None:
+        if stream not in self.labels:
+            self.labels[stream] = self.free.pop(0)
+
+    # ---- sync ops -----------------------------------------------------------------------
+
+    def _ready_users(self, ops: int) -> list[int]:
+        """Ops that may be issued now and need the completion of some of `ops`."""
+        users = 0
+        for op in bits(ops):
+            users |= self.moves.users[op]
+        before, issued = self.moves.before, self.issued
+        return [v for v in bits(users & ~issued) if not before[v] & ~issued]
+
+    def _users_left(self, op: int) -> bool:
+        return bool(self.moves.users[op] & ~self.issued)
+
+    def _record_after(self, op: int) -> bool | None:
+        label = self._label(self.bound[op])
+        tail = self.tails[label]
+        if self.last[label] != op or not tail:
+            return True
+        for v in self._ready_users(tail):
+            if not self.moves.gpu >> v & 1 or self.labels.get(self.bound[v], -1) != label:
+                self._record(label)
+                return True
+        return None
+
+    def _wait(self, group: list[int], stream: int) -> bool | None:
+        label = self.labels.get(stream)
+        if label is not None and group[2] >> label & 1:
+            return True
+        source = next(s for s, groups in enumerate(self.groups) if group in groups)
+        if source == label:
+            return True
+        for v in self._ready_users(group[0]):
+            if self.moves.gpu >> v & 1 and self.bound[v] == stream:
+                self._synchronise(source, group, stream)
+                return True
+        return None
+
+    def _sync(self, group: list[int]) -> bool | None:
+        if group[1]:
+            return True
+        if any(not self.moves.gpu >> v & 1 for v in self._ready_users(group[0])):
+            self._synchronise(next(s for s, groups in enumerate(self.groups) if group in groups), group, -1)
+            return True
+        return None
+
+    def _record(self, label: int) -> None:
+        self.groups[label].append([self.tails[label], 0, 0, self.events, self.last[label]])
+        self.tails[label] = 0
+        self.entries.append(_record(self.events, label))
+        self.events += 1
+
+    def _synchronise(self, source: int, group: list[int], stream: int) -> None:
+        """The CPU (stream < 0) or a stream waits for a record, and so for all older ones of its stream."""
+        label = -1
+        if stream >= 0:
+            label = self._label(stream)
+            self._appears(stream)
+        for older in self.groups[source]:
+            if label < 0:
+                older[1] = 1
+            else:
+                older[2] |= 1 << label
+            if older is group:
+                break
+        self.entries.append(_wait(group[3], label))
+
+
+def follow(moves: Moves, items: Sequence[Item]) -> Traversal:
+    """The traversal that an outline leads to. It must have every op once. ValueError."""
+    return _Follower(moves, items).run()
+
+
+# ---- changes --------------------------------------------------------------------------------
+
+
+def changed(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
+    """An outline with one random change."""
+    kind = random.random()
+    if kind < 0.5:
+        return _op_moved(moves, items, random)
+    if kind < 0.75 and moves.streams > 1:
+        return _rebound(moves, items, random)
+    if kind < 0.9:
+        return _sync_moved(items, random)
+    return _record_added(moves, items, random)
+
+
+def _op_moved(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
+    """An op goes elsewhere between its predecessors and its successors, mostly with the sync ops before it."""
+    out = list(items)
+    at = random.choice([i for i, item in enumerate(out) if item[0] == ISSUE])
+    op = out[at][1]
+    first = at
+    if random.random() < 0.7:
+        while first > 0 and out[first - 1][0] in (WAIT, SYNC):
+            first -= 1
+    taken, out[first : at + 1] = out[first : at + 1], []
+    low, high = 0, len(out)
+    for i, (kind, other, _) in enumerate(out):
+        if kind == ISSUE:
+            if moves.before[op] >> other & 1:
+                low = i + 1
+            elif moves.before[other] >> op & 1:
+                high = i
+                break
+    place = random.randint(low, max(low, high))
+    out[place:place] = taken
+    return out
+
+
+def _rebound(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
+    """An op gets another stream; the sync ops of streams stay where they are still of use."""
+    on_gpu = [i for i, (kind, op, _) in enumerate(items) if kind == ISSUE and len(bits(moves.allowed[op])) > 1]
+    on_gpu = [i for i in on_gpu if items[i][2] >= 0]
+    if not on_gpu:
+        return list(items)
+    out, at = list(items), random.choice(on_gpu)
+    _, op, stream = out[at]
+    others = [s for s in bits(moves.allowed[op]) if s != stream]
+    out[at] = (ISSUE, op, random.choice(others))
+    return out
+
+
+def _sync_moved(items: Sequence[Item], random: Random) -> list[Item]:
+    """A sync op goes elsewhere, or to where it is needed at the latest."""
+    syncs = [i for i, item in enumerate(items) if item[0] != ISSUE]
+    out = list(items)
+    if syncs:
+        item = out.pop(random.choice(syncs))
+        if random.random() < 0.6:
+            out.insert(random.randint(0, len(out)), item)
+    return out
+
+
+def _record_added(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
+    """A record of its own directly after an op that others need, and a wait for it as early as somebody may ask."""
+    out = list(items)
+    used = [i for i, (kind, op, stream) in enumerate(out) if kind == ISSUE and stream >= 0 and moves.users[op]]
+    if used:
+        at = random.choice(used)
+        op = out[at][1]
+        waits: list[Item] = [(SYNC, op, -1), *((WAIT, op, s) for s in range(moves.streams) if s != out[at][2])]
+        out[at + 1 : at + 1] = [(RECORD, op, -1)]
+        if random.random() < 0.5:
+            out.insert(random.randint(at + 2, len(out)), random.choice(waits))
+    return out
+
+
+def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
+    """A traversal that one change leads to, seldom two or more; the same one where nothing can be changed."""
+    items = outline(traversal)
+    for _ in range(TRIES):
+        other = changed(moves, items, random)
+        while random.random() < 0.3:
+            other = changed(moves, other, random)
+        made = follow(moves, other)
+        if made != traversal:
+            return made
+    return traversal
+
+
+def translated(items: Sequence[Item], ops: Mapping[int, int], moves: Moves) -> list[Item]:
+    """An outline for the graph of `moves` from that of another; `ops` are those that both have, with their new numbers.
+
+    An op that the other lacks comes before its users. Streams beyond those of this graph become its last.
+    """
+    out: list[Item] = []
+    for kind, op, stream in items:
+        if op in ops:
+            label = min(stream, moves.streams - 1)
+            if kind == ISSUE and stream >= 0 and not moves.allowed[ops[op]] >> label & 1:
+                label = bits(moves.allowed[ops[op]])[0]
+            out.append((kind, ops[op], label))
+    present = {op for kind, op, _ in out if kind == ISSUE}
+    for op in reversed(range(moves.size)):
+        if op not in present:
+            users = [i for i, (kind, v, _) in enumerate(out) if kind == ISSUE and moves.before[v] >> op & 1]
+            stream = bits(moves.allowed[op])[0] if moves.gpu >> op & 1 else -1
+            out.insert(min(users, default=len(out)), (ISSUE, op, stream))
+    return out

@@ -1,0 +1,294 @@
+"""Folds loops: one period of a loop in place of all its turns, where all turns do the same in the same order.
+
+A loop is a run of turns of an outermost `for`, in groups of p turns (the period). Each group has the same ops and the
+same edges as the one before: inside, and to as many rounds earlier. Names of arrays play no part, so that two buffers
+that alternate leave the period at one turn. A `for` whose turns do not depend on each other is no loop in time, and
+what is not alike (the first turns, the last) stands beside the loop as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeAlias
+
+from dagc.ir.program import Folding, Graph, GraphOp, Loop, OpId, Segment
+
+LEAST = 3  # rounds: fewer are no loop
+LONGEST = 16  # turns of a period
+FARTHEST = 4  # rounds that an edge spans
+FRONT = 4  # turns before the run of those that are alike
+
+# (op before, op after, rounds between, whether v waits for completion); ops by their place in the period.
+_Edge: TypeAlias = tuple[int, int, int, bool]
+
+
+# Rounds of a loop: the ops of each, by their place in the period.
+_Rounds: TypeAlias = list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A loop that was found. `values`: of the variable, where each round begins."""
+
+    variable: str
+    values: tuple[int, ...]
+    rounds: _Rounds
+    edges: frozenset[_Edge]
+
+
+def fold(graph: Graph) -> Graph:
+    """The graph with one period of each of its loops; the graph itself where it has none."""
+    found = (_Search(graph, loop, turns).run() for loop, turns in _turns(graph))
+    runs = [run for run in found if run is not None]
+    return _Fold(graph, runs).graph() if runs else graph
+
+
+# ---- recognition ----------------------------------------------------------------------------
+
+
+def _turns(graph: Graph) -> Iterable[tuple[Loop, list[list[int]]]]:
+    """Of each loop of the program, the ops of the graph that each turn has."""
+    turn_of = {
+        name: (number, place)
+        for number, loop in enumerate(graph.program.loops)
+        for place, turn in enumerate(loop.turns)
+        for name in turn.ops
+    }
+    found: dict[tuple[int, int], list[int]] = {}
+    inserted: list[int] = []  # copies that the compiler has put before an op, and that belong to its turn
+    for op in graph.ops:
+        turn = None if op.op is None else turn_of.get(op.op.name)
+        if turn is not None:
+            found.setdefault(turn, []).extend((*inserted, int(op.id)))
+        if turn is None and getattr(op.op, "inserted", False):
+            inserted.append(int(op.id))
+        else:
+            inserted = []
+    for number, loop in enumerate(graph.program.loops):
+        turns = [found.get((number, place), []) for place in range(len(loop.turns))]
+        if all(b.value - a.value == 1 for a, b in pairwise(loop.turns)):
+            yield loop, turns
+
+
+class _Search:
+    """Looks for the run of most turns in one loop; of equally many the one with the shortest period, then the first."""
+
+    def __init__(self, graph: Graph, loop: Loop, turns: list[list[int]]) -> None:
+        self.loop, self.turns = loop, turns
+        self.kind = {i: _kind(graph.ops[i]) for turn in turns for i in turn}
+        self.before: dict[int, list[tuple[int, bool]]] = {i: [] for i in self.kind}
+        self.after: dict[int, list[int]] = {i: [] for i in self.kind}
+        for completes, edges in ((True, graph.completion), (False, graph.order)):
+            for u, v in edges:
+                if u in self.kind and v in self.kind:
+                    self.before[v].append((int(u), completes))
+                    self.after[u].append(int(v))
+
+    def run(self) -> _Run | None:
+        best: _Run | None = None
+        most = 0
+        numbers: dict[tuple[object, ...], int] = {}
+        alike = [numbers.setdefault(tuple(self.kind[i] for i in turn), len(numbers)) for turn in self.turns]
+        for period in range(1, min(LONGEST, len(alike) // LEAST) + 1):
+            for front in range(min(FRONT, len(alike) - LEAST * period + 1)):
+                end = front + period
+                while end < len(alike) and alike[end] == alike[end - period]:
+                    end += 1
+                if (end - front) // period * period > most:
+                    run = self._extended(front, (end - front) // period, period)
+                    if run is not None and len(run.rounds) * period > most:
+                        best, most = run, len(run.rounds) * period
+        return best
+
+    def _extended(self, front: int, count: int, period: int) -> _Run | None:
+        """The rounds from turn `front` as far as their edges are alike, with the rounds beside them that have more ops
+        or fewer edges. These ops stand before or after the loop; an edge too many only orders too much."""
+        rounds = [self._round(front + i * period, period) for i in range(count)]
+        known = self._alike(rounds)
+        if len(rounds) < LEAST - 2 or not rounds:
+            return None
+        kinds = [self.kind[i] for i in rounds[0]]
+        main = len(rounds)
+        for at, last in ((front - period, False), (front + main * period, True)):
+            if at < 0 or at + period > len(self.turns):
+                continue
+            ops = self._round(at, period)
+            chosen = _subsequence(kinds, [self.kind[i] for i in ops])
+            if chosen is None or self._needed(ops, chosen, last):
+                continue
+            more = [ops[place] for place in chosen]
+            longer = [*rounds, more] if last else [more, *rounds]
+            edges = frozenset[_Edge]().union(*self._edges(longer))
+            if all(e in known or e[2] >= main for e in edges) and _bounded(edges):
+                rounds, known = longer, known | edges
+                front = front if last else at
+        if len(rounds) < LEAST or not any(distance and completes for _, _, distance, completes in known):
+            return None
+        first = self.loop.turns[front].value
+        return _Run(self.loop.variable, tuple(range(first, first + len(rounds) * period, period)), rounds, known)
+
+    def _round(self, at: int, period: int) -> list[int]:
+        return [i for turn in self.turns[at : at + period] for i in turn]
+
+    def _needed(self, ops: Sequence[int], chosen: Sequence[int], last: bool) -> bool:
+        """Does an op of the loop follow one that is left for after it, or precede one that is left for before it?"""
+        inside = {ops[place] for place in chosen}
+        left = [i for i in ops if i not in inside]
+        if last:
+            return any(v in inside for i in left for v in self.after[i])
+        return any(u in inside for i in left for u, _ in self.before[i])
+
+    def _edges(self, rounds: _Rounds) -> Iterable[frozenset[_Edge]]:
+        """Per round the edges into it."""
+        place = {op: (number, at) for number, ops in enumerate(rounds) for at, op in enumerate(ops)}
+        for number, ops in enumerate(rounds):
+            yield frozenset(
+                (place[u][1], at, number - place[u][0], completes)
+                for at, v in enumerate(ops)
+                for u, completes in self.before[v]
+                if u in place
+            )
+
+    def _alike(self, rounds: _Rounds) -> frozenset[_Edge]:
+        """Drops the rounds from the first whose edges are not those of the round before. The edges of those that stay.
+
+        An edge into the first rounds from before them is the same edge, cut off.
+        """
+        known: frozenset[_Edge] = frozenset()
+        for number, edges in enumerate(self._edges(rounds)):
+            near = {e for e in edges if e[2] < number} if number else edges
+            if (number and near != known) or not _bounded(edges):
+                del rounds[number:]
+                break
+            known = edges
+        return known
+
+
+def _bounded(edges: Iterable[_Edge]) -> bool:
+    return all(0 <= distance <= FARTHEST for _, _, distance, _ in edges)
+
+
+def _kind(op: GraphOp) -> tuple[object, ...]:
+    """Equal for ops that do the same, with other data perhaps. Copies beside an op's own work are its own affair."""
+    chosen = tuple(getattr(op.op, name, None) for name in ("base", "device", "variant", "tunables"))
+    return op.action, op.gpu, op.message, op.stream, op.span, chosen
+
+
+def _subsequence(wanted: Sequence[object], given: Sequence[object]) -> list[int] | None:
+    """Places in `given` of all that is wanted, in its order; None where it is not all there."""
+    out: list[int] = []
+    at = 0
+    for kind in wanted:
+        while at < len(given) and given[at] != kind:
+            at += 1
+        if at == len(given):
+            return None
+        out.append(at)
+        at += 1
+    return out
+
+
+# ---- the folded graph -----------------------------------------------------------------------
+
+
+class _Fold:
+    """Builds the folded graph. Straight parts keep their ops, loops have those of their first round, named anew."""
+
+    def __init__(self, graph: Graph, runs: Sequence[_Run]) -> None:
+        self.old = graph
+        self.ops: list[GraphOp] = []
+        self.segments: list[Segment] = []
+        self.image: dict[int, tuple[OpId, int, int]] = {}  # op of the unrolled graph -> folded op, segment, round
+        self._names = {op.name for op in graph.ops}
+        inside = {i for run in runs for ops in run.rounds for i in ops}
+        at = 0
+        for run in sorted(runs, key=lambda run: run.rounds[0][0]):
+            middle = run.rounds[1][0]  # what stands before it and is not of the loop, comes before the loop
+            self._straight([i for i in range(at, middle) if i not in inside])
+            self._loop(run)
+            at = middle
+        self._straight([i for i in range(at, len(graph.ops)) if i not in inside])
+
+    def graph(self) -> Graph:
+        """The unrolled graph where an edge leads back into an earlier segment."""
+        old, segment = self.old, {op: number for number, s in enumerate(self.segments) for op in s.ops}
+        completion, order = self._inside(old.completion), self._inside(old.order)
+        crossing = self._crossing(old.completion)
+        backwards = (*crossing, *self._crossing(old.order))
+        if any(segment[u] > segment[v] for u, v in backwards):
+            return old
+        order = tuple(sorted({*order, *self._one_after_the_other(completion)} - set(completion)))
+        return Graph(
+            old.program, old.transport, old.staging, old.streams, tuple(self.ops), completion, order, old.staged,
+            (), (), self._inside(old.matches), Folding(old, tuple(self.segments), crossing),
+        )  # fmt: skip
+
+    def _straight(self, ops: Sequence[int]) -> None:
+        if ops:
+            ids = tuple(self._add(self.old.ops[i], self.old.ops[i].name, [i]) for i in ops)
+            self.segments.append(Segment(False, ids, (tuple(OpId(i) for i in ops),)))
+
+    def _loop(self, run: _Run) -> None:
+        ids = []
+        for instances in zip(*run.rounds, strict=True):
+            name = folded_name([self.old.ops[i].name for i in instances], run.values, run.variable)
+            if name in self._names:
+                name = f"{self.old.ops[instances[0]].name}.."
+            self._names.add(name)
+            ids.append(self._add(self.old.ops[instances[1]], name, instances))
+        carried = sorted({(u, v, distance) for u, v, distance, completes in run.edges if distance and completes})
+        rounds = tuple(tuple(OpId(i) for i in ops) for ops in run.rounds)
+        self.segments.append(Segment(True, tuple(ids), rounds, tuple((ids[u], ids[v], d) for u, v, d in carried)))
+
+    def _add(self, op: GraphOp, name: str, instances: Iterable[int]) -> OpId:
+        new = OpId(len(self.ops))
+        self.ops.append(replace(op, id=new, name=name))
+        self.image.update((i, (new, len(self.segments), number)) for number, i in enumerate(instances))
+        return new
+
+    def _inside(self, edges: Iterable[tuple[OpId, OpId]]) -> tuple[tuple[OpId, OpId], ...]:
+        """Images of the edges inside a segment, of a loop those inside a round."""
+        out = set()
+        for u, v in edges:
+            (a, *here), (b, *there) = self.image[u], self.image[v]
+            if here == there:
+                out.add((a, b))
+        return tuple(sorted(out))
+
+    def _crossing(self, edges: Iterable[tuple[OpId, OpId]]) -> tuple[tuple[OpId, OpId], ...]:
+        images = ((self.image[u], self.image[v]) for u, v in edges)
+        return tuple(sorted({(a, b) for (a, here, _), (b, there, _) in images if here != there}))
+
+    def _one_after_the_other(self, completion: Iterable[tuple[OpId, OpId]]) -> Iterable[tuple[OpId, OpId]]:
+        """Issue order between segments: the last ops of one before the first of the next."""
+        left, entered = {u for u, _ in completion}, {v for _, v in completion}
+        for segment, following in pairwise(self.segments):
+            last = [op for op in segment.ops if op not in left]
+            first = [op for op in following.ops if op not in entered]
+            yield from ((u, v) for u in last for v in first)
+
+
+def folded_name(names: Sequence[str], values: Sequence[int], variable: str) -> str:
+    """`inner[t]` for `inner[0]`, `inner[1]`, ...: a number that follows the loop variable is written as that.
+
+    `values`: of the variable for each of the names.
+    """
+    words = [re.split(r"(\d+)", name) for name in names]
+    if len({(len(w), *w[::2]) for w in words}) > 1:
+        return f"{names[0]}.."
+    out = []
+    for place, word in enumerate(words[0]):
+        column = [w[place] for w in words]
+        if place % 2 == 0 or len(set(column)) == 1:
+            out.append(word)
+            continue
+        numbers = [int(text) for text in column]
+        offset = numbers[0] - values[0]
+        if any(number - value != offset for number, value in zip(numbers, values, strict=True)):
+            out.append(f"{word}..")
+        else:
+            out.append(f"{variable}{offset:+d}" if offset else variable)
+    return "".join(out)

@@ -1,0 +1,275 @@
+"""Unrolls a traversal of a folded graph: every round of its loops, with what must be synchronised between rounds.
+
+A folded graph has one period of each loop, so its traversals say in which order, on which streams and with which sync
+ops one round runs. Unrolled, every round repeats that. Edges to earlier rounds need sync ops of their own. They are no
+decision: each stands where it orders least, the record directly after the op, the wait directly before the op that
+needs it. They pair across the back edge, and there are none where the order of a stream or other sync ops suffice.
+Between segments (before, in and after a loop) the same is done once, at the boundary.
+
+In a traversal's text, a wait or sync that stands before the record of its event means the record of the round before.
+
+A proof of as many rounds as edges span, and one more, is a proof of any number: all entries that order an op after one
+of d rounds earlier stand between the two, in these d + 1 rounds, and every such entry is there unless it waits for a
+record of a round before the first, which orders nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dagc.base.errors import UsageError
+from dagc.ir.program import Folding, Graph, OpId, Segment
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
+
+# A record: (segment, label), the label being the event of the folded traversal, or one from where those end.
+_Key: TypeAlias = tuple[int, int]
+# Who waits: a stream, or None, which is the CPU.
+_Target: TypeAlias = Stream | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """An entry of a segment. `key`: of its record. `back`: rounds between it and its record. `added`: by rule."""
+
+    entry: Entry
+    key: _Key = (0, -1)
+    back: int = 0
+    added: bool = False
+
+
+def unroll(graph: Graph, traversal: Traversal) -> tuple[Graph, Traversal]:
+    """The unrolled graph and the traversal of it; both as they are where the graph is not folded.
+
+    Raises UsageError for a traversal that mixes the ops of a loop with others. What else is wrong with it, so is what
+    comes out, for `Prover` to find.
+    """
+    if graph.folding is None:
+        return graph, traversal
+    return graph.folding.unrolled, _Unrolling(graph, graph.folding, traversal).run()
+
+
+def speaks_of_rounds(text: str, graph: Graph) -> bool:
+    """Is this the text of a traversal of a folded graph, not of the unrolled one?"""
+    if graph.folding is None:
+        return False
+    names = {graph.ops[op].name for segment in graph.folding.segments if segment.loop for op in segment.ops}
+    return any(word.partition("@")[0] in names for word in text.split())
+
+
+class _Unrolling:
+    def __init__(self, graph: Graph, folding: Folding, traversal: Traversal) -> None:
+        self.graph, self.folding = graph, folding
+        self.segments = folding.segments
+        self.home = {op: number for number, segment in enumerate(self.segments) for op in segment.ops}
+        self.stream = {e.op: e.stream for e in traversal.entries if isinstance(e, Issue)}
+        self.labels = 1 + max((e.event for e in traversal.entries if isinstance(e, Record)), default=-1)
+        self.enter: list[list[_Slot]] = [[] for _ in self.segments]  # once, before the rounds
+        self.leave: list[list[_Slot]] = [[] for _ in self.segments]  # once, after them
+        self.bodies = self._split(traversal)
+
+    def run(self) -> Traversal:
+        for number, segment in enumerate(self.segments):
+            if segment.carried:
+                _Carried(self, number, segment).add()
+        self._cross()
+        return _numbered(list(self._rounds()))
+
+    def _split(self, traversal: Traversal) -> list[list[_Slot]]:
+        """The entries of each segment. A record belongs to that of the op before it, a wait to that of the next op."""
+        bodies: list[list[_Slot]] = [[] for _ in self.segments]
+        places = self._places(traversal)
+        records = {e.event: (at, places[at]) for at, e in enumerate(traversal.entries) if isinstance(e, Record)}
+        for at, entry in enumerate(traversal.entries):
+            here = places[at]
+            if isinstance(entry, Issue):
+                bodies[here].append(_Slot(entry))
+                continue
+            record, there = records.get(entry.event, (at, here))
+            before = self.segments[here].loop and there == here and record > at
+            bodies[here].append(_Slot(entry, (there, int(entry.event)), int(before)))
+        return bodies
+
+    def _places(self, traversal: Traversal) -> list[int]:
+        """The segment of each entry. Raises UsageError where an op stands between those of another segment."""
+        after, number = [], len(self.segments) - 1
+        for entry in reversed(traversal.entries):
+            if isinstance(entry, Issue):
+                if self.home[entry.op] > number:
+                    name = self.graph.ops[entry.op].name
+                    help = "write the ops of a loop together, after those before it and before those after it"
+                    raise UsageError(f"`{name}` stands before ops of an earlier part of the program", help)
+                number = self.home[entry.op]
+            after.append(number)
+        out, number = [], 0
+        for entry, following in zip(traversal.entries, reversed(after), strict=True):
+            number = self.home[entry.op] if isinstance(entry, Issue) else number
+            out.append(number if isinstance(entry, Record) else following)
+        return out
+
+    # ---- between segments ---------------------------------------------------------------
+
+    def _cross(self) -> None:
+        """What the ops of a segment need of earlier segments."""
+        needs: dict[OpId, list[OpId]] = {}
+        for u, v in self.folding.crossing:
+            if self.graph.ops[u].gpu:
+                needs.setdefault(v, []).append(u)
+        known: set[tuple[_Key, _Target]] = set()
+        for number, segment in enumerate(self.segments):
+            placed: list[_Slot] = []
+            for slot in self.bodies[number]:
+                if isinstance(slot.entry, Issue):
+                    into = self.enter[number] if segment.loop else placed
+                    for u in needs.get(slot.entry.op, ()):
+                        into += self._wait_for(u, slot.entry.stream, known)
+                placed.append(slot)
+            self.bodies[number] = placed
+
+    def _wait_for(self, u: OpId, target: _Target, known: set[tuple[_Key, _Target]]) -> list[_Slot]:
+        stream = self.stream.get(u)
+        if stream is None or stream == target:
+            return []
+        key = self._record_of(u, stream)
+        if (key, target) in known or (key, None) in known:
+            return []
+        known.add((key, target))
+        return [waiting(key, target)]
+
+    def _record_of(self, u: OpId, stream: Stream) -> _Key:
+        """The record after an op; where that is in a loop, after the loop."""
+        number = self.home[u]
+        if not self.segments[number].loop:
+            return self.record_after(number, u, stream)
+        for slot in self.leave[number]:
+            if isinstance(slot.entry, Record) and slot.entry.stream == stream:
+                return slot.key
+        slot = self.new_record(number, stream)
+        self.leave[number].append(slot)
+        return slot.key
+
+    def new_record(self, number: int, stream: Stream) -> _Slot:
+        self.labels += 1
+        return _Slot(Record(Event(self.labels - 1), stream), (number, self.labels - 1), added=True)
+
+    def record_after(self, number: int, u: OpId, stream: Stream) -> _Key:
+        """The record that follows an op in its stream before any other op does; made where there is none."""
+        body = self.bodies[number]
+        place = next(at for at, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == u)
+        for slot in body[place + 1 :]:
+            if isinstance(slot.entry, Issue) and slot.entry.stream == stream:
+                break
+            if isinstance(slot.entry, Record) and slot.entry.stream == stream:
+                return slot.key
+        slot = self.new_record(number, stream)
+        body.insert(place + 1, slot)
+        return slot.key
+
+    # ---- rounds -------------------------------------------------------------------------
+
+    def _rounds(self) -> Iterator[tuple[_Slot, int]]:
+        """Every entry, with the round of its record, under the numbers of the unrolled graph."""
+        last = [len(segment.rounds) - 1 for segment in self.segments]
+        for number, segment in enumerate(self.segments):
+            yield from ((slot, last[slot.key[0]]) for slot in self.enter[number])
+            for turn, ops in enumerate(segment.rounds):
+                instance = dict(zip(segment.ops, ops, strict=True))
+                for slot in self.bodies[number]:
+                    if isinstance(slot.entry, Issue):
+                        yield _Slot(Issue(instance[slot.entry.op], slot.entry.stream)), 0
+                    elif slot.key[0] != number:
+                        yield slot, last[slot.key[0]]
+                    elif turn >= slot.back:
+                        yield slot, turn - slot.back
+            yield from ((slot, last[number]) for slot in self.leave[number])
+
+
+class _Carried:
+    """Adds what edges to earlier rounds need in one loop.
+
+    What has completed before an op starts is a mask: bit `place + width * age` is the op at that place of the period,
+    `age` rounds earlier.
+    """
+
+    def __init__(self, unrolling: _Unrolling, number: int, segment: Segment) -> None:
+        self.unrolling, self.number = unrolling, number
+        self.place = {op: place for place, op in enumerate(segment.ops)}
+        self.width = len(segment.ops)
+        self.depth = max(distance for _, _, distance in segment.carried)
+        self.needs: dict[OpId, list[tuple[OpId, int]]] = {}
+        for u, v, distance in segment.carried:
+            if unrolling.stream.get(u) is not None:  # a CPU op has completed when it was issued
+                self.needs.setdefault(v, []).append((u, distance))
+
+    def add(self) -> None:
+        """Until nothing is missing: each gap that is closed may close others."""
+        closed = None
+        while True:
+            gap = self._gap()
+            if gap is None or gap == closed:  # one that cannot be closed is of an op that is issued twice
+                return
+            closed = v, u, distance = gap
+            stream = self.unrolling.stream[u]
+            assert stream is not None
+            key = self.unrolling.record_after(self.number, u, stream)
+            body = self.unrolling.bodies[self.number]
+            at = next(i for i, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == v)
+            body.insert(at, waiting(key, self.unrolling.stream.get(v), distance))
+
+    def _gap(self) -> tuple[OpId, OpId, int] | None:
+        """(op, op that it does not wait for, rounds between), in a round that has as many before it as edges span."""
+        host = 0
+        streams: dict[Stream, int] = {}
+        events: dict[tuple[_Key, int], int] = {}
+        for turn in range(self.depth + 1):
+            host, streams = self._older(host, 1), {s: self._older(mask, 1) for s, mask in streams.items()}
+            for slot in self.unrolling.bodies[self.number]:
+                entry = slot.entry
+                if isinstance(entry, Issue):
+                    known = host if entry.stream is None else streams.get(entry.stream, 0) | host
+                    for u, distance in self.needs.get(entry.op, ()) if turn == self.depth else ():
+                        if not known >> (self.place[u] + self.width * distance) & 1:
+                            return entry.op, u, distance
+                    if entry.stream is None:
+                        host |= 1 << self.place[entry.op]
+                    else:
+                        streams[entry.stream] = known | 1 << self.place[entry.op]
+                elif isinstance(entry, Record):
+                    events[slot.key, turn] = streams.get(entry.stream, 0) | host
+                else:
+                    covered = self._older(events.get((slot.key, turn - slot.back), 0), slot.back)
+                    if isinstance(entry, Sync):
+                        host |= covered
+                    else:
+                        streams[entry.stream] = streams.get(entry.stream, 0) | covered
+        return None
+
+    def _older(self, mask: int, rounds: int) -> int:
+        return mask << self.width * rounds & (1 << self.width * (self.depth + 1)) - 1
+
+
+def waiting(key: _Key, target: _Target, back: int = 0) -> _Slot:
+    """A wait of a stream, or of the CPU, for a record."""
+    event = Event(key[1])
+    return _Slot(Sync(event) if target is None else Wait(event, target), key, back, added=True)
+
+
+def _numbered(slots: list[tuple[_Slot, int]]) -> Traversal:
+    """With events numbered by their records; without records that were added and that nothing waits for."""
+    wanted = {(slot.key, turn) for slot, turn in slots if isinstance(slot.entry, Wait | Sync)}
+    events: dict[tuple[_Key, int], Event] = {}
+    out: list[Entry] = []
+    for slot, turn in slots:
+        entry = slot.entry
+        if isinstance(entry, Issue):
+            out.append(entry)
+        elif isinstance(entry, Record):
+            if not slot.added or (slot.key, turn) in wanted:
+                events[slot.key, turn] = Event(len(events))
+                out.append(Record(events[slot.key, turn], entry.stream))
+        else:
+            # One that has no record keeps a number of its own, and orders nothing.
+            event = events.setdefault((slot.key, turn), Event(len(events)))
+            out.append(Sync(event) if isinstance(entry, Sync) else Wait(event, entry.stream))
+    return Traversal(tuple(out))

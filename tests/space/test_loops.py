@@ -1,0 +1,361 @@
+"""Loops folded to one period: which are found, what is counted, and that what is unrolled again is right."""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples_of
+from hypothesis import strategies as st
+
+from dagc.base.errors import UsageError
+from dagc.ir.program import Graph
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
+from dagc.passes.loops import fold, folded_name
+from dagc.recipes.program import read
+from dagc.space import Space
+from dagc.space.loops import speaks_of_rounds, unroll
+from dagc.space.proof import NotProved, Prover
+from dagc.space.prune import prune
+from tests.examples import examples
+from tests.passes.text import graph
+from tests.run.conftest import SAMPLES
+from tests.space.naive import all_traversals
+
+JACOBI, HEAT = SAMPLES / "jacobi/jacobi.dag", SAMPLES / "heat/heat.dag"
+FOUR = "array a, b, c, d : f32[8] inout"
+TWO_BUFFERS = "param steps : i64 = 4\nfor p in 0..2 { array u[p] : f32[8] inout }"
+ALTERNATE = "for t in 0..steps { s[t] : gpu add(u[(t + 1) % 2], u[t % 2]) }"
+
+
+def sample(path: object, **choices: object) -> tuple[Graph, Graph]:
+    """The graph and the folded one."""
+    unrolled = read(str(path), choices).graph()
+    return unrolled, fold(unrolled)
+
+
+def shape(folded: Graph) -> list[tuple[int, list[str]]]:
+    """Rounds (0 where there is no loop) and ops of each segment."""
+    assert folded.folding is not None
+    return [(len(s.rounds) if s.loop else 0, [folded.ops[op].name for op in s.ops]) for s in folded.folding.segments]
+
+
+# ---- which loops are found ------------------------------------------------------------------
+
+
+def test_buffers_that_alternate_leave_a_period_of_one_turn() -> None:
+    folded = fold(graph(ALTERNATE, TWO_BUFFERS))
+    assert shape(folded) == [(4, ["s[t]"]), (0, ["end"])]
+    assert folded.folding is not None
+    assert folded.folding.segments[0].carried == ((0, 0, 1),)
+
+
+def test_the_jacobi_solver_is_one_loop_with_every_transport() -> None:
+    """Fused copies differ in the first round and in the last, and what only the last one has comes after the loop."""
+    _, peer = sample(JACOBI, transport="peer")
+    assert shape(peer) == [(20, ["first[t]", "last[t]", "halo[t]", "inner[t]"]), (0, ["end"])]
+    unrolled, staged = sample(JACOBI, transport="mpi_host")
+    (rounds, ops), (none, after) = shape(staged)
+    assert (rounds, len(ops), none) == (20, 10, 0)
+    assert after == ["halo[19].stage_in.north", "halo[19].stage_in.south", "end"]
+    assert {len(unrolled.ops), len(staged.ops)} == {203, 13}
+
+
+def test_what_stands_around_a_loop_stays_as_it_is() -> None:
+    _, folded = sample(HEAT, transport="mpi_host", staging="ops")
+    assert shape(folded)[-1] == (0, ["keep", "end"])
+    assert folded.folding is not None
+    names = {folded.ops[u].name: folded.ops[v].name for u, v in folded.folding.crossing}
+    assert names["first[t]"] == "keep"
+
+
+def test_a_branch_on_the_turn_may_double_the_period() -> None:
+    body = "if t % 2 == 0 { even[t] : gpu add(a, b) } else { odd[t] : gpu add(b, a) }"
+    folded = fold(graph(f"for t in 0..8 {{ {body} }}", FOUR))
+    assert shape(folded)[0] == (4, ["even[t]", "odd[t+1]"])
+
+
+def test_turns_that_differ_are_peeled() -> None:
+    dag = "for t in 2..10 { if t == 2 { begin : gpu fill(c) }\n s[t] : gpu add(a, b)\n w[t] : gpu add(a, c) }"
+    folded = fold(graph(dag, FOUR))
+    assert shape(folded) == [(0, ["begin"]), (8, ["s[t]", "w[t]"]), (0, ["end"])]
+
+
+def test_copies_that_the_compiler_inserts_are_of_the_turn_of_their_op() -> None:
+    folded = fold(read(SAMPLES / "gcn/gcn.dag").graph())
+    assert shape(folded) == [(0, ["h[0].to_device"]), (4, ["dense[l]", "layer[l]"]), (0, ["h[4].to_host", "end"])]
+
+
+@pytest.mark.parametrize(
+    "dag",
+    [
+        "for t in 0..2 { s[t] : gpu add(a, b) }",  # two rounds
+        "for t in 0..6 { if t % 3 == 1 { s[t] : gpu add(a, b) } else { s[t] : gpu add(b, a) } }",  # 2 rounds of 3 turns
+        "for t in 0..4 { for k in 0..t + 1 { s[t, k] : gpu add(a, b) } }",  # ever more ops
+        "for t in {3, 1, 2, 5} { s[t] : gpu add(a, b) }",  # turns that do not count
+        "for t in 0..4 { s[t] : gpu add(e[t], b) }",  # turns that do not depend on each other
+        "for t in 0..4 { if t == 0 { f : gpu fill(d) }\n s[t] : gpu add(e[t], d) }",  # each on the first alone
+        "for t in 0..4 { s[t] : gpu add(a, b) stream t }",  # another stream each
+    ],
+)
+def test_what_is_no_loop_stays_unrolled(dag: str) -> None:
+    arrays = f"{FOUR}\nfor i in 0..8 {{ array e[i] : f32[8] inout }}"
+    whole = graph(dag, arrays, streams="4")
+    assert fold(whole) is whole
+
+
+def test_edges_that_lead_back_keep_a_loop_unrolled() -> None:
+    dag = "edges explicit\nfor t in 0..4 { s[t] : gpu add(a, b) }\nx : gpu add(c, d)\n"
+    dag += "s[0] -> s[1] -> s[2] -> s[3]\n"
+    assert fold(graph(dag, FOUR)).folding is not None
+    whole = graph(dag + "x -> s[2]", FOUR)
+    assert fold(whole) is whole
+
+
+def test_samples_without_a_loop_are_not_folded() -> None:
+    for path in ("spmv/spmv.dag", "halo3d/halo3d.dag", "tridiag/tridiag.dag", "cg/cg.dag"):
+        whole = read(SAMPLES / path).graph()
+        assert fold(whole) is whole
+
+
+def test_names_say_what_follows_the_variable() -> None:
+    assert folded_name(["x[2,top].a1", "x[3,top].a1"], [2, 3], "t") == "x[t,top].a1"
+    assert folded_name(["x[3]", "x[5]"], [2, 4], "t") == "x[t+1]"
+    assert folded_name(["x[1]", "x[4]"], [2, 3], "t") == "x[1..]"
+    assert folded_name(["x", "x.2"], [0, 1], "t") == "x.."
+
+
+def test_two_loops_of_equal_names_are_told_apart() -> None:
+    dag = "for t in 0..3 { s[t] : gpu add(a, b) }\nm : gpu add(a, c)\nfor t in 3..6 { s[t] : gpu add(a, b) }"
+    assert shape(fold(graph(dag, FOUR))) == [(3, ["s[t]"]), (0, ["m"]), (3, ["s[3].."]), (0, ["end"])]
+
+
+# ---- what is counted ------------------------------------------------------------------------
+
+SMALL = [
+    (ALTERNATE, TWO_BUFFERS),
+    ("for t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }", FOUR),
+    ("for t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(c, b)\n z[t] : gpu add(b, c) }", FOUR),
+    ("i : gpu fill(a)\nfor t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(c, a) }\no : gpu add(d, c)", FOUR),
+    ("for t in 0..4 { x[t] : gpu add(a, b)\n if t % 2 == 0 { y[t] : gpu add(b, a) } }\n", FOUR),
+]
+
+
+@pytest.mark.parametrize(("dag", "arrays"), SMALL)
+def test_the_count_is_that_of_distinct_programs_that_repeat_their_rounds(dag: str, arrays: str) -> None:
+    """The folded graph counted naively, and each unrolled: no two are one program, and all are proved."""
+    whole = graph(dag, arrays)
+    folded = fold(whole)
+    space, prover = Space(folded), Prover(whole)
+    found = [traversal_text(t, folded) for t in space]
+    assert set(found) == all_traversals(folded)
+    unrolled = [unroll(folded, t)[1] for t in space]
+    assert len(set(unrolled)) == space.count() == len(found)
+    for traversal in unrolled:
+        prover.prove(traversal)
+
+
+def skeleton(traversal: Traversal) -> tuple[tuple[int, int | None], ...]:
+    """Ops and streams in issue order, streams by first appearance."""
+    seen: dict[int, int] = {}
+    issued = [e for e in traversal.entries if isinstance(e, Issue)]
+    return tuple((e.op, None if e.stream is None else seen.setdefault(e.stream, len(seen))) for e in issued)
+
+
+@pytest.mark.parametrize(("dag", "arrays"), [SMALL[0], SMALL[1]])
+def test_orders_and_streams_are_all_those_of_the_unrolled_space_that_repeat(dag: str, arrays: str) -> None:
+    """Cross-check by brute force: of all traversals of the unrolled graph, those whose rounds are alike."""
+    whole = graph(dag, arrays)
+    folded = fold(whole)
+    assert folded.folding is not None
+    segment = folded.folding.segments[0]
+    place = {op: (number, at) for number, ops in enumerate(segment.rounds) for at, op in enumerate(ops)}
+    width = len(segment.ops)
+
+    def repeats(found: tuple[tuple[int, int | None], ...]) -> bool:
+        body = [(*place[op], stream) for op, stream in found if op in place]  # type: ignore[index]
+        rounds = [body[i : i + width] for i in range(0, len(body), width)]
+        return all([(number, at, stream) for _, at, stream in rounds[0]] == one for number, one in enumerate(rounds))
+
+    brute = {skeleton(t) for t in Space(whole)}
+    assert {s for s in brute if repeats(s)} == {skeleton(unroll(folded, t)[1]) for t in Space(folded)}
+
+
+def test_twenty_steps_are_counted_as_one() -> None:
+    counts = {}
+    for steps in (3, 20):
+        _, folded = sample(JACOBI, transport="mpi_cuda", steps=steps)
+        counts[steps] = Space(folded).count()
+    assert counts == {3: 1498464, 20: 1498464}
+    _, folded = sample(JACOBI, transport="peer")
+    assert Space(folded).count() == 88
+
+
+def test_ids_samples_and_walks_are_those_of_a_space() -> None:
+    _, folded = sample(HEAT, transport="nccl")
+    space, random = Space(folded), Random(1)
+    for _ in range(20):
+        traversal = space.sample(random)
+        assert space.at(space.id_of(traversal)) == traversal
+        near = space.walk_from(traversal, random)
+        assert parse_traversal(traversal_text(near, folded), folded) == near
+    with pytest.raises(UsageError):
+        space.at(space.count())
+
+
+# ---- what is unrolled -----------------------------------------------------------------------
+
+LOWERINGS = [
+    (JACOBI, {"transport": "mpi_host"}),
+    (JACOBI, {"transport": "mpi_host", "staging": "ops", "streams": "3"}),
+    (JACOBI, {"transport": "peer", "streams": "4"}),
+    (HEAT, {"transport": "mpi_host", "staging": "ops", "streams": "3"}),
+    (HEAT, {"transport": "mpi_cuda"}),
+    (HEAT, {"transport": "nccl"}),
+]
+
+
+@pytest.mark.parametrize(("path", "choices"), LOWERINGS)
+def test_every_round_is_proved(path: object, choices: dict[str, str]) -> None:
+    whole, folded = sample(path, **choices)
+    space, prover, random = Space(folded), Prover(whole), Random(2)
+    for traversal in [space.first(), space.last(), *(space.sample(random) for _ in range(30))]:
+        prover.prove(unroll(folded, traversal)[1])
+        Prover(folded).prove(traversal)
+
+
+def test_waits_pair_with_records_of_the_round_before_and_only_where_the_order_lacks_them() -> None:
+    dag = "for t in 0..4 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }"
+    whole = graph(dag, FOUR)
+    folded = fold(whole)
+
+    def unrolled(text: str) -> str:
+        return traversal_text(unroll(folded, parse_traversal(text, folded))[1], whole)
+
+    one = unrolled("x[t]@s0 y[t]@s0 end")
+    assert one == " ".join(f"x[{t}]@s0 y[{t}]@s0" for t in range(4)) + " record(e0)@s0 sync(e0) end"
+    two = unrolled("x[t]@s0 record(e0)@s0 wait(e0)@s1 y[t]@s1 end").split(" record(e2)")[0]
+    assert two == (
+        "x[0]@s0 record(e0)@s0 wait(e0)@s1 y[0]@s1 record(e1)@s1"  # the first round waits for nothing
+        " wait(e1)@s0 x[1]@s0"
+    )
+
+
+def test_a_wait_before_its_record_is_for_the_round_before() -> None:
+    whole = graph("for t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }", FOUR)
+    folded = fold(whole)
+    text = "wait(e1)@s0 x[t]@s0 record(e0)@s0 wait(e0)@s1 y[t]@s1 record(e1)@s1 end"
+    unrolled = unroll(folded, parse_traversal(text, folded))[1]
+    Prover(whole).prove(unrolled)
+    assert traversal_text(unrolled, whole).startswith(
+        "x[0]@s0 record(e0)@s0 wait(e0)@s1 y[0]@s1 record(e1)@s1 wait(e1)@s0 x[1]@s0"
+    )
+
+
+def test_a_traversal_with_a_gap_is_refused_by_the_name_of_the_round() -> None:
+    folded = fold(graph("for t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }", FOUR))
+    with pytest.raises(NotProved, match=r"`y\[0\]@s1` may start before `x\[0\]` has completed"):
+        Prover(folded).prove(parse_traversal("x[t]@s0 y[t]@s1 end", folded))
+    with pytest.raises(NotProved, match="never issued"):
+        Prover(folded).prove(parse_traversal("x[t]@s0 end", folded))
+
+
+def test_ops_of_a_loop_and_others_are_not_mixed() -> None:
+    folded = fold(graph("for t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }\nz : gpu add(c, a)", FOUR))
+    with pytest.raises(UsageError, match="`z` stands before ops of an earlier part"):
+        unroll(folded, parse_traversal("x[t]@s0 z@s0 y[t]@s0 end", folded))
+    for text in ("x[t]@s0 x[t]@s1 y[t]@s0 z@s0 end", "x[t]@s0 y[t]@s1 y[t]@s0 z@s0 end", "z@s0 end"):
+        assert not Prover(folded).proved(parse_traversal(text, folded))
+
+
+def test_pruning_keeps_what_is_proved() -> None:
+    _, folded = sample(JACOBI, transport="mpi_host", staging="ops", steps=4)
+    prover, space, random = Prover(folded), Space(folded), Random(5)
+    for _ in range(5):
+        traversal = space.walk(random)
+        pruned = prune(traversal, prover)
+        assert prover.proved(pruned)
+        assert len(pruned.entries) <= len(traversal.entries)
+
+
+def test_the_text_of_a_file_says_whether_it_is_folded() -> None:
+    whole = graph(ALTERNATE, TWO_BUFFERS)
+    folded = fold(whole)
+    assert speaks_of_rounds("s[t]@s0 end", folded)
+    assert not speaks_of_rounds("s[0]@s0 s[1]@s0 end", folded)
+    assert not speaks_of_rounds("s[t]@s0 end", whole)
+
+
+# ---- a proof of few rounds is one of any number -----------------------------------------------
+
+
+def _kinds(traversal: Traversal, whole: Graph) -> list[tuple[object, ...]]:
+    """Per entry what it is in every round: sync ops by what they follow and what follows them, without turns."""
+
+    def word(name: str) -> str:
+        return re.sub(r"\[\d+", "[t", name)
+
+    last: dict[int, str] = {}
+    of: dict[int, str] = {}
+    out: list[tuple[object, ...]] = []
+    following = "end"
+    nexts = []
+    for entry in reversed(traversal.entries):
+        following = word(whole.ops[entry.op].name) if isinstance(entry, Issue) else following
+        nexts.append(following)
+    for entry, then in zip(traversal.entries, reversed(nexts), strict=True):
+        match entry:
+            case Issue(op, stream):
+                out.append(("op",))
+                if stream is not None:
+                    last[stream] = word(whole.ops[op].name)
+            case Record(event, stream):
+                of[event] = last.get(stream, "")
+                out.append(("record",))
+            case Wait(event, stream):
+                out.append(("wait", stream, of[event], then))
+            case Sync(event):
+                out.append(("sync", of[event], then))
+    return out
+
+
+@given(st.sampled_from(LOWERINGS), st.integers(0, 2**32))
+@examples_of(max_examples=examples(25))
+def test_what_few_rounds_lack_all_lack(lowering: tuple[object, dict[str, str]], seed: int) -> None:
+    """Also where a sync op is dropped from every round: the proof of four rounds says what that of nine does, and a
+    dropped pair across the back edge is caught."""
+    path, choices = lowering
+    random, found = Random(seed), []
+    cases = [sample(path, **choices, steps=steps) for steps in (4, 9)]
+    text = traversal_text(Space(cases[0][1]).walk(random), cases[0][1])
+    dropped: object = None
+    for (whole, folded), last in zip(cases, (3, 8), strict=True):
+        name = re.sub(r"\[\d+\]\.stage_in", f"[{last}].stage_in", text)  # those of the last round, after the loop
+        traversal = unroll(folded, parse_traversal(name, folded))[1]
+        kinds = _kinds(traversal, whole)
+        if dropped is None:
+            dropped = random.choice([k for k in kinds if k[0] in ("wait", "sync")] or [("none",)])
+        entries = tuple(e for e, kind in zip(traversal.entries, kinds, strict=True) if kind != dropped)
+        prover = Prover(whole)
+        assert prover.proved(traversal)
+        found.append(prover.proved(Traversal(entries)))
+    assert found[0] == found[1]
+
+
+def test_a_sync_op_that_is_dropped_across_the_back_edge_is_missed() -> None:
+    whole, folded = sample(JACOBI, transport="mpi_cuda", steps=6)
+    space, prover, random = Space(folded), Prover(whole), Random(4)
+    seen = missed = 0
+    for _ in range(40):
+        traversal = unroll(folded, space.sample(random))[1]
+        last = {e.event: at for at, e in enumerate(traversal.entries) if isinstance(e, Record)}
+        for at, entry in enumerate(traversal.entries):
+            between = [] if isinstance(entry, Issue | Record) else traversal.entries[last[entry.event] : at]
+            if any(isinstance(e, Issue) and whole.ops[e.op].name == "first[3]" for e in between):
+                seen += 1
+                rest = (*traversal.entries[:at], *traversal.entries[at + 1 :])
+                missed += not prover.proved(Traversal(rest))
+    assert seen > 10
+    assert missed > 0.8 * seen

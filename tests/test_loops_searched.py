@@ -1,0 +1,99 @@
+"""Programs with loops from the command line: one period is counted, listed, compiled, searched and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dagc.cli.main import main
+from dagc.ir.traversal import parse_traversal
+from dagc.recipes.program import read
+from dagc.space.loops import speaks_of_rounds, unroll
+from dagc.store.records import load
+from tests.run.conftest import SAMPLES, can_run
+
+JACOBI = str(SAMPLES / "jacobi/jacobi.dag")
+SMALL = ["-D", "nx=40", "-D", "rows=5", "-D", "steps=4"]
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
+
+def test_count_says_what_it_counts_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["count", JACOBI, "--transport", "peer", "--quiet"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("88 implementations of jacobi")
+    assert out[1] == "  20 rounds of first[t] to inner[t] repeat one order (--unroll: an order for each)"
+    assert main(["count", JACOBI, "--transport", "peer", "--quiet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loops"] == [out[1].strip()]
+    assert main(["count", JACOBI, "--transport", "peer", "--quiet", "--unroll", "-D", "steps=3"]) == 0
+    unrolled = capsys.readouterr().out
+    assert "--unroll" not in unrolled
+    assert int(unrolled.split()[0]) > 88**3
+
+
+def test_list_and_compile_speak_of_the_same_traversals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    space = [JACOBI, "--transport", "peer", *SMALL]
+    assert main(["list", *space, "--plain"]) == 0
+    texts = capsys.readouterr().out.splitlines()
+    assert len(texts) == 88
+    file = tmp_path / "t.txt"
+    file.write_text(texts[40])
+    written = []
+    for wanted in ("40", str(file)):
+        out = tmp_path / f"o{len(written)}"
+        assert main(["compile", *space, "--no-build", "--target", "host", "--traversal", wanted, "-o", str(out)]) == 0
+        assert "traversal  40, proved" in capsys.readouterr().out
+        written.append((out / "traversal.txt").read_text())
+    assert written[0] == written[1]
+    # What was written is every round; it is read again as such, without an ID.
+    file.write_text(written[0])
+    command = ["compile", *space, "--no-build", "--target", "host", "--traversal", str(file), "-o", str(tmp_path / "p")]
+    assert main(command) == 0
+    assert "without an ID, proved" in capsys.readouterr().out
+    assert main([*command, "--unroll", "--force"]) == 0
+
+
+def test_a_wrong_traversal_of_a_round_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "t.txt"
+    for text, said in (
+        ("first[t]@s0 last[t]@s1 halo[t]@s0 inner[t]@s0 end", "`halo[0]@s0` may start before `last[0]` has completed"),
+        ("first[t]@s0 last[t]@s0 end halo[t]@s0 inner[t]@s0", "`end` stands before ops of an earlier part"),
+        ("first[t]@s0 last[u]@s0", "there is no op of that name"),
+    ):
+        file.write_text(text)
+        args = ["compile", JACOBI, "--transport", "peer", "--no-build", "--target", "host", "--traversal", str(file)]
+        assert main([*args, "-o", str(tmp_path / "o")]) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, best = tmp_path / "r.db", tmp_path / "best"
+    quick = ["--target", "host", "-n", "2", "--seconds", "5e-4", "--confirm", "2", "--repeats", "2", "--budget", "8"]
+    search = ["explore", JACOBI, *SMALL, "--transport", "peer", "--launch", "fixed", *quick, "-o", str(file)]
+    assert main(search) == 0
+    said = capsys.readouterr().out
+    assert "4 rounds of first[t] to inner[t] repeat one order" in said
+    assert "of a space of 88" in said
+    results = load(file)
+    assert results.folded
+    folded = read(JACOBI, {"nx": 40, "rows": 5, "steps": 4, "transport": "peer"}, folds=True).graph()
+    texts = {i.traversal for i in results.implementations}
+    assert all(speaks_of_rounds(text, folded) for text in texts)
+    assert len(texts) == 8
+    for command in (["rules", str(file)], ["best", str(file), "-o", str(best), "--no-build"]):
+        assert main(command) == 0
+    shown = capsys.readouterr().out
+    chosen = next(line for line in shown.splitlines() if line.startswith("traversal"))
+    assert any(chosen.endswith(text) for text in texts)
+    expected = next(unroll(folded, parse_traversal(t, folded))[1] for t in texts if chosen.endswith(t))
+    written = parse_traversal((best / "traversal.txt").read_text(), folded.unrolled)
+    assert written == expected
+    assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
+    assert "last[3]" in (tmp_path / "r.html").read_text()  # the timeline has every round
+    assert main([*search, "--resume", "--unroll"]) == 2
+    assert "drop --unroll, or choose another file with -o" in capsys.readouterr().err
+    assert main([*search, "--replay", str(file), "--unroll", "-o", str(tmp_path / "s.db")]) == 2
+    assert main(["explore", JACOBI, *SMALL, "--transport", "peer", "--replay", str(file), "--budget", "8"]) == 0
