@@ -28,7 +28,6 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -42,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 
 from dagc.base.statistics import noise_floor
 from dagc.ir.traversal import Traversal
-from dagc.learn.rules import Outliers, Sample, learn
+from dagc.learn.rules import Outliers, Repeats, Sample, classify_times, learn
 from dagc.space import Space
 from dagc.store.results import Configuration
 
@@ -51,6 +50,7 @@ DESIGNS = ("drawn", "in-order", "passes", "same-order", "in-a-row", "confirmed")
 SCALE = 0.03
 PASSES = 5
 BEST = 10
+STEP = 20  # trials of a job
 
 
 @cache
@@ -118,10 +118,10 @@ def trial(noise: str, design: str, count: int, seed: int) -> tuple[bool, bool]:
     floor = noise_floor(s.times for s in samples)
     floor = SCALE if math.isnan(floor) else floor  # of the drift reference
     outliers = Outliers.of((s.times for s in samples), floor)
-    return tuple(  # type: ignore[return-value]
-        len(learn(samples, floor, outliers=outliers, judge=False, cost=1.0, level=level).classes.classes) > 1
-        for level in (0.05, 1.0)
-    )
+    learned = learn(samples, floor, outliers=outliers, judge=False, cost=1.0).classes
+    repeats = Repeats(tuple(s.measurements for s in sorted(samples, key=lambda s: s.seconds)), outliers)
+    untested = classify_times([s.seconds for s in samples], learned.noise, repeats=repeats)
+    return len(learned.classes) > 1, len(untested.classes) > 1
 
 
 def wilson(hits: int, trials: int) -> tuple[float, float]:
@@ -131,21 +131,29 @@ def wilson(hits: int, trials: int) -> tuple[float, float]:
     return max(middle - half, 0.0) / (1 + z * z / trials), (middle + half) / (1 + z * z / trials)
 
 
-def case(job: tuple[str, str, int, int]) -> dict[str, Any]:
-    noise, design, count, trials = job
-    found = [trial(noise, design, count, seed) for seed in range(trials)]
-    hits = sum(tested for tested, _ in found)
-    low, high = wilson(hits, trials)
-    return {
-        "noise": noise, "design": design, "implementations": count, "trials": trials, "share": hits / trials,
-        "low": low, "high": high, "untested": sum(untested for _, untested in found) / trials,
-    }  # fmt: skip
+def case(job: tuple[str, str, int, range]) -> tuple[int, int]:
+    """How many trials have two or more classes: as learned; and without the test of chance."""
+    noise, design, count, seeds = job
+    found = [trial(noise, design, count, seed) for seed in seeds]
+    return sum(tested for tested, _ in found), sum(untested for _, untested in found)
 
 
-def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    jobs = [(n, d, s, args.trials) for s in sorted(args.sizes, reverse=True) for d in args.designs for n in args.noises]
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    cases = [(n, d, s) for s in sorted(args.sizes, reverse=True) for d in args.designs for n in args.noises]
+    jobs = [(*c, range(k, min(k + STEP, args.trials))) for c in cases for k in range(0, args.trials, STEP)]
+    hits: dict[tuple[str, str, int], list[int]] = {c: [0, 0] for c in cases}
     with ProcessPoolExecutor(args.jobs) as pool:
-        yield from pool.map(case, jobs)
+        for job, (tested, untested) in zip(jobs, pool.map(case, jobs), strict=True):
+            hits[job[:3]][0] += tested
+            hits[job[:3]][1] += untested
+    rows = []
+    for (noise, design, count), (tested, untested) in hits.items():
+        low, high = wilson(tested, args.trials)
+        rows.append({
+            "noise": noise, "design": design, "implementations": count, "trials": args.trials,
+            "share": tested / args.trials, "low": low, "high": high, "untested": untested / args.trials,
+        })  # fmt: skip
+    return rows
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -175,7 +183,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--markdown", metavar="F")
     args = parser.parse_args()
-    rows = list(measure(args))
+    rows = measure(args)
     if args.json:
         Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
     text = markdown(rows)

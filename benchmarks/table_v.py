@@ -1,8 +1,11 @@
 """Class accuracy after so many measurements (Table V of the seed paper), replayed from a recorded exploration.
 
-    python benchmarks/table_v.py [RESULTS.db] [--strategies mcts random] [--seeds 20] [--json F] [--markdown F]
+    python benchmarks/table_v.py [RESULTS.db] [--strategies mcts random] [--seeds 20] [--jobs N] [--markdown F]
+    python benchmarks/table_v.py --all [--seeds 20] [--jobs N] [--json F] [--markdown F]
 
-Without a file: the 2036 implementations of the SpMV recorded on four H200s (tests/data). For each strategy and seed the
+Without a file: the 2036 implementations of the SpMV recorded on four H200s (tests/data), host-staged. With `--all`
+these and those with CUDA-aware MPI in one table: the paper's figures, dagc's labels and the paper's, `mcts`, `random`
+and `model`, and one label for all. For each strategy and seed the
 search is handed one recorded pass of each implementation that it asks for, drawn by the seed (`--times median`: the
 median of its passes). Rules are learned from the first 50, 100, 200, 400 and from all of these times; then the tree
 classifies every implementation, and is right where the median of all its passes lies in the range of the class given.
@@ -26,8 +29,10 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +58,7 @@ SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}
 LABELS = ("paper", "distinct", "pruned")
 FAR = 3  # noise floors of a single measurement
+CUDA_AWARE = ROOT / "benchmarks/results/2026-11-21-4xh200-explore/spmv-150000-mpi_cuda.db"
 
 
 def load(path: str | None) -> tuple[Results, dict[Configuration, Graph]]:
@@ -107,9 +113,14 @@ def searched(name: str, seed: int, machine: Machine, domain: Orders, everything:
         if candidate not in found:
             found[candidate] = machine.measure(candidate).seconds
     out = []
-    for candidate, seconds in found.items():
+    for place, (candidate, seconds) in enumerate(found.items()):
         configured = domain.spaces[candidate.space]
-        out.append(Sample(configured.graph, configured.configuration, candidate.traversal, seconds))
+        out.append(
+            Sample(
+                configured.graph, configured.configuration, candidate.traversal, seconds, times=(seconds,),
+                orders=(place,),
+            )
+        )  # fmt: skip
     return out
 
 
@@ -157,33 +168,63 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    results, graphs = load(args.results)
-    samples = whole(results, graphs)
-    table, times = Samples.of(samples), [s.seconds for s in samples]
-    domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
-    repeated = () if args.assumed else (i.times(results.reference) for i in results.implementations)
-    outliers = Outliers.of(repeated, results.noise)
-    passes = statistics.median_low(s.measurements for s in samples)
+Runs = dict[str, dict[str, dict[str, list[dict[str, float]]]]]  # row, labels, measurements: figures of each seed
+
+
+def replay(job: tuple[argparse.Namespace, str | None, str, int]) -> dict[tuple[str, str, str], dict[str, float]]:
+    """(row, labels, measurements) -> figures, of one strategy and seed on one recording."""
+    args, path, name, seed = job
+    before = time.perf_counter()
+    recording = _recording(path, args.assumed)
+    samples, domain = recording.samples, recording.domain
     sizes = [*(n for n in SIZES if n < len(samples)), *(() if args.part else (len(samples),))]
-    runs: dict[str, dict[str, dict[str, list[dict[str, float]]]]] = {}
-    for name in args.strategies:
-        for seed in range(args.seeds):
-            before = time.perf_counter()
-            medians = args.times == "median"
-            machine = Medians(domain, samples) if medians else ReplayMachine(results, domain, seed)
-            found = searched(name, seed, machine, domain, samples)
-            if medians:
-                found = [replace(s, measurements=passes) for s in found]
-            for size in sizes:
-                key = "all" if size == len(samples) else str(size)
-                learned_from = {name: found[:size]}
-                if args.estimate:
-                    learned_from[f"{name}, estimated"] = list(estimated(found[:size], results.noise).samples)
-                for row_name, chosen in learned_from.items():
-                    for labels, figures in one(chosen, outliers, table, times).items():
-                        runs.setdefault(row_name, {}).setdefault(labels, {}).setdefault(key, []).append(figures)
-            print(f"{name} seed {seed}: {time.perf_counter() - before:.1f} s", file=sys.stderr)
+    medians = args.times == "median"
+    machine = Medians(domain, samples) if medians else ReplayMachine(recording.results, domain, seed)
+    found = searched(name, seed, machine, domain, samples)
+    if medians:
+        passes = statistics.median_low(s.measurements for s in samples)
+        found = [replace(s, measurements=passes, times=()) for s in found]
+    out = {}
+    for size in sizes:
+        key = "all" if size == len(samples) else str(size)
+        learned_from = {name: found[:size]}
+        if args.estimate:
+            learned_from[f"{name}, estimated"] = list(estimated(found[:size], recording.results.noise).samples)
+        for row_name, chosen in learned_from.items():
+            for labels, figures in one(chosen, recording.outliers, recording.table, recording.times).items():
+                out[row_name, labels, key] = figures
+    print(f"{name} seed {seed}: {time.perf_counter() - before:.1f} s", file=sys.stderr)
+    return out
+
+
+@dataclass(frozen=True)
+class Recording:
+    results: Results
+    samples: list[Sample]
+    domain: Orders
+    outliers: Outliers
+    table: Samples
+    times: list[float]
+
+
+@cache
+def _recording(path: str | None, assumed: bool) -> Recording:
+    results, graphs = load(path)
+    samples = whole(results, graphs)
+    repeated = () if assumed else (i.times(results.reference) for i in results.implementations)
+    return Recording(
+        results, samples, Orders([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()]),
+        Outliers.of(repeated, results.noise), Samples.of(samples), [s.seconds for s in samples],
+    )  # fmt: skip
+
+
+def measure(args: argparse.Namespace, path: str | None) -> dict[str, Any]:
+    jobs = [(args, path, name, seed) for name in args.strategies for seed in range(args.seeds)]
+    runs: Runs = {}
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for found in pool.map(replay, jobs):
+            for (row_name, labels, key), figures in found.items():
+                runs.setdefault(row_name, {}).setdefault(labels, {}).setdefault(key, []).append(figures)
     rows = {
         name: {
             labels: {
@@ -194,20 +235,46 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         }
         for name, by_labels in runs.items()
     }
+    recording = _recording(path, args.assumed)
     return {
         "what": "class accuracy after so many measurements (Table V)",
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
-        "data": args.results or "tests/data/spmv-2036-4xh200.csv",
-        "implementations": len(samples),
-        "noise": results.noise,
+        "data": str(path or "tests/data/spmv-2036-4xh200.csv"),
+        "implementations": len(recording.samples),
+        "noise": recording.results.noise,
         "seeds": args.seeds,
         "times": args.times,
         "outliers": "assumed" if args.assumed else "counted",
         "paper": PAPER,
-        "medians": one(samples, outliers, table, times),
+        "medians": one(recording.samples, recording.outliers, recording.table, recording.times),
         "rows": rows,
     }
+
+
+def in_one_table(found: Sequence[dict[str, Any]]) -> str:
+    """The accuracy of everything, a line for each recording, kind of labels and strategy."""
+    keys = [str(size) for size in SIZES]
+    out = [
+        f"Class accuracy after so many of the 2036 measurements, mean of {found[0]['seeds']} seeds. In brackets: one",
+        "label for all (of the same classes, that with which it is highest), and the share of seeds with one class,",
+        "where the accuracy means nothing.\n",
+        f"| recording | labels | measured by | {' | '.join(keys)} |",
+        "|---|---|---|" + "---|" * len(keys),
+        "| the paper's (four A100) | the paper's | MCTS | " + " | ".join(f"{PAPER[key]:.2f}" for key in keys) + " |",
+    ]
+    names = {"paper": "the paper's", "distinct": "dagc's, full tree", "pruned": "dagc's, pruned"}
+    for one_of in found:
+        data = f"{Path(one_of['data']).stem}, noise {100 * one_of['noise']:.1f} %"
+        for labels in LABELS:
+            for strategy, by_labels in one_of["rows"].items():
+                cells = []
+                for key in keys:
+                    mean = {figure: values["mean"] for figure, values in by_labels[labels][key].items()}
+                    alone = f", {mean['one_class']:.2f}" if mean["one_class"] else ""
+                    cells.append(f"**{mean['accuracy']:.3f}** ({mean['constant']:.3f}{alone})")
+                out.append(f"| {data} | {names[labels]} | `{strategy}` | {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -258,11 +325,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--json", metavar="F")
     parser.add_argument("--markdown", metavar="F")
+    parser.add_argument("--all", action="store_true", help="both recordings of the 2036, in one table")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     args = parser.parse_args()
-    found = measure(args)
+    if args.all:
+        args.strategies, args.part = ["mcts", "random", "model"], True
+        every = [measure(args, path) for path in (str(CUDA_AWARE), None)]
+        content: Any = every
+        text = in_one_table(every)
+    else:
+        content = measure(args, args.results)
+        text = markdown(content)
     if args.json:
-        Path(args.json).write_text(json.dumps(found, indent=1) + "\n")
-    text = markdown(found)
+        Path(args.json).write_text(json.dumps(content, indent=1) + "\n")
     if args.markdown:
         Path(args.markdown).write_text(text)
     print(text)

@@ -81,8 +81,8 @@ def unoptimised() -> Iterator[None]:
     """What dagc builds for the host in the tests of a module is compiled with -O0, in half the time.
 
     For tests of what programs do, by `pytest.mark.usefixtures`. That emitted programs are right when they are
-    optimised, as users build them, is for tests/run/test_traversals.py (every lowering of the SpMV, as runners),
-    tests/emit/test_bench.py (every kind of op), and one program of tests/run/test_compile.py.
+    optimised, as users build them, is for tests/measure/test_traversals.py (every lowering of the SpMV, as runners),
+    tests/emit/test_bench.py (every kind of op), and one program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGC_CXXFLAGS", f"{os.environ.get('DAGC_CXXFLAGS', '')} -O0")

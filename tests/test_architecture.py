@@ -53,7 +53,7 @@ HEAVY = frozenset(
      "sqlite3")
 )  # fmt: skip
 MODULES = modules()
-IMPORTS = {module: list(imports(path, MODULES.keys())) for module, path in MODULES.items()}
+IMPORTS = {module: imports(path, frozenset(MODULES)) for module, path in MODULES.items()}
 GRAPH = graph()
 
 

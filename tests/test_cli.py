@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dagc.cli.main import main
-from tests.run.conftest import can_run
+from tests.measure.conftest import can_run
 
 ROOT = Path(__file__).parents[1]
 SPMV, HALO = ROOT / "samples/spmv/spmv.dag", ROOT / "samples/halo3d/halo3d.dag"
@@ -201,7 +201,7 @@ def test_the_default_output_directory(tmp_path: Path) -> None:
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_compile_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program that tests/run/test_compile.py compiles with these flags, too."""
+    """The program that tests/measure/test_compile.py compiles with these flags, too."""
     monkeypatch.setenv("DAGC_CXXFLAGS", "-Werror")
     arguments = ("-D", "rows=2000", "--repeats", "2", "--seconds", "0.001")
     text = good("compile", SPMV, "-o", tmp_path / "out", "--target", "host", "--run", "-n", "2", *arguments)

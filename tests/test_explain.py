@@ -16,7 +16,7 @@ from dagc.recipes.options import ExploreOptions
 from dagc.store.records import load
 from tests.data.h200 import h200_file
 from tests.imports import ROOT
-from tests.run.conftest import SMALL, SPMV, can_run
+from tests.measure.conftest import SMALL, SPMV, can_run
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from dagc.recipes.results import Loaded
 from dagc.store.records import Records, load
 from dagc.store.results import ranking
 from tests.data.h200 import h200_file
-from tests.run.conftest import SPMV, can_run
+from tests.measure.conftest import SPMV, can_run
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")

@@ -14,7 +14,7 @@ from dagc.cli.main import main
 from dagc.recipes.explore import Explored, explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.records import load
-from tests.run.conftest import can_run
+from tests.measure.conftest import can_run
 
 pytestmark = [
     pytest.mark.mpi,

@@ -14,7 +14,7 @@ from dagc.recipes.explore import Explored, explore
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.store.records import load
 from dagc.store.settings import Fixed, Origin
-from tests.run.conftest import SAMPLES, can_run
+from tests.measure.conftest import SAMPLES, can_run
 from tests.tune.programs import write_fill
 
 pytestmark = [

@@ -18,7 +18,7 @@ import pytest
 
 from dagc.store.records import load
 from tests.imports import ROOT, modules
-from tests.run.conftest import can_run
+from tests.measure.conftest import can_run
 
 PAGE = (ROOT / "docs/architecture.md").read_text()
 LEARNER = """

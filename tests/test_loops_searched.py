@@ -12,7 +12,7 @@ from dagc.ir.traversal import parse_traversal
 from dagc.recipes.program import read
 from dagc.space.loops import speaks_of_rounds, unroll
 from dagc.store.records import load
-from tests.run.conftest import SAMPLES, can_run
+from tests.measure.conftest import SAMPLES, can_run
 
 JACOBI = str(SAMPLES / "jacobi/jacobi.dag")
 SMALL = ["-D", "nx=40", "-D", "rows=5", "-D", "steps=4"]

@@ -21,7 +21,7 @@ from dagc.recipes.options import ExploreOptions
 from dagc.store.records import Records, load, merge
 from dagc.store.results import best_estimate, ranking
 from tests.examples import examples
-from tests.run.conftest import SPMV, can_run
+from tests.measure.conftest import SPMV, can_run
 from tests.test_records import HOST, NAN, PROGRAM, RUN
 
 UNITS = {"time": "s", "energy": "J", "cpu": "s"}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from dagc.base.errors import UsageError, counted
 from dagc.cli.arguments import (
     defines,
     defines_of,
@@ -210,7 +211,10 @@ def _best(args: argparse.Namespace) -> int:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    _results(parser)
+    parser.add_argument(
+        "results", metavar="RESULTS", nargs="+",
+        help="a results file of `dagc explore`; of several, rules across their inputs: FILE or NAME=FILE each",
+    )  # fmt: skip
     _objective(parser)
     add = parser.add_argument
     add("--against", metavar="FULL", help="full exploration to compare with: mark consistent rules, print the accuracy")
@@ -230,13 +234,27 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
 def _rules(args: argparse.Namespace) -> int:
     from dagc.recipes import results as api
 
-    with _phase(args, f"{args.results}: reading, learning rules"):
-        text = api.rules(
-            args.results, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
-            full_tree=args.tree == "full", estimate=args.estimate, objective=args.objective,
-        )  # fmt: skip
+    first, *more = args.results
+    if more:
+        _only_across(args)
+        with _phase(args, f"{counted(len(args.results), 'results file')}: reading, learning rules across them"):
+            text = api.rules_across(args.results, args.format, objective=args.objective)
+    else:
+        with _phase(args, f"{first}: reading, learning rules"):
+            text = api.rules(
+                first, args.against, args.format, sets=args.sets, all_classes=args.classes == "all",
+                full_tree=args.tree == "full", estimate=args.estimate, objective=args.objective,
+            )  # fmt: skip
     print(text, end="")
     return 0
+
+
+def _only_across(args: argparse.Namespace) -> None:
+    given = {"--against": args.against, "--classes": args.classes != "distinct", "--tree": args.tree != "pruned",
+             "--estimate": args.estimate}  # fmt: skip
+    for option, there in given.items():
+        if there:
+            raise UsageError(f"{option} is for one results file", "leave it out, or give one file")
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:

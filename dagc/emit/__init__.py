@@ -32,7 +32,8 @@ def emit(plan: Plan) -> dict[str, str]:
     layout = Layout(plan.graph, plan.open, plan.features)  # C++ names of all data
     steps = Steps(layout, functions)  # what each op does
     program = program_view(layout, steps, plan.chooser)
-    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture)
+    folded = plan.period[0] if plan.period is not None else None
+    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
     common = {**_common(plan, layout), "view": program, "captured": bool(iteration.regions)}
     common["threads"] = bool(program.groups) and plan.target is Target.HOST  # whether streams call MPI
     flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
@@ -68,7 +69,7 @@ def _common(plan: Plan, layout: Layout) -> dict[str, object]:
         "program": plan.program.name,
         "path": plan.program.path,
         "hash": program_hash(plan.program),
-        "traversal": traversal_text(plan.traversal, plan.graph),
+        "traversal": _period(plan),
         "launch": macro(f"{plan.target.value}/launch.j2", "launch"),
         "step": macro("bench/step.j2", "step"),
         "arch": plan.arch.removeprefix("sm_"),
@@ -79,6 +80,12 @@ def _common(plan: Plan, layout: Layout) -> dict[str, object]:
         "group_kind": transport.capitalize(),
         "group_header": "group_host" if host else f"group_{transport}",
     }
+
+
+def _period(plan: Plan) -> str:
+    """The traversal, of loops one period."""
+    graph, traversal = plan.period if plan.period is not None else (plan.graph, plan.traversal)
+    return traversal_text(traversal, graph)
 
 
 def uses_nccl(plan: Plan) -> bool:

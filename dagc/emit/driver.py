@@ -157,7 +157,8 @@ class _Driver:
         program, layout = self.plan.program, self.layout
         self.setup.update(dict.fromkeys(self._checks()))
         shape = iteration_view(self.plan.graph, self.plan.traversal, self.steps)
-        entries = tuple(self._entry(e, v) for e, v in zip(self.plan.traversal.entries, shape.entries, strict=True))
+        views = (view for view in shape.entries if isinstance(view, EntryView))  # there are no loops: nothing is folded
+        entries = tuple(self._entry(e, v) for e, v in zip(self.plan.traversal.entries, views, strict=True))
         return DriverView(
             values=tuple(PyValue(layout.member[s.name], repr(f"{mangle(s.name)}.npy")) for s in program.scalars),
             arrays=(*(self._array(a) for a in program.arrays), *self._scratch(), *self._staging()),

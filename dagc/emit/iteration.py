@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dagc.base.errors import DagcError
+from dagc.base.errors import DagcError, counted
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
+from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import Begin, End, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place
 from dagc.ir.program import (
@@ -323,6 +324,19 @@ class CudaCall:
 class EntryView:
     comment: str
     steps: tuple[Step | CudaCall, ...]
+    loop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopView:
+    """Entries that are issued again and again: for `turn` from `first` below `stop` by `step`."""
+
+    comment: str
+    first: int
+    stop: int
+    step: int
+    entries: tuple[EntryView, ...]
+    loop: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +353,7 @@ class CaptureRegionView:
 class IterationView:
     streams: int
     events: int
-    entries: tuple[EntryView, ...]
+    entries: tuple[EntryView | LoopView, ...]
     regions: tuple[CaptureRegionView, ...]
     uses_program: bool
 
@@ -357,36 +371,46 @@ class TableOpView:
     writes: tuple[WriteView, ...]
 
 
-def iteration_view(graph: Graph, traversal: Traversal, steps: Steps, capture: bool = False) -> IterationView:
-    """Raises DagcError for ops that cannot be emitted yet."""
-    placed = [p.step for p in (with_capture_regions if capture else plain)(traversal)]
+def iteration_view(
+    graph: Graph, traversal: Traversal, steps: Steps, capture: bool = False, folded: Graph | None = None
+) -> IterationView:
+    """With `folded`, rounds of its loops that are alike are a loop, unless they are captured in CUDA graphs.
+
+    Raises DagcError for ops that cannot be emitted yet.
+    """
+    short = Rolled(traversal) if folded is None or capture else rolled(folded, traversal)
+    placed = [p.step for p in (with_capture_regions if capture else plain)(short.traversal)]
     flat = [step for step in placed if not isinstance(step, Begin | End)]
-    recorded = _what_events_mean(graph, flat)
+    written = _Written(graph, steps, flat, short)
+    blocks = {block.start: block for block in short.blocks}
     streams = [e.stream for e in flat if not isinstance(e, Sync) and e.stream is not None]
     events = [e.event for e in flat if isinstance(e, Record)]
-    entries: list[EntryView] = []
+    entries: list[EntryView | LoopView] = []
     regions: list[CaptureRegionView] = []
-    at = 0
+    at = number = 0  # of the step; of the entry
     while at < len(placed):
         step = placed[at]
         if isinstance(step, Begin):
             inside = [e for e in placed[at + 1 : at + 1 + step.length] if not isinstance(e, Begin | End)]
             names = ", ".join(graph.ops[e.op].name for e in inside if isinstance(e, Issue))
-            views = tuple(_entry(graph, e, steps, recorded) for e in inside)
+            views = tuple(written.entry(number + i) for i in range(len(inside)))
             regions.append(CaptureRegionView(step.region, step.origin, views, names))
             launch = Call(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
             entries.append(EntryView(f"capture region {step.region} on stream {step.origin}: {names}", (launch,)))
-            at += step.length + 2
+            at, number = at + step.length + 2, number + len(inside)
+        elif number in blocks:  # where nothing is captured, so that steps are entries
+            entries.append(written.block(blocks[number]))
+            at = number = number + blocks[number].length * blocks[number].times
         else:
             assert not isinstance(step, End)
-            entries.append(_entry(graph, step, steps, recorded))
-            at += 1
+            entries.append(written.entry(number))
+            at, number = at + 1, number + 1
     return IterationView(
         streams=max(streams, default=-1) + 1,
         events=max(events, default=-1) + 1,
         entries=tuple(entries),
         regions=tuple(regions),
-        uses_program=any(e.steps for e in entries),
+        uses_program=any(isinstance(e, LoopView) or e.steps for e in entries),
     )
 
 
@@ -411,36 +435,71 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
     return tuple(out)
 
 
-def _what_events_mean(graph: Graph, entries: Sequence[Entry]) -> dict[int, str]:
-    """Per event, the op that was last in its stream when it was recorded."""
-    last: dict[int, str] = {}
-    out: dict[int, str] = {}
-    for entry in entries:
-        if isinstance(entry, Issue) and entry.stream is not None:
-            last[entry.stream] = graph.ops[entry.op].name
-        elif isinstance(entry, Record):
-            out.setdefault(entry.event, last.get(entry.stream, "nothing"))
-    return out
+class _Written:
+    """Views of entries. `names`: what ops in loops are called."""
+
+    def __init__(self, graph: Graph, steps: Steps, entries: Sequence[Entry], short: Rolled) -> None:
+        self.graph, self.steps, self.entries = graph, steps, entries
+        self.names = dict(short.names)
+        self._recorded = self._what_events_mean()
+
+    def _op(self, number: int) -> GraphOp:
+        op = self.graph.ops[number]
+        return replace(op, name=self.names[number]) if number in self.names else op
+
+    def _what_events_mean(self) -> list[tuple[int, str]]:
+        """Per entry that has an event: the op that was last in its stream when it was recorded, by place and name."""
+        last: dict[int, tuple[int, str]] = {}
+        known: dict[int, tuple[int, str]] = {}
+        out: list[tuple[int, str]] = []
+        for at, entry in enumerate(self.entries):
+            if isinstance(entry, Issue):
+                out.append((at, ""))
+                if entry.stream is not None:
+                    last[entry.stream] = at, self._op(entry.op).name
+                continue
+            if isinstance(entry, Record):
+                known[entry.event] = last.get(entry.stream, (at, "nothing"))
+            out.append(known.get(entry.event, (at, "")))
+        return out
+
+    def block(self, block: Block) -> LoopView:
+        """What is said of its events is true from the second time on."""
+        second = block.start + block.length
+        views = tuple(self.entry(at, second) for at in range(second, second + block.length))
+        again = f"{block.variable} = turn, {counted(block.times, 'time')}"
+        return LoopView(again, block.first, block.first + block.times * block.step, block.step, views)
+
+    def entry(self, at: int, block: int = 0) -> EntryView:
+        """`block`: where the block of the entry begins."""
+        entry, (place, recorded) = self.entries[at], self._recorded[at]
+        of = f"{recorded} of the time before" if place < block else recorded
+        match entry:
+            case Issue(number, stream):
+                op, where = self._op(number), "" if stream is None else f" on stream {stream}"
+                work = tuple(_called(s, op.name) for s in self.steps.of(self.graph.ops[number], f"p.stream[{stream}]"))
+                begin = (Call("dagc::begin_op", cxx_string(titled(op))),) if work else ()
+                return EntryView(describe(op, where), (*begin, *work))
+            case Record(event, stream):
+                call = CudaCall("cudaEventRecord", f"p.event[{event}], p.stream[{stream}]")
+                return EntryView(f"event {event}: after {of} on stream {stream}", (call,))
+            case Wait(event, stream):
+                call = CudaCall("cudaStreamWaitEvent", f"p.stream[{stream}], p.event[{event}], 0")
+                return EntryView(f"stream {stream} waits for event {event}: {of}", (call,))
+            case Sync(event):
+                waits = Call("dagc::begin_op", cxx_string(f"`sync(e{event})`, which waits for `{recorded}`"))
+                call = CudaCall("cudaEventSynchronize", f"p.event[{event}]")
+                return EntryView(f"the CPU waits for event {event}: {of}", (waits, call))
 
 
-def _entry(graph: Graph, entry: Entry, steps: Steps, recorded: dict[int, str]) -> EntryView:
-    match entry:
-        case Issue(op, stream):
-            where = "" if stream is None else f" on stream {stream}"
-            work = steps.of(graph.ops[op], f"p.stream[{stream}]")
-            begin = (Call("dagc::begin_op", cxx_string(titled(graph.ops[op]))),) if work else ()
-            return EntryView(describe(graph.ops[op], where), (*begin, *work))
-        case Record(event, stream):
-            call = CudaCall("cudaEventRecord", f"p.event[{event}], p.stream[{stream}]")
-            return EntryView(f"event {event}: after {recorded[event]} on stream {stream}", (call,))
-        case Wait(event, stream):
-            call = CudaCall("cudaStreamWaitEvent", f"p.stream[{stream}], p.event[{event}], 0")
-            return EntryView(f"stream {stream} waits for event {event}: {recorded.get(event, '')}", (call,))
-        case Sync(event):
-            of = recorded.get(event, "")
-            waits = Call("dagc::begin_op", cxx_string(f"`sync(e{event})`, which waits for `{of}`"))
-            call = CudaCall("cudaEventSynchronize", f"p.event[{event}]")
-            return EntryView(f"the CPU waits for event {event}: {of}", (waits, call))
+def _called(step: Step, name: str) -> Step:
+    """A launch under this name of its op."""
+    if isinstance(step, KernelLaunch):
+        return replace(step, op=cxx_string(name))
+    if isinstance(step, ConditionalLaunch):
+        cases = (Case(c.condition, replace(c.launch, op=cxx_string(name))) for c in step.cases)
+        return ConditionalLaunch(tuple(cases))
+    return step
 
 
 def titled(op: GraphOp) -> str:

@@ -28,7 +28,7 @@ from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, Kerne
 from dagc.ir.sym import Sym, free
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
-_OURS = frozenset("Program iteration ops stream p dagc program".split())
+_OURS = frozenset("Program iteration ops stream p dagc program turn".split())
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
 

@@ -186,8 +186,9 @@ class Target(Enum):
 class Plan:
     """`arch` is nvcc's name of the GPU architecture (`sm_90`); it means nothing on the host target.
 
-    The values of `open` tunables are settled when the program runs: by `chooser`, where there is one. `features` are
-    those that are computed in C++.
+    The program sets the values of `open` tunables when it runs: by `chooser`, if there is one. `features` are those
+    that are computed in C++. `period`: the folded graph and its traversal, which `traversal` unrolls; None where it
+    was not made from one.
     """
 
     graph: Graph
@@ -197,6 +198,7 @@ class Plan:
     open: tuple[OpenTunable, ...] = ()
     chooser: Chooser | None = None
     features: tuple[CodeFeature, ...] = ()
+    period: tuple[Graph, Traversal] | None = None
 
     @property
     def program(self) -> Program:
@@ -228,6 +230,7 @@ class PlanInputs:
     arch: str
     program_hash: str
     traversal: str
+    period: str = ""  # the traversal of the folded graph, where it was made from one
 
 
 # ---- the program's hash ---------------------------------------------------------------------
@@ -280,6 +283,9 @@ def plan_to_json(plan: Plan) -> str:
         "traversal": traversal_text(plan.traversal, plan.graph),
         "sources": {path: source.text for path, source in sorted(program.sources.items())},
     }
+    if plan.period is not None:
+        graph, traversal = plan.period
+        record["period"] = traversal_text(traversal, graph)
     return json.dumps(record, indent=2) + "\n"
 
 
@@ -303,6 +309,7 @@ def plan_inputs(text: str, name: str = "plan.json") -> PlanInputs:
             arch=_word(record, "arch"),
             program_hash=_word(record, "program_hash"),
             traversal=_typed(record, "traversal", str),
+            period=_typed(record, "period", str) if "period" in record else "",
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{name}: not a plan: {error}", "write it again with `dagc compile`") from None

@@ -9,6 +9,7 @@ Sizes and by-value arguments are symbolic (`dagc.ir.sym`) in per-rank scalars.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -538,12 +539,15 @@ class Segment:
     rounds   per round of the loop the op of the unrolled graph that each of `ops` stands for; one round where `loop` is
              false
     carried  (u, v, distance): v starts after u of so many rounds earlier has completed
+    values   of the loop's `variable`, per round that of its first turn
     """
 
     loop: bool
     ops: tuple[OpId, ...]
     rounds: tuple[tuple[OpId, ...], ...]
     carried: tuple[tuple[OpId, OpId, int], ...] = ()
+    variable: str = ""
+    values: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,6 +561,29 @@ class Folding:
     unrolled: Graph
     segments: tuple[Segment, ...]
     crossing: tuple[tuple[OpId, OpId], ...]
+
+
+def folded_name(names: Sequence[str], values: Sequence[int], variable: str) -> str:
+    """`inner[t]` for `inner[0]`, `inner[1]`, ...: a number that follows the loop variable is written as that.
+
+    `values`: of the variable for each of the names.
+    """
+    words = [re.split(r"(\d+)", name) for name in names]
+    if len({(len(w), *w[::2]) for w in words}) > 1:
+        return f"{names[0]}.."
+    out = []
+    for place, word in enumerate(words[0]):
+        column = [w[place] for w in words]
+        if place % 2 == 0 or len(set(column)) == 1:
+            out.append(word)
+            continue
+        numbers = [int(text) for text in column]
+        offset = numbers[0] - values[0]
+        if any(number - value != offset for number, value in zip(numbers, values, strict=True)):
+            out.append(f"{word}..")
+        else:
+            out.append(f"{variable}{offset:+d}" if offset else variable)
+    return "".join(out)
 
 
 def near(regions: Sequence[Region]) -> Iterator[tuple[int, int]]:

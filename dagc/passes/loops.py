@@ -8,13 +8,12 @@ what is not alike (the first turns, the last) stands beside the loop as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from dagc.ir.program import Folding, Graph, GraphOp, Loop, OpId, Segment
+from dagc.ir.program import Folding, Graph, GraphOp, Loop, OpId, Segment, folded_name
 
 LEAST = 3  # rounds: fewer are no loop
 LONGEST = 16  # turns of a period
@@ -241,7 +240,8 @@ class _Fold:
             ids.append(self._add(self.old.ops[instances[1]], name, instances))
         carried = sorted({(u, v, distance) for u, v, distance, completes in run.edges if distance and completes})
         rounds = tuple(tuple(OpId(i) for i in ops) for ops in run.rounds)
-        self.segments.append(Segment(True, tuple(ids), rounds, tuple((ids[u], ids[v], d) for u, v, d in carried)))
+        edges = tuple((ids[u], ids[v], distance) for u, v, distance in carried)
+        self.segments.append(Segment(True, tuple(ids), rounds, edges, run.variable, run.values))
 
     def _add(self, op: GraphOp, name: str, instances: Iterable[int]) -> OpId:
         new = OpId(len(self.ops))
@@ -269,26 +269,3 @@ class _Fold:
             last = [op for op in segment.ops if op not in left]
             first = [op for op in following.ops if op not in entered]
             yield from ((u, v) for u in last for v in first)
-
-
-def folded_name(names: Sequence[str], values: Sequence[int], variable: str) -> str:
-    """`inner[t]` for `inner[0]`, `inner[1]`, ...: a number that follows the loop variable is written as that.
-
-    `values`: of the variable for each of the names.
-    """
-    words = [re.split(r"(\d+)", name) for name in names]
-    if len({(len(w), *w[::2]) for w in words}) > 1:
-        return f"{names[0]}.."
-    out = []
-    for place, word in enumerate(words[0]):
-        column = [w[place] for w in words]
-        if place % 2 == 0 or len(set(column)) == 1:
-            out.append(word)
-            continue
-        numbers = [int(text) for text in column]
-        offset = numbers[0] - values[0]
-        if any(number - value != offset for number, value in zip(numbers, values, strict=True)):
-            out.append(f"{word}..")
-        else:
-            out.append(f"{variable}{offset:+d}" if offset else variable)
-    return "".join(out)

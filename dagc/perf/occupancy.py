@@ -3,7 +3,7 @@
 `plain` is the chart as printed: five branches over per-block limits. CUDA differs in three ways, which are parameters
 here: registers are allocated per warp in units, warps in groups, and shared memory in units with a reserved part for
 each block. With them the program equals cudaOccupancyMaxActiveBlocksPerMultiprocessor, which
-tests/rational/test_occupancy.py checks on thousands of results from an H200.
+tests/perf/test_occupancy.py checks on thousands of results from an H200.
 """
 
 from __future__ import annotations

@@ -41,12 +41,11 @@ def compile_traversal(
 ) -> Compiled:
     """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
 
-    `open` tunables are settled when the program runs, by `chooser` where there is one, from numbers that include those
-    of `features`. `arrays` writes the data into
-    the directory: before the compiler runs, which takes longer.
+    `open` tunables are settled when the program runs, by `chooser` where there is one; `features` are computed then.
+    `arrays` writes the data into the directory: before the compiler runs, which takes longer.
     """
-    plan = replace(proved_plan(graph, traversal, chosen, prune_syncs), open=open, chooser=chooser)  # -> Plan, proved
-    plan = replace(plan, features=features)
+    plan = proved_plan(graph, traversal, chosen, prune_syncs)  # -> Plan, proved
+    plan = replace(plan, open=open, chooser=chooser, features=features)
     files = write_sources(plan, directory, force)  # Plan -> source files
     if arrays is not None:
         arrays(graph.program, directory)
@@ -57,10 +56,11 @@ def compile_traversal(
 
 def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
     """Nothing is emitted unproved. Loops of a folded graph are unrolled."""
-    graph, traversal = unroll(graph, traversal)
     prover = Prover(graph)
     prover.prove(traversal, "the traversal")
-    return Plan(graph, prune(traversal, prover) if prune_syncs else traversal, chosen.target, chosen.arch)
+    kept = prune(traversal, prover) if prune_syncs else traversal
+    period = (graph, kept) if graph.folding is not None else None
+    return Plan(*unroll(graph, kept), chosen.target, chosen.arch, period=period)
 
 
 def left_out(plan: Plan) -> str:

@@ -11,7 +11,7 @@ from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.mpi import rank_among, ranks_or_default
 from dagc.build.target import choose_target
 from dagc.emit.layout import promises
-from dagc.ir.plan import plan_from_json
+from dagc.ir.plan import plan_from_json, plan_inputs
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import build_artifact, compile_traversal
@@ -183,6 +183,9 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
     source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
     if source.text.lstrip().startswith("{"):
         found, traversal = graph.unrolled, plan_from_json(source.text, graph.unrolled, wanted).traversal
+        period = plan_inputs(source.text, wanted).period
+        if graph.folding is not None and period:
+            found, traversal = graph, parse_traversal(period, graph, wanted)
     else:
         found = graph if speaks_of_rounds(source.text, graph) else graph.unrolled
         traversal = parse_traversal(source.text, found, wanted)

@@ -18,12 +18,29 @@ from dagc.base.resources import __version__
 from dagc.base.source import Source
 from dagc.base.statistics import interval
 from dagc.build.target import choose_target
+from dagc.ir.program import ExchangeOp
+from dagc.ir.sym import Const
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.model.fitted import Fitted
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
-from dagc.learn.rules import FEWEST, Findings, Outliers, Sample, Samples, accuracy, check, estimate, in_order, render
+from dagc.learn.rules import (
+    FEWEST,
+    FORMATS,
+    Findings,
+    Input,
+    Outliers,
+    Sample,
+    Samples,
+    accuracy,
+    across,
+    check,
+    estimate,
+    in_order,
+    render,
+    render_across,
+)
 from dagc.learn.rules import learn as learn_rules
 from dagc.recipes.artifacts import compile_traversal
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
@@ -33,7 +50,7 @@ from dagc.store.results import Estimate, best_estimate, noise_advice_of, ranking
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
-    from dagc.ir.program import Graph
+    from dagc.ir.program import Graph, Value
     from dagc.lab.orders import Orders
     from dagc.learn.rules import Estimates, LearnedRules
     from dagc.store.results import Configuration, Implementation, Results
@@ -211,6 +228,144 @@ def rules(
     whole = Samples.of(canonical.samples)
     share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
     return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
+
+
+# ---- rules across inputs --------------------------------------------------------------------
+
+
+FEWEST_SAMPLES = 20  # implementations of an input
+
+
+def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | None = None) -> str:
+    """Rules that hold on several inputs of one program, as `text`, `md` or `json`.
+
+    `paths`: results files, each as FILE or NAME=FILE. Files of the same input (parameters, arrays, machine, ranks) are
+    joined. Raises UsageError where the programs or the objectives differ, or the inputs cannot be told apart.
+    """
+    if form not in FORMATS:
+        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+    named = [_named(path) for path in paths]
+    files = [Loaded(path, objective) for _, path in named]
+    _check_joinable(files)
+    inputs = _inputs([name for name, _ in named], files)
+    alike = [one.name for one in inputs if len(learn_rules(one.samples, one.noise, judge=False).classes.classes) == 1]
+    return render_across(across(inputs, alike), form, files[0].results.objective)
+
+
+def _named(path: str) -> tuple[str, str]:
+    """(name, "" where none is given; path) of `NAME=FILE` or `FILE`."""
+    name, sign, file = path.partition("=")
+    if not sign or Path(path).exists():
+        return "", path
+    if not name.strip():
+        raise UsageError(f"`{path}`: the input has no name", "give NAME=FILE, or FILE alone")
+    return name.strip(), file
+
+
+def _check_joinable(files: Sequence[Loaded]) -> None:
+    first = files[0]
+    for other in files[1:]:
+        one, two = first.results.program, other.results.program
+        if [text for _, text in one.sources] != [text for _, text in two.sources]:
+            what = f"two versions of `{one.name}`" if one.name == two.name else f"`{one.name}` and `{two.name}`"
+            raise UsageError(
+                f"{first.path} and {other.path} hold results of {what}",
+                "join files of one program text; its parameters may differ",
+            )
+        if first.results.objective.text != other.results.objective.text:
+            raise UsageError(
+                f"{first.path} was searched for {first.results.objective.text}, {other.path} for"
+                f" {other.results.objective.text}",
+                "say by what to compare them: --objective time",
+            )
+    where: dict[tuple[object, ...], str] = {}
+    for loaded in files:
+        for mine in {
+            (r.started, r.strategy, r.seed, loaded.path if math.isnan(r.noise) else r.noise)
+            for r in loaded.results.runs
+        }:  # a noise floor that was measured is as good as a serial number
+            if mine in where:
+                raise UsageError(
+                    f"{loaded.path} and {where[mine]} hold the same run, begun {mine[0]}",
+                    "its measurements would count twice; leave one of them out",
+                )
+            where[mine] = loaded.path
+        count = len(loaded.results.measured())
+        if count < FEWEST_SAMPLES:
+            raise UsageError(
+                f"{loaded.path} has {counted(count, 'measured implementation')}, rules across inputs need"
+                f" {FEWEST_SAMPLES} of each",
+                "measure more with `dagc explore --resume`, or leave it out",
+            )
+
+
+def _inputs(names: Sequence[str], files: Sequence[Loaded]) -> tuple[Input, ...]:
+    joined: dict[tuple[object, ...], list[int]] = {}
+    for number, loaded in enumerate(files):
+        run = loaded.results.runs[0]
+        arrays = run.options.get("data")
+        joined.setdefault((loaded.results.program.params, arrays, run.seed, run.ranks, run.machine.key), []).append(
+            number
+        )
+    facts = {key: _facts(files[members[0]]) for key, members in joined.items()}
+    out = []
+    for key, members in joined.items():
+        given = sorted({names[k] for k in members} - {""})
+        if len(given) > 1:
+            raise UsageError(f"{files[members[0]].path} has two names: {', '.join(given)}", "give one input one name")
+        name = given[0] if given else _name(facts[key], list(facts.values()))
+        samples = tuple(sample for k in members for sample in files[k].samples())
+        noise = max((files[k].results.noise for k in members), key=lambda n: -1.0 if math.isnan(n) else n)
+        out.append((name, Input(name, facts[key], samples, noise), members))
+    for name, _, members in out:
+        others = [m for other, _, m in out if other == name and m is not members]
+        if others:
+            raise UsageError(
+                f"{files[members[0]].path} and {files[others[0][0]].path} are two inputs, and nothing that they record"
+                f" tells them apart ({name or 'the same parameters and machine'})" if not names[members[0]] else
+                f"two inputs have the name {name}",
+                "give each input a name of its own: NAME=FILE",
+            )  # fmt: skip
+    return tuple(one for _, one, _ in out)
+
+
+def _facts(loaded: Loaded) -> tuple[tuple[str, Value], ...]:
+    """The parameters, the size of the largest message where the program fixes it, the machine."""
+    run = loaded.results.runs[0]
+    machine, bytes_ = run.machine, max(map(message_bytes, loaded.graphs.values()), default=0)
+    return (
+        *loaded.results.program.params, *([("message bytes", bytes_)] if bytes_ else []), ("ranks", run.ranks),
+        ("GPU", machine.gpus[0] if machine.gpus else "none"), ("CPU", machine.cpu), ("target", machine.target),
+    )  # fmt: skip
+
+
+def message_bytes(graph: Graph) -> int:
+    """Of the largest message between two ranks, 0 where that is not known before the set-up has run."""
+    program, largest = graph.program, 0
+    arrays = {array.name: array for array in program.arrays}
+    for message in (m for op in program.ops if isinstance(op, ExchangeOp) for m in op.messages):
+        region = message.send
+        array = arrays[region.array]
+        bounds = [region.start, region.stop] if region.start is not None else []
+        sizes = [d.value if isinstance(d, Const) else None for d in (*array.dims, *bounds)]
+        if message.send_counts is not None or any(size is None for size in sizes):
+            return 0
+        numbers = [int(size) for size in sizes if size is not None]
+        if bounds:
+            numbers = [numbers[-1] - numbers[-2], *numbers[1:-2]]
+        largest = max(largest, math.prod(numbers) * array.type.size)
+    return largest
+
+
+def _name(facts: tuple[tuple[str, Value], ...], all_facts: Sequence[tuple[tuple[str, Value], ...]]) -> str:
+    """What tells it from the others: as many of the facts that differ as that takes."""
+    differ = [(n, v) for n, v in facts if any(dict(other).get(n) != v for other in all_facts)]
+    count = next((k for k in range(1, len(differ) + 1) if _bearers(differ[:k], all_facts) == 1), len(differ))
+    return " ".join(f"{n}={shown(v)}" for n, v in differ[:count])
+
+
+def _bearers(some: Sequence[tuple[str, Value]], all_facts: Sequence[tuple[tuple[str, Value], ...]]) -> int:
+    return sum(all(fact in facts for fact in some) for facts in all_facts)
 
 
 # ---- best -----------------------------------------------------------------------------------

@@ -16,14 +16,14 @@ from dagc.ir.plan import Target
 from tests.emit.build import HALO, ROOT, SINK, SPMV, plan, write
 from tests.emit.together import write_together
 
-GROUPS = ROOT / "tests/run/data/groups.dag"
+GROUPS = ROOT / "tests/measure/data/groups.dag"
 SAMPLES = [ROOT / "samples" / name / f"{name}.dag" for name in ("cg", "gcn", "nitro", "tridiag")]
 LOWERINGS = [{"transport": "mpi_host"}, {"transport": "mpi_host", "staging": "ops"}, {"transport": "mpi_cuda"}]
 CASES = [(path, choice) for path in (SPMV, HALO, SINK) for choice in LOWERINGS] + [(path, {}) for path in SAMPLES]
 CASES += [(SPMV, {"transport": "mpi_cuda", "capture": "true"})]
 CASES += [(path, {"transport": t, "capture": "true"}) for path in (SPMV, HALO) for t in ("nccl", "peer")]
 CASES += [(GROUPS, {"transport": "nccl"}), (ROOT / "samples/polybench/gemm.dag", {})]
-# The others are compiled without a warning, and run, in tests/run/test_compile.py and tests/emit/test_bench.py.
+# The others are compiled without a warning, and run, in tests/measure/test_compile.py and tests/emit/test_bench.py.
 ON_HOST = [(path, choice) for path, choice in CASES if path not in (SPMV, HALO, SINK)]
 ON_HOST += [(SINK, LOWERINGS[1]), *((path, {"transport": "nccl", "capture": "true"}) for path in (SPMV, HALO))]
 
@@ -112,7 +112,7 @@ def test_kernels_alone_become_a_cubin(path: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_cmake() is None, reason="needs cmake")
 def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
-    """For a GPU, without a warning; tests/run/test_compile.py does so for the host, and runs what was built."""
+    """For a GPU, without a warning; tests/measure/test_compile.py does so for the host, and runs what was built."""
     cmake, nvcc, mpi = find_cmake(), find_nvcc(), require_mpi()
     assert cmake is not None
     assert nvcc is not None

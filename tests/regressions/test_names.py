@@ -11,8 +11,8 @@ import pytest
 
 from dagc import api
 from dagc.cuda.words import KEYWORDS, is_macro, is_reserved
+from tests.measure.conftest import can_run
 from tests.regressions.programs import DAG, HEAD, KERNEL, SETUP, run, write
-from tests.run.conftest import can_run
 
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 

@@ -11,8 +11,8 @@ from dagc import api
 from dagc.base.errors import ProgramError, RunFailed, WrongResult
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
+from tests.measure.conftest import needs_mpi
 from tests.regressions.programs import run, write
-from tests.run.conftest import needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 

@@ -13,7 +13,7 @@ from dagc.measure.bench import run_bench
 from dagc.space import Space
 from tests.emit.build import graph, plan
 from tests.emit.together import build_together
-from tests.run.conftest import can_run
+from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
 CORR = SAMPLES / "corr/corr.dag"

@@ -13,7 +13,7 @@ from dagc.ir.program import Program
 from dagc.measure.bench import run_bench
 from tests.emit.build import graph, plan
 from tests.emit.together import build_together
-from tests.run.conftest import SAMPLES, can_run
+from tests.measure.conftest import SAMPLES, can_run
 
 PROGRAMS = sorted((SAMPLES / "polybench").glob("*.dag"))
 

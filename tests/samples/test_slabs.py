@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from tests.run.conftest import SAMPLES, can_run
+from tests.measure.conftest import SAMPLES, can_run
 
 
 @pytest.mark.mpi

@@ -21,7 +21,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ROOT, graph, plan
 from tests.emit.together import build_together
-from tests.run.conftest import can_run
+from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
 TRIDIAG = SAMPLES / "tridiag/tridiag.dag"

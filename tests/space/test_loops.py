@@ -20,8 +20,8 @@ from dagc.space.loops import speaks_of_rounds, unroll
 from dagc.space.proof import NotProved, Prover
 from dagc.space.prune import prune
 from tests.examples import examples
+from tests.measure.conftest import SAMPLES
 from tests.passes.text import graph
-from tests.run.conftest import SAMPLES
 from tests.space.naive import all_traversals
 
 JACOBI, HEAT = SAMPLES / "jacobi/jacobi.dag", SAMPLES / "heat/heat.dag"

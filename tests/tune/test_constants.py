@@ -12,7 +12,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
-from tests.run.conftest import can_run
+from tests.measure.conftest import can_run
 
 pytestmark = [
     pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI"),

@@ -21,7 +21,7 @@ from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.tuned import load_tuned
-from tests.run.conftest import can_run
+from tests.measure.conftest import can_run
 from tests.tune.oracle import ROOT
 
 TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"

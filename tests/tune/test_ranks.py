@@ -11,7 +11,7 @@ from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.tuned import load_tuned
-from tests.run.conftest import SAMPLES, can_run
+from tests.measure.conftest import SAMPLES, can_run
 from tests.tune.programs import write_fill
 
 pytestmark = [

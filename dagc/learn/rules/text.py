@@ -374,7 +374,8 @@ def _boundary(b: Boundary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def rule_json(rule: Rule) -> dict[str, Any]:
+    """A rule as JSON: its text and its parts."""
     f = rule.feature
     return {"text": rule.text, "kind": f.kind.value, "a": f.a, "b": f.b, "holds": rule.truth}
 
@@ -383,7 +384,8 @@ def _rule_set(rule_set: RuleSet, checked: CheckedRuleSet | None) -> dict[str, An
     out: dict[str, Any] = {
         "class": rule_set.number + 1, "samples": rule_set.samples, "sufficient": rule_set.sufficient,
         "wrong": rule_set.wrong,
-        "counts": list(rule_set.counts), "shares": list(rule_set.shares), "rules": [_rule(r) for r in rule_set.rules],
+        "counts": list(rule_set.counts), "shares": list(rule_set.shares),
+        "rules": [rule_json(r) for r in rule_set.rules],
     }  # fmt: skip
     if checked is not None:
         out["against"] = {

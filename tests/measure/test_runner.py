@@ -14,7 +14,7 @@ import pytest
 from dagc.emit.table import rows
 from dagc.ir.traversal import Issue, Record, Sync, Traversal
 from dagc.measure.launch import launch
-from tests.run.conftest import LOWERINGS, SPMV, Built, Make, needs_mpi
+from tests.measure.conftest import LOWERINGS, SPMV, Built, Make, needs_mpi
 
 pytestmark = needs_mpi
 

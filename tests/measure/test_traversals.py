@@ -13,7 +13,7 @@ import pytest
 from dagc.emit.table import rows
 from dagc.ir.traversal import Issue, Traversal
 from dagc.measure.launch import launch
-from tests.run.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
+from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
 
 pytestmark = needs_mpi
 

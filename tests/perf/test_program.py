@@ -30,9 +30,9 @@ from dagc.perf.program import (
 )
 from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text
 from tests.conftest import Compare
-from tests.rational.programs import CLibrary
+from tests.perf.programs import CLibrary
 
-GOLDEN = Path(__file__).parents[1] / "golden/rational"
+GOLDEN = Path(__file__).parents[1] / "golden/perf"
 DOCS = Path(__file__).parents[2] / "docs"
 N, M, X = symbol("n"), symbol("m"), sp.Symbol("x", real=True)
 PARAMETERS = (

@@ -11,7 +11,7 @@ from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
 from dagc.recipes.program import load_graph
 from dagc.space import Space
-from tests.run.conftest import LOWERINGS_OF, SLABS, Lowered, needs_mpi, wander
+from tests.measure.conftest import LOWERINGS_OF, SLABS, Lowered, needs_mpi, wander
 
 pytestmark = needs_mpi
 

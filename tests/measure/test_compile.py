@@ -22,7 +22,7 @@ from dagc.measure.bench import BenchResult, run_bench
 from dagc.measure.launch import Finished, launch, launch_command
 from dagc.recipes.compiled import Compiled
 from dagc.space.proof import NotProved
-from tests.run.conftest import HALO, LOWERINGS, RANKS, SMALL, SPMV, Lowered, needs_mpi
+from tests.measure.conftest import HALO, LOWERINGS, RANKS, SMALL, SPMV, Lowered, needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("strict")]
 QUICK = {"seconds": 0.001, "repeats": 3}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagc.measure.launch import launch
-from tests.run.conftest import SPMV, can_run
+from tests.measure.conftest import SPMV, can_run
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -10,7 +10,7 @@ from dagc import api
 from dagc.base.errors import RunFailed
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
-from tests.run.conftest import needs_mpi
+from tests.measure.conftest import needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 

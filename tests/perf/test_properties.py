@@ -19,7 +19,7 @@ from dagc.perf.evaluate import Evaluator, evaluate, operate
 from dagc.perf.lower import Range, instructions, of_instruction
 from dagc.perf.program import Assign, Number, RationalProgram, specialise
 from tests.examples import examples
-from tests.rational.programs import (
+from tests.perf.programs import (
     INTEGERS,
     PARAMETERS,
     CLibrary,

@@ -33,7 +33,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.store.records import load
 from dagc.store.results import Configuration
-from tests.run.conftest import SMALL, SPMV, needs_mpi
+from tests.measure.conftest import SMALL, SPMV, needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 RANKS = 3  # with other programs at work on a few cores, fewer ranks hand over faster
@@ -292,7 +292,7 @@ from random import Random
 from dagc.store.records import Records
 from dagc.measure.link import link_ranks
 from dagc.ir.traversal import traversal_text
-from tests.run.test_live import RANKS, build_library
+from tests.measure.test_live import RANKS, build_library
 from tests.test_records import PROGRAM, RUN
 library, random = build_library(Path(sys.argv[1])), Random(0)
 (configured,) = library.domain.spaces
@@ -340,7 +340,7 @@ import sys
 from pathlib import Path
 from random import Random
 from dagc.measure.link import link_ranks
-from tests.run.test_live import RANKS, build_library
+from tests.measure.test_live import RANKS, build_library
 link = link_ranks(RANKS)
 if link is None:
     print("served")

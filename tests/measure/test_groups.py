@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dagc.ir.program import Action
-from tests.run.conftest import GROUPS, LOWERINGS_OF, Lowered, needs_mpi, wander
+from tests.measure.conftest import GROUPS, LOWERINGS_OF, Lowered, needs_mpi, wander
 
 pytestmark = needs_mpi
 

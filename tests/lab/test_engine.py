@@ -15,7 +15,7 @@ from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
 from dagc.store.results import Outcome
 from tests.data.h200 import h200_graph, h200_results
-from tests.search.test_strategies import domain, time_of
+from tests.lab.test_strategies import domain, time_of
 
 
 class Table:

@@ -20,7 +20,7 @@ from dagc.emit.table import Begin, End, with_capture_regions
 from dagc.ir.program import Action, GraphOp, KernelOp
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.measure.launch import Finished
-from tests.run.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
+from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
 
 pytestmark = [*needs_mpi, pytest.mark.slow]
 

@@ -1,0 +1,375 @@
+"""Rules across inputs: what is fast on several inputs, sizes, transports or machines, tested on inputs left out.
+
+The samples of every input are compared with the best of that input: the *loss* of a sample is its time over that of the
+best, minus 1. Rules are one conjunction, so that all that follow it have a small loss on all inputs: of the rules that
+can be added, those are searched (a beam search) that lower the mean loss of the followers most, each input of the
+same weight, as long as every input has followers.
+
+Inputs on which these rules do not hold (LOSS) make up a group with rules of its own. A group is named by a fact that
+its inputs have and the others do not: a parameter, the size of messages, the machine.
+
+**Left out.** All of this is done again without each input in turn; then the followers on that input are judged. What is
+said of it before its times are looked at (`Claim`) rests on its facts alone: the rules hold where
+- at least two inputs of the same kind (equal in what is no size: the machine, ranks, parameters up to 0) were tested,
+- rules that were learned without them hold on every one of these,
+- the noise of these does not hide a loss of LOSS, and
+- it lies no further outside of their sizes than one of them did when it was left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from dagc.ir.program import Value
+from dagc.learn.rules.features import Implications, Samples
+from dagc.learn.rules.labels import noise_of
+from dagc.learn.rules.types import Feature, Rule, Sample
+from dagc.store.results import shown
+
+if TYPE_CHECKING:
+    from dagc.learn.rules.types import Bools, Floats
+
+LOSS = 0.01  # median loss of the followers at which rules hold
+WORST = 0.03  # and its 95th percentile
+FEWEST_INPUTS = 2  # of a kind, tested, before anything is claimed of another
+NOTHING = 0.0002
+FOLLOWERS = 8  # at least on each input, or 1 % of its samples
+SHARE = 0.01
+BEAM = 8
+GAIN = 0.001  # of the mean loss, for a rule more
+TOP = 0.02  # of the samples, or 5: the best of an input are the fastest of these
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What was measured of one input. `facts`: by name, what is known of it and its machine; `noise` of one time."""
+
+    name: str
+    facts: tuple[tuple[str, Value], ...]
+    samples: tuple[Sample, ...]
+    noise: float
+
+    def fact(self, name: str) -> Value | None:
+        return dict(self.facts).get(name)
+
+    @property
+    def floor(self) -> float:
+        """The noise of its samples' times."""
+        return noise_of(self.noise, median(s.measurements for s in self.samples))
+
+    @property
+    def best(self) -> float:
+        """The time of its best, in seconds: see `best_of`."""
+        return best_of(self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Of the `followers` of some rules on one input: the median and the 95th percentile (NaN without followers)."""
+
+    followers: int
+    median: float
+    worst: float
+
+    @property
+    def small(self) -> bool:
+        """Do the rules hold? Not without followers."""
+        return self.median <= LOSS and self.worst <= WORST
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What the inputs of a group have in common: `fact` = `value`, or at most, or more than it."""
+
+    fact: str
+    relation: str  # "=", "<=", ">"
+    value: Value
+
+    @property
+    def text(self) -> str:
+        return f"{self.fact} {self.relation} {shown(self.value)}"
+
+    def holds(self, given: Input) -> bool:
+        value = given.fact(self.fact)
+        if self.relation == "=" or not _is_size(value) or not _is_size(self.value):
+            return value == self.value
+        return (value <= self.value) == (self.relation == "<=")  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Inputs with rules in common. `condition` is None where no fact tells them from the others.
+
+    losses   of the rules' followers, on every input of the group
+    """
+
+    inputs: tuple[str, ...]
+    condition: Condition | None
+    rules: tuple[Rule, ...]
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is said of an input before its times are looked at: do rules of the others hold? `reason` if not known."""
+
+    holds: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An input, and rules that were learned without it. `others`: the loss of all its implementations."""
+
+    name: str
+    claim: Claim
+    rules: tuple[Rule, ...]
+    loss: Loss
+    others: Loss
+
+
+@dataclass(frozen=True, slots=True)
+class AcrossRules:
+    """What was learned from several inputs. `alike`: those whose implementations do not differ; nothing is learned."""
+
+    inputs: tuple[Input, ...]
+    alike: tuple[str, ...]
+    groups: tuple[Group, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def across(inputs: Sequence[Input], alike: Iterable[str] = ()) -> AcrossRules:
+    """Rules of inputs with different names; of fewer than two that are not `alike` no rules."""
+    if len({one.name for one in inputs}) < len(inputs):
+        raise ValueError("two inputs of one name")
+    flat = frozenset(alike)
+    used = [one for one in inputs if one.name not in flat]
+    if len(used) < 2:
+        return AcrossRules(tuple(inputs), tuple(sorted(flat)), (), ())
+    table = _Table(used)
+    everything = tuple(range(len(used)))
+    held = {k: _without(table, everything, k) for k in everything}
+    left_out = []
+    for k, (group, loss) in held.items():
+        rest = tuple(j for j in everything if j != k)
+        inner = {j: _without(table, rest, j)[1] for j in rest} if len(rest) > 1 else {}
+        claim = _claim(table, k, inner)
+        left_out.append(LeftOut(used[k].name, claim, group.rules, loss, table.loss(table.samples_of[k])))
+    return AcrossRules(tuple(inputs), tuple(sorted(flat)), _groups(table, everything), tuple(left_out))
+
+
+def claim_of(given: Input, learned: AcrossRules) -> Claim:
+    """What the rules that were learned say of another input, from its facts."""
+    used = [one for one in learned.inputs if one.name not in learned.alike]
+    table = _Table([*used, given])
+    tested = {k: one.loss for k, one in enumerate(learned.left_out)}
+    return _claim(table, len(used), tested)
+
+
+# ---- samples, losses ----
+
+
+class _Table:
+    """All samples in one table. Answers are of every rule: each feature as it is, then negated."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        import numpy as np
+
+        self.inputs = inputs
+        self.samples = Samples.of([s for one in inputs for s in one.samples])
+        self.features, answers = self.samples.features()
+        self.answers: Bools = np.concatenate([answers, ~answers], axis=1)
+        of_input = np.repeat(np.arange(len(inputs)), [len(one.samples) for one in inputs])
+        self.samples_of: list[Bools] = [of_input == k for k in range(len(inputs))]
+        times = np.array([s.seconds for one in inputs for s in one.samples])
+        best = np.array([one.best for one in inputs])
+        self.losses: Floats = times / best[of_input] - 1
+
+    def rule(self, column: int) -> Rule:
+        features: tuple[Feature, ...] = self.features
+        return Rule(features[column % len(features)], column < len(features))
+
+    def loss(self, chosen: Bools) -> Loss:
+        import numpy as np
+
+        losses = self.losses[chosen]
+        if not len(losses):
+            return Loss(0, math.nan, math.nan)
+        return Loss(len(losses), float(np.median(losses)), float(np.quantile(losses, 0.95)))
+
+
+def best_of(samples: Sequence[Sample]) -> float:
+    """The time of the best, in seconds: those that one half of their measurements chooses, judged by the other half.
+
+    Where they were measured once, or only some again, the median of the fastest (which chance favours).
+    """
+    top = max(5, round(TOP * len(samples)))
+    if not all(len(s.times) > 1 for s in samples):
+        return median(sorted(s.seconds for s in samples)[:top])
+    halves = [(median(s.times[: len(s.times) // 2]), median(s.times[len(s.times) // 2 :])) for s in samples]
+    one = median(later for _, later in sorted(halves)[:top])
+    other = median(earlier for earlier, _ in sorted(halves, key=lambda pair: pair[1])[:top])
+    return (one + other) / 2
+
+
+# ---- one conjunction for some inputs ----
+
+
+def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
+    """Rules whose followers have a small loss on all of these inputs, by beam search."""
+    import numpy as np
+
+    weights = np.stack([table.samples_of[k] for k in train]).astype(float)
+    least = np.array([[max(FOLLOWERS, SHARE * table.samples_of[k].sum())] for k in train])
+    everything = np.logical_or.reduce([table.samples_of[k] for k in train])
+    mean = float(np.mean([table.losses[table.samples_of[k]].mean() for k in train]))
+    best: tuple[float, tuple[int, ...]] = (mean, ())
+    front: list[tuple[float, tuple[int, ...], Bools]] = [(mean, (), everything)]
+    while front:
+        found: dict[bytes, tuple[float, tuple[int, ...], Bools]] = {}
+        for value, columns, here in front:
+            answers = table.answers[here].astype(float)
+            counts = weights[:, here] @ answers
+            sums = (weights[:, here] * table.losses[here]) @ answers
+            means = np.where((counts >= least).all(axis=0), (sums / np.maximum(counts, 1)).mean(axis=0), np.inf)
+            order = np.lexsort((-counts.sum(axis=0), _steps(means)))
+            for column in map(int, order[:BEAM]):
+                if means[column] < value - GAIN:
+                    followers = here & table.answers[:, column]
+                    found.setdefault(followers.tobytes(), (float(means[column]), (*columns, column), followers))
+        front = sorted(found.values(), key=lambda one: (float(_steps(one[0])), -int(one[2].sum()), one[1]))[:BEAM]
+        if not front or front[0][0] >= best[0] - GAIN:
+            break
+        best = front[0][:2]
+    path = [table.rule(column) for column in best[1]]
+    return Implications(table.samples).merge(path)
+
+
+def _steps(loss: Floats | float) -> Floats:
+    """Losses that differ by next to nothing are equal: then the rule with the most followers counts."""
+    import numpy as np
+
+    out: Floats = np.floor(np.asarray(loss) / NOTHING)
+    return out
+
+
+def _followers(table: _Table, rules: Sequence[Rule], given: int) -> Bools:
+    out: Bools = table.samples.follow(rules) & table.samples_of[given]
+    return out
+
+
+def _losses(table: _Table, rules: Sequence[Rule], inputs: Iterable[int]) -> tuple[Loss, ...]:
+    return tuple(table.loss(_followers(table, rules, k)) for k in inputs)
+
+
+# ---- groups of inputs ----
+
+
+def _groups(table: _Table, train: Sequence[int]) -> tuple[Group, ...]:
+    """The inputs in groups, each with rules that hold on it as far as rules can; the largest first."""
+    left, parts = list(train), []
+    while left:
+        mine = list(left)
+        while True:
+            rules = _conjunction(table, mine)
+            losses = _losses(table, rules, mine)
+            held = [k for k, loss in zip(mine, losses, strict=True) if loss.small]
+            if not held and len(mine) > 1:
+                held = _most_in_common(table, mine)
+            if not held or len(held) == len(mine):
+                break
+            mine = held
+        parts.append((tuple(mine), rules, losses))
+        left = [k for k in left if k not in mine]
+    groups = []
+    for inside, rules, losses in sorted(parts, key=lambda part: -len(part[0])):
+        outside = [k for k in train if k not in inside]
+        condition = _condition(table, inside, outside)
+        groups.append(Group(tuple(table.inputs[k].name for k in inside), condition, rules, losses))
+    return tuple(groups)
+
+
+def _most_in_common(table: _Table, inputs: Sequence[int]) -> list[int]:
+    """Of these inputs, which have no rules in common, the most on which rules of one of them hold."""
+    found: list[int] = []
+    for one in inputs:
+        losses = _losses(table, _conjunction(table, [one]), inputs)
+        held = [k for k, loss in zip(inputs, losses, strict=True) if loss.small]
+        found = max(found, held, key=len)
+    return found
+
+
+def _condition(table: _Table, inside: Sequence[int], outside: Sequence[int]) -> Condition | None:
+    """A fact that all inside have and none outside: the first in their order; None where there is none."""
+    if not outside:
+        return None
+    mine, others = [table.inputs[k] for k in inside], [table.inputs[k] for k in outside]
+    for fact in dict.fromkeys(name for one in mine for name, _ in one.facts):
+        values, theirs = [one.fact(fact) for one in mine], [one.fact(fact) for one in others]
+        sizes = [v for v in values if isinstance(v, int | float) and _is_size(v)]
+        beside = [v for v in theirs if isinstance(v, int | float) and _is_size(v)]
+        candidates = []
+        if (same := values[0]) is not None and not _is_size(same):
+            candidates.append(Condition(fact, "=", same))
+        if len(sizes) == len(values) and len(beside) == len(theirs):
+            candidates += [Condition(fact, "<=", max(sizes)), Condition(fact, ">", max(beside))]
+        for condition in candidates:
+            if all(map(condition.holds, mine)) and not any(map(condition.holds, others)):
+                return condition
+    return None
+
+
+def _is_size(value: Value | None) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+# ---- inputs left out ----
+
+
+def _without(table: _Table, train: Sequence[int], given: int) -> tuple[Group, Loss]:
+    """The group of the other inputs that the given one belongs to by its facts, and the loss on it.
+
+    The largest where none has it; what one input has in common with itself names no group.
+    """
+    groups = _groups(table, [k for k in train if k != given])
+    named = [g for g in groups if len(g.inputs) > 1 and g.condition and g.condition.holds(table.inputs[given])]
+    group = (named or groups)[0]
+    return group, table.loss(_followers(table, group.rules, given))
+
+
+def _claim(table: _Table, given: int, tested: dict[int, Loss]) -> Claim:
+    """`tested`: the losses of inputs whose rules were learned without them (and without the given one)."""
+    here = table.inputs[given]
+    same = [k for k in tested if _kind(table.inputs[k]) == _kind(here)]
+    if len(same) < FEWEST_INPUTS:
+        count = "one input" if len(same) == 1 else "no input"
+        return Claim(False, f"only {count} of its kind was tested" if same else f"{count} of its kind was tested")
+    failed = [table.inputs[k].name for k in same if not tested[k].small]
+    if failed:
+        return Claim(False, f"rules that were learned without {', '.join(failed)} too do not hold there")
+    noisy = [table.inputs[k].name for k in same if table.inputs[k].floor > LOSS]
+    if noisy:
+        return Claim(False, f"the noise of {', '.join(noisy)} hides a loss of {100 * LOSS:.0f} %")
+    reach = max(_outside(table.inputs[k], [table.inputs[j] for j in same if j != k]) for k in same)
+    if _outside(here, [table.inputs[k] for k in same]) > reach * (1 + 1e-9):
+        return Claim(False, "it lies further outside of the tested sizes than any that was left out")
+    return Claim(True, "")
+
+
+def _kind(given: Input) -> tuple[tuple[str, Value | None], ...]:
+    """What is no size."""
+    return tuple((name, None if _is_size(value) else value) for name, value in given.facts)
+
+
+def _outside(given: Input, others: Sequence[Input]) -> float:
+    """By which factor at most a size of the input is outside of the range of the others, as a logarithm; 0 inside."""
+    furthest = 0.0
+    for name, value in given.facts:
+        sizes = [float(v) for one in others if _is_size(v := one.fact(name))]  # type: ignore[arg-type]
+        if _is_size(value) and sizes:
+            furthest = max(furthest, math.log(min(sizes) / value), math.log(value / max(sizes)))  # type: ignore[operator]
+    return furthest
