@@ -71,7 +71,7 @@ class Functions:
     def __init__(
         self, graph: Graph, target: Target, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()
     ) -> None:
-        """`open` tunables are settled when the program runs. `features` are functions on the host."""
+        """`open` tunables are set when the program runs. `features` are functions on the host."""
         self.program, self.target = graph.program, target
         self.features = tuple(features)
         self._open = {(t.op, t.name): t for t in open}
