@@ -78,6 +78,16 @@ class Orders:
         moves = self.spaces[node.space].space.moves
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
 
+    def weights(self, node: Node, offers: Mapping[Decision, list[Asker]]) -> Sequence[int] | None:
+        """How many candidates each of the offers leads to; None where they are too many to count."""
+        if self._sizes is None:
+            return None
+        if node.space is None or node.state is None:
+            return [self._sizes[decision] for decision in offers if isinstance(decision, int)]
+        space = self.spaces[node.space].space
+        entries = ((entry, askers) for entry, askers in offers.items() if not isinstance(entry, int))
+        return [space.counter.count(space.moves.step(node.state, entry, askers)) for entry, askers in entries]
+
     def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
         """Where one of the offers leads."""
         if isinstance(decision, int):
