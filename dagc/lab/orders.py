@@ -44,8 +44,10 @@ class Node:
 class Orders:
     """All implementations that a search may measure."""
 
-    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
-        """`spaces` must not be empty, their configurations distinct."""
+    def __init__(self, spaces: Sequence[ConfiguredSpace], earlier: Sequence[tuple[Candidate, float]] = ()) -> None:
+        """`spaces` must not be empty, their configurations distinct. `earlier`: candidates with the seconds that they
+        took elsewhere, at another size or on another machine; the model begins with the costs that explain these."""
+        self.earlier = tuple(earlier)
         if not spaces:
             raise ValueError("a domain without a configuration")
         self.spaces = tuple(spaces)
@@ -124,9 +126,9 @@ class Orders:
         return len({op.name for s in self.spaces for op in s.graph.ops}) <= MOST_OPS
 
     def surrogate(self) -> Model:
-        from dagc.lab.model.estimate import Model  # loads numpy, scipy
+        from dagc.lab.model.estimate import Model, costs_of  # loads numpy, scipy
 
-        return Model(self.spaces)
+        return Model(self.spaces, learned=costs_of(self.spaces, self.earlier) if self.earlier else None)
 
     # ---- counting and sampling ----------------------------------------------------------
 
