@@ -252,7 +252,8 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     folder = output.parent / f"{output.stem}-build"
     configurations = that_can_run(configurations, chosen, options, notes)
     source = LaunchSource(options.launch, chosen, earlier)
-    choosers = choosers_for(source, configurations, text.with_defines(without_settings(program, text.defines)).graph)
+    without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
+    choosers = choosers_for(source, configurations, without.graph)
     data = arrays_of(program, folder, options, display)
     with display.phase("counting the implementations"):
         options = _with_strategy(options, domain_of(configurations, options))

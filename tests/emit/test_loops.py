@@ -7,6 +7,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples_of
+from hypothesis import strategies as st
 
 from dagc import api
 from dagc.build.builder import build
@@ -24,9 +27,10 @@ from dagc.space.proof import Prover
 from tests.conftest import Compare
 from tests.emit.test_compile import flags, needs_cxx, needs_mpi, needs_nvcc
 from tests.emit.together import write_together
+from tests.examples import examples
 from tests.measure.conftest import SAMPLES, can_run
 from tests.passes.text import graph
-from tests.space.test_loops import ALTERNATE, FOUR, LOWERINGS, TWO_BUFFERS, sample
+from tests.space.test_loops import ALTERNATE, FOUR, LOWERINGS, TWO_BUFFERS, loops, sample
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
 JACOBI = SAMPLES / "jacobi/jacobi.dag"
@@ -137,6 +141,16 @@ def test_a_loop_issues_what_was_proved(path: object, choices: dict[str, str]) ->
             assert all(one == words[0] for one in words)
             blocks += 1
     assert blocks == 20
+
+
+@given(loops(), st.integers(0, 2**32))
+@examples_of(max_examples=examples(30))
+def test_a_loop_of_any_kind_issues_what_was_proved(whole: Graph, seed: int) -> None:
+    folded = fold(whole)
+    traversal = unroll(folded, Space(folded).walk(Random(seed)))[1]
+    short = rolled(folded, traversal).traversal
+    assert issued(short) == issued(traversal)
+    Prover(whole).prove(short)
 
 
 def test_a_plan_keeps_its_period(tmp_path: Path) -> None:
