@@ -121,7 +121,8 @@ static inline int {function}_of(const int64_t* size) {{
 def fit(
     data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
 ) -> Knn:
-    """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the seed).
+    """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the paper on the
+    tridiagonal method).
 
     `sizes` holds a value for each of `data`. Raises UsageError as `check_training`.
     """
