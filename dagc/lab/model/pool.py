@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.batch import Batch
-from dagc.lab.model.simulate import Costs, Simulator
+from dagc.lab.model.simulate import Costs, Simulator, messages_of
 from dagc.space.loops import shortened, unroll
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class Pool:
 
     def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
         self.spaces = spaces
-        self.costs = Costs(max(s.space.moves.streams for s in spaces))
         self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
-        self.costs.scale = len(spaces[0].graph.unrolled.ops) / len(self._graphs[0].unrolled.ops)
+        simulated = [graph.unrolled for graph in self._graphs]
+        self.costs = Costs(max(s.space.moves.streams for s in spaces), max(len(messages_of(g)) for g in simulated))
+        self.costs.scale = len(spaces[0].graph.unrolled.ops) / len(simulated[0].ops)
         self._simulators = [
-            Simulator(graph.unrolled, s.configuration, self.costs)
-            for graph, s in zip(self._graphs, spaces, strict=True)
+            Simulator(graph, s.configuration, self.costs) for graph, s in zip(simulated, spaces, strict=True)
         ]
         self.batch = Batch(self.costs)
         self.candidates: list[Candidate] = []
