@@ -28,8 +28,9 @@ from typing import Any
 from benchmarks.machines.family import Drawn, draw
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import CHECKED_EVERY, DOUBT, FEWEST
+from dagc.lab.engine import Options, explore
 from dagc.lab.orders import Orders
+from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import Chooser, default, find
 from dagc.recipes.explore import UNTIL
 from dagc.store.results import Outcome
@@ -131,21 +132,29 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
     return {"machine": seed, "strategy": name, "seed": number, "choices": choices, "ms": 1e3 * taken / len(choices)}
 
 
+class _Synthetic:
+    """A drawn machine as the engine wants it."""
+
+    def __init__(self, machine: Drawn, number: int) -> None:
+        self.machine, self.factors = machine, machine.noise.factors(Random(1000 * machine.seed + number))
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        return Outcome(self.machine.truth(candidate) * next(self.factors))
+
+
 def ended(job: tuple[int, str, int, int]) -> dict[str, Any]:
     """One search that ends by itself: after how many measurements, with which probability, and its choice."""
     seed, _, number, budget = job
     machine = drawn(seed)
     strategy = strategy_of("default", machine.domain, number)
-    factors = machine.noise.factors(Random(1000 * seed + number))
-    measured, doubt = 0, 1.0
-    while measured < budget and (candidate := strategy.propose()) is not None:
-        strategy.observe(candidate, Outcome(machine.truth(candidate) * next(factors)))
-        measured += 1
-        if measured >= FEWEST and measured % CHECKED_EVERY == 0:
-            doubt = strategy.doubt(UNTIL)
-            if doubt <= DOUBT:
-                break
-    return {"machine": seed, "measured": measured, "doubt": doubt, "choice": machine.truth(strategy.best())}
+    options = Options(budget=budget, until=UNTIL, confirm=0)
+    done = explore(machine.domain, strategy, _Synthetic(machine, number), UNKEPT, options)
+    return {
+        "machine": seed,
+        "measured": done.measurements,
+        "doubt": done.doubt,
+        "choice": machine.truth(strategy.best()),
+    }
 
 
 def calibration(machines: Sequence[int], seeds: int, budget: int, jobs: int) -> str:
@@ -163,7 +172,7 @@ def calibration(machines: Sequence[int], seeds: int, budget: int, jobs: int) -> 
     total, wrong = 0, 0
     for m in machines:
         mine = [f for f in found if f["machine"] == m]
-        over = [f for f in mine if f["doubt"] <= DOUBT]
+        over = [f for f in mine if not math.isnan(f["doubt"])]
         left = sum(best[m] < (1 - UNTIL) * f["choice"] for f in over)
         total, wrong = total + len(over), wrong + left
         loss = median(f["choice"] / best[m] - 1 for f in mine)

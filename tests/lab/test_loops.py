@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 from dagc.lab.configurations import configuration_of
 from dagc.lab.model.batch import Batch
 from dagc.lab.model.pool import ROUNDS, Pool
-from dagc.lab.model.simulate import Costs, Simulator
+from dagc.lab.model.simulate import Costs, Simulator, messages_of
 from dagc.lab.orders import domain_of
 from dagc.recipes.program import read
 from dagc.space.loops import shortened, unroll
@@ -28,7 +28,7 @@ def test_a_few_rounds_rank_candidates_as_all_do(name: str, transport: str) -> No
     pool = Pool(domain.spaces)
     pool.extend(candidates)
     few = pool.batch.times(np.array(pool.costs.prior))
-    costs = Costs(folded.streams)
+    costs = Costs(folded.streams, len(messages_of(folded.unrolled)))
     simulator, batch = Simulator(folded.unrolled, configuration_of(folded), costs), Batch(costs)
     batch.extend([simulator.program(unroll(folded, c.traversal)[1]) for c in candidates])
     every = batch.times(np.array(costs.prior))

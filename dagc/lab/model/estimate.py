@@ -31,6 +31,7 @@ BLOCK = 512  # rows whose paths are found at once: they take (moments, rows, cos
 ADAPTED = 12  # measurements from which on signal and noise are judged
 SPEEDS = (1.0, 2.0, 4.0)  # of what the CPU takes for a call: factors of the prior costs
 SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: factors, steps to find one, measurements looked at
+LEARNED_FROM = 200  # measurements of elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
 MOST = 400  # observations that the process holds: what one more costs grows with them
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
@@ -39,12 +40,15 @@ FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 class Model:
     """The pool of a search, and what was measured of it. Times are in microseconds."""
 
-    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
+    def __init__(self, spaces: Sequence[ConfiguredSpace], learned: Array | None = None) -> None:
+        """`learned`: costs that explained measurements of these spaces elsewhere. They are one of the priors that the
+        measurements choose from, so they can be overruled."""
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
         self._usual: Array = np.array(self.pool.costs.prior)
-        self._prior = self._usual  # scaled to the size of the problem, once something is measured
+        self._learned = learned
+        self._prior = self._usual if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
         self._fitted_with = 0
         self._level = 1.0  # median of the times when the costs were fitted
@@ -56,6 +60,11 @@ class Model:
         # The arrays are small. Threads of BLAS would gain little on an idle machine, and on one whose cores are taken,
         # as by ranks that poll, they wait for each other a hundred times longer than they work.
         self._threads = ThreadpoolController()
+
+    @property
+    def costs(self) -> Array:
+        """Those fitted last, in microseconds, above 0."""
+        return np.maximum(self._costs, 0.02 * self._prior)
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -201,20 +210,35 @@ class Model:
         """
         work, some = np.array(self.pool.costs.work()), rows[:SCALED_BY]
         tried: list[tuple[float, Array, Array]] = []
-        for speed in SPEEDS:
-            factor, machine = 1.0, np.where(work, 0.0, speed * self._usual)
+        bases = [(speed, self._usual) for speed in SPEEDS]
+        for speed, base in bases if self._learned is None else [(1.0, self._learned), *bases]:
+            factor, machine = 1.0, np.where(work, 0.0, speed * base)
             for _ in range(STEPS):  # Newton's: times are linear in the factor along their paths
-                prior = machine + np.where(work, factor * self._usual, 0.0)
+                prior = machine + np.where(work, factor * base, 0.0)
                 _, paths = self.pool.batch.paths(prior, some)
-                share = np.maximum(paths @ np.where(work, self._usual, 0.0), 1e-9)
+                share = np.maximum(paths @ np.where(work, base, 0.0), 1e-9)
                 factor = float(np.clip(np.median((values[:SCALED_BY] - paths @ machine) / share), *SCALES))
-            prior = np.round(machine + np.where(work, factor * self._usual, 0.0), 6)
+            prior = np.round(machine + np.where(work, factor * base, 0.0), 6)
             costs = self._fitted(prior, prior, rows, values)
             times = self.pool.batch.times(costs, rows)
             off = np.minimum(((values - times) / (2 * NOISE * self._level)) ** 2, 9.0).sum()
             far = (((costs - prior) / (SPREAD * prior)) ** 2).sum() + math.log2(speed) ** 2
             tried.append((round(float(off + far), 3), prior, costs))
         _, self._prior, self._costs = min(tried, key=lambda one: one[0])
+
+
+def costs_of(spaces: Sequence[ConfiguredSpace], measured: Sequence[tuple[Candidate, float]]) -> Array:
+    """The costs, in microseconds, that explain measurements of candidates, given in seconds. At least one."""
+    ranked = sorted(measured, key=lambda pair: pair[1])
+    others = ranked[LEARNED_FROM // 2 :]
+    step = max(1, 2 * len(others) // LEARNED_FROM)
+    model = Model(spaces)
+    chosen = [*ranked[: LEARNED_FROM // 2], *others[::step]]
+    model.extend([candidate for candidate, _ in chosen])
+    for candidate, seconds in chosen:
+        model.observe(candidate, 1e6 * seconds)
+    model.estimate()
+    return model.costs
 
 
 def _held(observed: list[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
