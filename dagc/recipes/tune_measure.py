@@ -122,7 +122,7 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
             slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=True)}
             service.close(library)
     ready.notes += [
-        f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items()
+        f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
     ]
 
 
