@@ -111,9 +111,9 @@ class _Search:
         return best
 
     def _extended(self, front: int, count: int, period: int) -> _Run | None:
-        """The rounds from turn `front` as far as their edges are alike, and the round before and after them if they have
-        more ops or fewer edges. These ops are placed before or after the loop; an edge that such a round lacks orders
-        more than it needs.
+        """The rounds from turn `front` as far as their edges are alike, and the round before and after them if these
+        have more ops or fewer edges. Such ops are placed before or after the loop; an edge that such a round lacks
+        orders more than it needs.
         """
         rounds = [self._round(front + i * period, period) for i in range(count)]
         known = self._alike(rounds)
