@@ -8,9 +8,11 @@ repeats    whoever is slow in the earlier half of its measurements is slow in th
 features   who is slow depends on some feature (an order, a stream, a choice): the largest absolute correlation of any.
 
 Both are compared with what they are where the times are dealt to other samples. As bursts hit measurements that follow
-one another, times are not shuffled but shifted in the order in which they were taken, the last coming first: a burst
-stays a burst. (Where that order is not known they are shuffled.) Under the null hypothesis each shift is as likely as
-none, whatever the distribution of the noise.
+one another, times are not shuffled but shifted in the order in which they were taken, the last coming first, and that
+in reverse too: a burst stays a burst. Fewer than 30 times are shuffled. Where the order is not known, they are both
+shuffled and shifted in the order of the traversals' texts (about that of the enumeration), and the larger probability
+counts, until it is known that they differ at all. Under the null hypothesis each shift is as likely as none, whatever
+the distribution of the noise.
 
 Of the tests that can be made a class needs one; the probability is that of the best, times their number.
 
@@ -75,7 +77,7 @@ class Evidence:
         taken: dict[int, int] = {}  # sample -> place of the first measurement of its later half
         gaps = []
         for place, s in enumerate(samples):
-            half = len(s.times) // 2
+            half = len(s.times) // 2 if len(s.orders) == len(s.times) else 0
             if half:
                 earlier[place], later[place] = median(s.times[:half]), median(s.times[half:])
                 taken[place] = s.orders[half]
