@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,38 +39,40 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
     return found
 
 
-def imports(path: Path, known: Set[str]) -> Iterator[Import]:
+@cache
+def imports(path: Path, known: frozenset[str]) -> tuple[Import, ...]:
     """Every import of a file. `known`: the modules of dagc."""
     text = path.read_text()
     lines = text.split("\n")
+    found = []
     stack: list[tuple[ast.AST, bool, bool]] = [(ast.parse(text), False, False)]
     while stack:
         node, local, typing = stack.pop()
         typing = typing or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-        local = local or isinstance(node, ast.FunctionDef | ast.Lambda)
-        stack += [(child, local, typing) for child in ast.iter_child_nodes(node)]
+        local = local or isinstance(node, ast.FunctionDef)
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # imports are statements: not in expressions
+            stack += [(child, local, typing) for child in getattr(node, block, ())]
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         comment = lines[node.lineno - 1].partition("#")[2].strip()
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, "", local, typing, node.lineno, comment)
+            found += [Import(alias.name, "", local, typing, node.lineno, comment) for alias in node.names]
             continue
         assert node.level == 0, f"{path}: relative import"
         for alias in node.names:
             module = f"{node.module}.{alias.name}"
-            if module in known:
-                yield Import(module, "", local, typing, node.lineno, comment)
-            else:
-                yield Import(node.module or "", alias.name, local, typing, node.lineno, comment)
+            of = (module, "") if module in known else (node.module or "", alias.name)
+            found.append(Import(*of, local, typing, node.lineno, comment))
+    return tuple(found)
 
 
 def graph(root: Path = ROOT) -> dict[str, set[str]]:
     """Module of dagc -> the modules of dagc that it imports anywhere."""
-    known = modules(root)
+    found = modules(root)
+    known = frozenset(found)
     return {
-        module: {i.module for i in imports(path, known.keys()) if i.module in known} - {module}
-        for module, path in known.items()
+        module: {i.module for i in imports(path, known) if i.module in known} - {module}
+        for module, path in found.items()
     }
 
 

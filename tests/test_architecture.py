@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, str] = {
     "emit": "ir cuda",
     "build": "ir cuda",
     "perf": "ir cuda",
-    "choice": "ir cuda perf",
+    "choice": "ir cuda perf emit",
     "store": "ir cuda perf choice",
     "measure": "ir build store",
     "lab": "ir space choice store measure",
@@ -53,7 +53,7 @@ HEAVY = frozenset(
      "sqlite3")
 )  # fmt: skip
 MODULES = modules()
-IMPORTS = {module: list(imports(path, MODULES.keys())) for module, path in MODULES.items()}
+IMPORTS = {module: imports(path, frozenset(MODULES)) for module, path in MODULES.items()}
 GRAPH = graph()
 
 
@@ -95,13 +95,15 @@ def test_who_imports_a_package(package: str) -> None:
 def _heavy(module: str, seen: dict[str, frozenset[str]]) -> frozenset[str]:
     """The heavy packages that are loaded when a module of dagc is imported."""
     if module not in seen:
-        seen[module] = frozenset()
-        out: set[str] = set()
-        if module.count(".") > 1:
-            out |= _heavy(module.rpartition(".")[0], seen)  # the package of a module is imported first
-        for i in _at_import(module):
-            out |= _heavy(i.module, seen) if i.module in MODULES else {i.module.split(".")[0]} & HEAVY
-        seen[module] = frozenset(out)
+        reached, left = {module}, [module]
+        while left:
+            one = left.pop()
+            found = {i.module for i in _at_import(one)} if one in MODULES else set()
+            if one in MODULES and one.count(".") > 1:
+                found.add(one.rpartition(".")[0])  # the package of a module is imported first
+            left += found - reached
+            reached |= found
+        seen[module] = frozenset({name.split(".")[0] for name in reached - MODULES.keys()} & HEAVY)
     return seen[module]
 
 

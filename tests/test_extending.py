@@ -28,9 +28,16 @@ SUMMARY, Row, read = "one neighbour", knn.Row, knn.read
 
 
 def fit(data, sizes, labels, seed=0):
-    order = sorted(range(len(sizes)), key=lambda i: tuple(sizes[i]))
-    rows = tuple(tuple(sizes[i]) for i in order)
-    return knn.Knn(tuple(data), rows, tuple(labels[i] for i in order), 1, "uniform")
+    return knn.nearest(data, sizes, labels)
+"""
+FEATURE = """
+from dagc.choice.feature import Feature
+from dagc.ir.sym import Apply, Const, Fn, Var
+
+
+def offer(context):
+    for scalar in context.program.scalars:
+        yield Feature(f"half_{scalar.name}", Apply(Fn.DIV, (Var(scalar.name), Const(2))))
 """
 STRATEGY = """
 class Strategy:
@@ -121,12 +128,13 @@ def test_files_of_a_performance_model() -> None:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a dagc with a strategy, a learner and a metric more, each one file."""
+    """The environment of a dagc with a strategy, a learner, a kind of feature and a metric more, each one file."""
     root = tmp_path_factory.mktemp("extended")
     for name in ("dagc", "grammar", "templates"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "dagc/lab/strategies/in_order.py").write_text(STRATEGY)
     (root / "dagc/choice/learners/one.py").write_text(LEARNER)
+    (root / "dagc/choice/features/half.py").write_text(FEATURE)
     (root / "dagc/measure/metrics/busiest.py").write_text(METRIC)
     return {**os.environ, "PYTHONPATH": str(root)}
 
@@ -172,6 +180,22 @@ def test_a_learner_is_one_file(extended: dict[str, str], tmp_path: Path) -> None
         '  gpu { launch grid(ceil(n / bx)) block(bx) cuda """ """ }\n}\ndag { a : gpu k(x, n) }\n'
     )
     assert "select" not in _run(extended, "check", str(program))  # no note that it has no effect
+
+
+def test_a_kind_of_feature_is_one_file(extended: dict[str, str]) -> None:
+    """What is offered is chosen by, in Python and in the emitted program."""
+    code = (
+        "import sys\nfrom dagc.choice.choose import Chooser\nfrom dagc.choice.feature import offered\n"
+        "from dagc.choice.learners.knn import nearest\nfrom dagc.choice.site import Site, SiteKind\n"
+        "from dagc.api import load_graph\n"
+        "half = offered(load_graph(sys.argv[1]).program)['half_n']\n"
+        "site = Site(SiteKind.PLAN, 'program', ((('m', 4),), (('m', 8),)))\n"
+        "chooser = Chooser(site, (half,), selector=nearest(['half_n'], [[10.0], [1000.0]], [0, 1]))\n"
+        "print(chooser.choose({'n': 50}), chooser.choose({'n': 5000}), chooser.choice.features[0])\n"
+    )
+    tridiag = str(ROOT / "samples/tridiag/tridiag.dag")
+    done = subprocess.run([sys.executable, "-c", code, tridiag], env=extended, capture_output=True, text=True, cwd="/")
+    assert done.stdout.startswith("0 1 Apply(fn=<Fn.DIV: '/'>"), done.stderr
 
 
 @pytest.mark.mpi

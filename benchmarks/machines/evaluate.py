@@ -28,8 +28,11 @@ from typing import Any
 from benchmarks.machines.family import Drawn, draw
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate
+from dagc.lab.engine import Options, explore
 from dagc.lab.orders import Orders
+from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import Chooser, default, find
+from dagc.recipes.explore import UNTIL
 from dagc.store.results import Outcome
 
 WITHIN = 1.03
@@ -108,7 +111,7 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
     for _ in range(budget):
         before = time.process_time()
         candidate = strategy.propose()
-        taken += time.process_time() - before
+        taken += (time.process_time() - before) if choices else 0.0  # the first may build what the strategy works with
         if candidate is None:
             break
         if candidate not in exact:
@@ -129,6 +132,65 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
     return {"machine": seed, "strategy": name, "seed": number, "choices": choices, "ms": 1e3 * taken / len(choices)}
 
 
+class _Synthetic:
+    """A drawn machine as the engine wants it."""
+
+    def __init__(self, machine: Drawn, number: int) -> None:
+        self.machine, self.factors = machine, machine.noise.factors(Random(1000 * machine.seed + number))
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        return Outcome(self.machine.truth(candidate) * next(self.factors))
+
+
+def ended(job: tuple[int, str, int, int]) -> dict[str, Any]:
+    """One search that ends by itself: after how many measurements, with which probability, and its choice."""
+    seed, _, number, budget = job
+    machine = drawn(seed)
+    strategy = strategy_of("default", machine.domain, number)
+    options = Options(budget=budget, until=UNTIL, confirm=0)
+    done = explore(machine.domain, strategy, _Synthetic(machine, number), UNKEPT, options)
+    return {
+        "machine": seed,
+        "measured": done.measurements,
+        "doubt": done.doubt,
+        "choice": machine.truth(strategy.best()),
+    }
+
+
+def calibration(machines: Sequence[int], seeds: int, budget: int, jobs: int) -> str:
+    """How often something faster by more than UNTIL was left where a search ended by itself."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(jobs) as pool:
+        best = smallest(machines, pool)
+        found = list(pool.map(ended, [(m, "default", s, budget) for m in machines for s in range(seeds)]))
+    out = [
+        f"searches that end by themselves (--until {100 * UNTIL:g}%, at most {budget} measurements), {seeds} seeds",
+        "",
+        "| machine | program | ended | after | something faster was left | loss |",
+        "|---|---|---|---|---|---|",
+    ]
+    total, wrong = 0, 0
+    for m in machines:
+        mine = [f for f in found if f["machine"] == m]
+        over = [f for f in mine if not math.isnan(f["doubt"])]
+        left = sum(best[m] < (1 - UNTIL) * f["choice"] for f in over)
+        total, wrong = total + len(over), wrong + left
+        loss = median(f["choice"] / best[m] - 1 for f in mine)
+        after = median(f["measured"] for f in mine)
+        out.append(f"| {m} | {drawn(m).program} | {len(over)} | {after:g} | {left} | {100 * loss:.1f} % |")
+    return "\n".join([*out, "", f"{wrong} of {total} searches that ended left something faster by more than 1 %"])
+
+
+def smallest(machines: Sequence[int], pool: ProcessPoolExecutor) -> dict[int, float]:
+    """The smallest exact time on each machine."""
+    large = [m for m in machines if not _enumerated(drawn(m))]
+    starts = [(m, r) for m in large for r in range(RESTARTS)] + [(m, 0) for m in machines if m not in large]
+    best: dict[int, float] = {}
+    for seed, found in pool.map(truth, starts):
+        best[seed] = min(found, best.get(seed, math.inf))
+    return best
+
+
 def reached(choices: Sequence[float], best: float) -> int:
     return next((i for i, t in enumerate(choices, 1) if t <= WITHIN * best), NEVER)
 
@@ -136,11 +198,8 @@ def reached(choices: Sequence[float], best: float) -> int:
 def evaluate(machines: Sequence[int], names: Sequence[str], seeds: int, budget: int, jobs: int) -> dict[str, Any]:
     os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(jobs) as pool:
+        best = smallest(machines, pool)
         large = [m for m in machines if not _enumerated(drawn(m))]
-        starts = [(m, r) for m in large for r in range(RESTARTS)] + [(m, 0) for m in machines if m not in large]
-        best: dict[int, float] = {}
-        for seed, found in pool.map(truth, starts):
-            best[seed] = min(found, best.get(seed, math.inf))
         todo = [
             (m, n, s, budget)
             for m in sorted(machines, key=lambda m: m not in large)
@@ -245,6 +304,7 @@ def main() -> int:
     add("--seeds", type=int, default=20)
     add("--budget", type=int, default=200)
     add("--jobs", type=int, default=os.cpu_count())
+    add("--until", action="store_true", help="only: how often a search that ends by itself is wrong")
     add("--memory", type=int, metavar="STEPS", help="only measure the memory of so many steps on the halo exchange")
     add("--json", type=Path)
     add("--markdown", type=Path)
@@ -254,6 +314,12 @@ def main() -> int:
         return 0
     machines = args.only or [m for m in range(args.machines) if m % 2 == args.unseen]
     machines = [m for m in machines if not args.programs or drawn(m).program in args.programs]
+    if args.until:
+        text = calibration(machines, args.seeds, args.budget, args.jobs)
+        if args.markdown:
+            args.markdown.write_text(text + "\n")
+        print(text)
+        return 0
     start = time.perf_counter()
     record = evaluate(machines, args.strategies, args.seeds, args.budget, args.jobs)
     text = markdown(record, args.strategies)

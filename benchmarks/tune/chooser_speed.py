@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dagc import api
-from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
+from dagc.choice.choose import Chooser, emitted, unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.perf.evaluate import Evaluator
 from dagc.perf.hardware import load_hardware
@@ -29,12 +29,12 @@ PROBE = """
 #include <time.h>
 double {function}_probe(int calls, int fresh) {{
   struct timespec a, b;
-  int64_t out[3], sum = 0;
+  int64_t sum = 0;
   clock_gettime(CLOCK_MONOTONIC, &a);
   for (int i = 0; i < calls; ++i) {{
     volatile int64_t n = 1000 + (fresh ? i : 0);
-    {function}({arguments});
-    sum += out[0];
+    const double features[] = {{ {features} }};
+    sum += {function}(features).answer;
   }}
   clock_gettime(CLOCK_MONOTONIC, &b);
   (void)sum;
@@ -43,7 +43,7 @@ double {function}_probe(int calls, int fresh) {{
 """
 
 
-def numpy_us(chooser: UnitChooser) -> float:
+def numpy_us(chooser: Chooser) -> float:
     """Microseconds of one evaluation for all settings, the best of 50."""
     assert chooser.model is not None
     names = {p.name for p in chooser.model.parameters}
@@ -73,17 +73,16 @@ def main() -> int:
             graph = api.load_graph(path)
             hardware, limits = load_hardware("h200"), {"max_threads_per_block": 1024}
             choosers = [unit_chooser(graph, u, legal_settings(graph, u, limits), hardware) for u in units(graph)]
-            text = "#define _POSIX_C_SOURCE 199309L\n" + compiled_chooser(choosers).source
+            text = "#define _POSIX_C_SOURCE 199309L\n" + emitted(choosers).source
             for c in choosers:
-                arguments = ["n"] * len(c.data) + [f"out + {i}" for i in range(len(c.settings[0]))]
-                text += PROBE.format(function=c.function, arguments=", ".join(arguments))
+                text += PROBE.format(function=c.site.function, features=", ".join(["n"] * len(c.data)) or "0")
             source, library = Path(folder) / "probe.c", Path(folder) / f"{path.stem}.so"
             source.write_text(text)
-            command = ["gcc", *FLAGS, "-shared", "-fPIC", str(source), "-o", str(library)]
+            command = ["gcc", *FLAGS, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
             subprocess.run(command, check=True)
             loaded = ctypes.CDLL(str(library))
             for c in choosers:
-                probe = getattr(loaded, f"{c.function}_probe")
+                probe = getattr(loaded, f"{c.site.function}_probe")
                 probe.restype = ctypes.c_double
                 same = min(probe(20_000, 0) for _ in range(5))
                 new = min(probe(500, 1) for _ in range(5))

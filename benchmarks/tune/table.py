@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.tune.baselines import Errors, best_constant, best_of_random, error_percent, published
 from benchmarks.tune.oracle_csv import OracleCell, read_oracle
 from dagc import api
-from dagc.choice.choose import UnitChooser, unit_chooser, worth_measuring
+from dagc.choice.choose import Chooser, unit_chooser, worth_measuring
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.models import MODELS
 from dagc.choice.types import Point, Settings, settings_text
@@ -46,8 +46,8 @@ class Kernel:
     program: str
     op: str
     times: dict[Point, dict[Settings, float]]
-    chooser: UnitChooser
-    remade: Callable[[list[tuple[dict[str, int], Settings]]], UnitChooser]
+    chooser: Chooser
+    remade: Callable[[list[tuple[dict[str, int], Settings]]], Chooser]
 
     @property
     def two(self) -> bool:
@@ -130,7 +130,7 @@ Where = Callable[[Kernel], Point]  # the size of a kernel at which something is 
 
 def adapted(top: int, where: Where = middle) -> Choose:
     """The best of the model's first `top` at one size, kept unless the model objects."""
-    made: dict[tuple[str, str], UnitChooser] = {}
+    made: dict[tuple[str, str], Chooser] = {}
 
     def choose(kernel: Kernel, point: Point) -> Settings:
         key = kernel.program, kernel.op

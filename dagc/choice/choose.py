@@ -1,15 +1,16 @@
-"""Choosers: which setting of a unit at which size. One decision rule, in Python and in C.
+"""Choosers: what is chosen at a site for the features at hand. One decision rule, in Python and in C.
 
-A chooser has a model (a rational program that gives the time of a launch), measured bests, or both:
+A chooser has a model (a rational program that gives the time of a launch), measured bests, a selector, or several:
 
   model alone     the setting that the model says is fastest; the first in the list (the default before all) wins ties
-  measured bests  at a size that was measured, the best there; elsewhere the best of the nearest measured size, or the
-                  first setting that can be launched where that cannot
-  both            the same, unless the model says that another setting is faster by more than MARGIN at that size
-  a selector      at a size that was measured, the best there; elsewhere what the selector has learned, or the first
-                  setting that can be launched where its choice cannot
+  measured bests  where these features were measured, the best there; elsewhere the best of the nearest measured ones,
+                  or the first setting that can be launched where that cannot
+  both            the same, unless the model says that another setting is faster by more than MARGIN there
+  a selector      where these features were measured, the best there; elsewhere what the selector has learned, or the
+                  first setting that can be launched where its choice cannot
 
-The distance of two sizes is the product over the data of the larger over the smaller value.
+Features that are no numbers (a division by zero) get the default. The distance of two points is the product over the
+features of the larger over the smaller value.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.resources import names_in
-from dagc.choice.extent import C_BEYOND, Extent
+from dagc.choice.extent import Extent
+from dagc.choice.feature import Feature, offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
+from dagc.choice.selector import FRACTION, Selector
+from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import Chooser, ChooserCall
+from dagc.ir.plan import Choice
+from dagc.ir.plan import Chooser as Emitted
 from dagc.ir.program import Graph, Program
-from dagc.ir.sym import Const, Sym, Var
+from dagc.ir.sym import Number
 from dagc.perf.counted import Fitted
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, split, to_c
 from dagc.perf.evaluate import Evaluator, evaluate_all
@@ -37,169 +42,68 @@ from dagc.perf.geometry import launchable_program
 from dagc.perf.hardware import Hardware
 from dagc.perf.program import ParameterKind, RationalProgram
 
-if TYPE_CHECKING:
-    from dagc.choice.selector import Selector
-
-
 # ---- in C99 ----
 
-C_HEAD = (
-    "/* Launch configurations, chosen for the sizes at hand. Written by dagc tune. */\n"
-    + HELPERS
-    + BATCH_HELPERS
-    + """\
-#ifndef DAGC_THREAD
-#define DAGC_THREAD __thread
-#endif
-/* How far apart two sizes are: the larger over the smaller. */
-static inline double dagc_apart(int64_t a, int64_t b) {
-  const int64_t low = a < b ? a : b, high = a < b ? b : a;
-  return low > 0 ? (double)high / (double)low : (double)(high > 1 ? high : 1);
-}
-"""
-    + C_BEYOND
-)
+
+def c_head() -> str:
+    """What stands before all choosers of a file."""
+    from dagc.emit.render import render  # loads jinja2
+
+    return render("choice/head.h.j2", helpers=HELPERS + BATCH_HELPERS, fraction=FRACTION)
 
 
-def function_name(op: str) -> str:
-    """Of the C function that chooses for `op`."""
-    return f"dagc_choose_{_identifier(op)}"
+def chooser_c(chooser: Chooser, margin: float) -> str:
+    """C99: `static inline dagc_choice dagc_choose_SITE(const double* features)`; `c_head` goes before it.
 
-
-def outside_name(op: str) -> str:
-    """Of the C function that says how far sizes lie outside of those that were measured for `op`."""
-    return f"dagc_outside_{_identifier(op)}"
-
-
-def chooser_c(chooser: UnitChooser, margin: float) -> str:
-    """C99: `static inline void dagc_choose_OP(int64_t <data>..., int64_t* <tunable>...)`; C_HEAD goes before it.
-
-    Asked again for the sizes of the last call, it answers from memory. `margin`: how much faster the model must find
-    another setting than the best of the nearest measured size, as a share.
+    Asked again for the features of the last call, it answers from memory. `margin`: how much faster the model must find
+    another setting than the best of the nearest measured point, as a share.
     """
-    name, n = _identifier(chooser.op), len(chooser.settings)
-    tunables = [t for t, _ in chooser.settings[0]]
-    out = []
-    if chooser.model is not None:
-        out.append(to_c(chooser.model, f"dagc_time_{name}"))
-    if chooser.launchable is not None:
-        out.append(to_c(chooser.launchable, f"dagc_launchable_{name}"))
-    if chooser.selector is not None:
-        out.append(chooser.selector.c_text(f"dagc_select_{name}"))
-    rows = ", ".join("{" + ", ".join(str(v) for _, v in s) + "}" for s in chooser.settings)
-    out.append(f"static const int32_t dagc_settings_{name}[{n}][{len(tunables)}] = {{{rows}}};\n")
-    for column, values in chooser.columns:
-        numbers = ", ".join(_number(v) for v in values)
-        out.append(f"static const {_column_type(column)} dagc_{column}_{name}[{n}] = {{{numbers}}};\n")
-    if chooser.anchors:
-        rows = ", ".join("{" + ", ".join(f"INT64_C({v})" for v in (*a.data, a.chosen)) + "}" for a in chooser.anchors)
-        shape = f"[{len(chooser.anchors)}][{len(chooser.data) + 1}]"
-        out.append(f"static const int64_t dagc_measured_{name}{shape} = {{{rows}}};\n")
-    if chooser.model is not None:
-        out.append(_times(chooser, chooser.model, name))
-    args = ", ".join([f"int64_t {_identifier(d)}" for d in chooser.data] + [f"int64_t* {t}_" for t in tunables])
-    out.append(f"static inline void {function_name(chooser.op)}({args or 'void'}) {{\n{_body(chooser, name, margin)}")
-    out += [f"  *{t}_ = dagc_settings_{name}[chosen][{i}];\n" for i, t in enumerate(tunables)]
-    out.append("}\n")
-    if chooser.extent.ranges:
-        out.append(chooser.extent.c_text(outside_name(chooser.op)))
-    return "".join(out)
+    from dagc.emit.render import render  # loads jinja2
+
+    site, name, n = chooser.site, chooser.site.identifier, len(chooser.site.answers)
+    data, functions = chooser.data, []
+    programs = {"time": chooser.model, "launchable": chooser.launchable}
+    calls = {what: _call(chooser, what, program) if program else "" for what, program in programs.items()}
+    functions += [to_c(program, f"dagc_{what}_{name}") for what, program in programs.items() if program is not None]
+    selector = chooser.selector
+    if selector is not None:
+        functions.append(selector.c_text(f"dagc_select_{name}"))
+    whole = sorted(_asked(chooser.model, chooser.launchable) & set(data))
+    batch = _batch(chooser, whole)
+    launch = site.kind is SiteKind.LAUNCH
+    return render(
+        "choice/chooser.h.j2", what=site.name, name=name, n=n, function=site.function, table=site.table,
+        features=data, functions=functions, margin=repr(1 + margin), padded=padded_count(n), **calls, **batch,
+        answers=[[v for _, v in answer] for answer in site.answers] if launch else [],
+        columns=[{"name": c, "type": _column_type(c), "values": [_number(v) for v in vs]} for c, vs in chooser.columns],
+        measured=chooser.anchors,
+        data=[{"name": _identifier(d), "index": data.index(d)} for d in whole],
+        ranges=[{"index": data.index(f), "low": low, "high": high} for f, low, high in chooser.extent.ranges],
+        selector={"function": f"dagc_select_{name}", "places": [data.index(d) for d in selector.data]}
+        if selector is not None else None,
+    )  # fmt: skip
 
 
-def _body(chooser: UnitChooser, name: str, margin: float) -> str:
-    data = [_identifier(d) for d in chooser.data]
-    same = " && ".join(["known", *(f"last[{i}] == {d}" for i, d in enumerate(data))])
-    lines = [
-        f"  static DAGC_THREAD int64_t last[{max(1, len(data))}];",
-        "  static DAGC_THREAD int known, chosen;",
-        f"  if (!({same})) {{",
-    ]
-    nearest = bool(chooser.anchors)
-    if nearest:
-        distance = " * ".join(f"dagc_apart(dagc_measured_{name}[i][{k}], {d})" for k, d in enumerate(data)) or "1.0"
-        exact = " && ".join(f"dagc_measured_{name}[near][{k}] == {d}" for k, d in enumerate(data)) or "1"
-        lines += [
-            "    int near = 0;",
-            "    double least = 0;",
-            f"    for (int i = 0; i < {len(chooser.anchors)}; ++i) {{",
-            f"      const double apart = {distance};",
-            "      if (i == 0 || apart < least) least = apart, near = i;",
-            "    }",
-            f"    chosen = (int)dagc_measured_{name}[near][{len(data)}];",
-        ]
-    else:
-        lines.append("    chosen = 0;")
-    if chooser.selector is not None:
-        lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
-        lines += [*_selected(chooser, chooser.selector, name), "    }"]
-    elif chooser.model is not None:
-        lines += [f"    if (!({exact})) {{"] if nearest else ["    {"]
-        arguments = "".join(f"{d}, " for d in data)
-        better = "times[best] < INFINITY"
-        if nearest:
-            better += f" && !(times[chosen] <= {1 + margin!r} * times[best])"
-        lines += [
-            f"      double times[{padded_count(len(chooser.settings))}];",
-            "      int best = 0;",
-            f"      dagc_times_{name}({arguments}times);",
-            f"      for (int i = 1; i < {len(chooser.settings)}; ++i) {{",
-            "        if (times[i] < times[best]) best = i;",
-            "      }",
-            f"      if ({better}) chosen = best;",
-            "    }",
-        ]
-    elif chooser.launchable is not None:
-        lines += ["    {", *_launchable_or_first(chooser, name), "    }"]
-    lines += [*(f"    last[{i}] = {d};" for i, d in enumerate(data)), "    known = 1;", "  }"]
-    return "\n".join(lines) + "\n"
-
-
-def _selected(chooser: UnitChooser, selector: Selector, name: str) -> list[str]:
-    """The selector's choice; the first that can be launched where it cannot."""
-    asked = f"      chosen = dagc_select_{name}({', '.join(_identifier(d) for d in selector.data)});"
-    return [asked, *_launchable_or_first(chooser, name)]
-
-
-def _launchable_or_first(chooser: UnitChooser, name: str) -> list[str]:
-    """What was chosen, or the first that can be launched where it cannot."""
-    if chooser.launchable is None:
-        return []
-    return [
-        f"      for (int k = -1, wanted = chosen; k < {len(chooser.settings)}; ++k) {{",
-        "        const int i = k < 0 ? wanted : k;",
-        f"        if (!{_call(chooser, 'launchable', chooser.launchable, name)}) continue;",
-        "        chosen = i;",
-        "        break;",
-        "      }",
-    ]
-
-
-def _times(chooser: UnitChooser, model: RationalProgram, name: str) -> str:
-    """The model's time of each setting, infinite where it cannot be launched."""
-    data = [_identifier(d) for d in chooser.data]
-    out = []
-    lines = [f"static inline void dagc_times_{name}({''.join(f'int64_t {d}, ' for d in data)}double* times) {{"]
-    programs = [model] if chooser.launchable is None else [model, chooser.launchable]
+def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
+    """The model's time of all settings at once, where that can be computed exactly: its text, when, and the call."""
+    if chooser.model is None:
+        return {"batch": "", "batched": None}
+    programs = [chooser.model] if chooser.launchable is None else [chooser.model, chooser.launchable]
     batch = split(programs, dict(chooser.columns))
-    if batch is not None:
-        out.append("/* The same for all settings at once. What depends on them alone is in tables. */\n")
-        out.append(batch_to_c(batch, f"dagc_batch_{name}", data, len(chooser.settings)))
-        known = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
-        lines += [
-            f"  if ({known}) {{",
-            f"    dagc_batch_{name}({''.join(f'{d}, ' for d in data)}times);",
-            "    return;",
-            "  }",
-        ]
-    time = _call(chooser, "time", model, name)
-    if chooser.launchable is not None:
-        time = f"{_call(chooser, 'launchable', chooser.launchable, name)} ? {time} : INFINITY"
-    lines.append(f"  for (int i = 0; i < {len(chooser.settings)}; ++i) times[i] = {time};")
-    return "".join(out) + "\n".join([*lines, "}"]) + "\n"
+    if batch is None:
+        return {"batch": "", "batched": None}
+    data, name = [_identifier(d) for d in whole], f"dagc_batch_{chooser.site.identifier}"
+    text = "/* The same for all settings at once. What depends on them alone is in tables. */\n"
+    text += batch_to_c(batch, name, data, len(chooser.site.answers))
+    condition = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
+    return {
+        "batch": text,
+        "batched": {"condition": condition, "call": f"{name}({''.join(f'{d}, ' for d in data)}times)"},
+    }
 
 
-def _call(chooser: UnitChooser, what: str, program: RationalProgram, name: str) -> str:
-    columns = {c for c, _ in chooser.columns}
+def _call(chooser: Chooser, what: str, program: RationalProgram) -> str:
+    columns, name = {c for c, _ in chooser.columns}, chooser.site.identifier
     args = [f"dagc_{p.name}_{name}[i]" if p.name in columns else _identifier(p.name) for p in program.parameters]
     return f"dagc_{what}_{name}({', '.join(args)})"
 
@@ -240,145 +144,182 @@ def _over_settings(program: RationalProgram, columns: tuple[tuple[str, tuple[flo
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """At these sizes (in the order of the chooser's data), this setting was the best of those measured."""
+    """For these features (in the order of the chooser's), this answer was the best of those measured."""
 
-    data: tuple[int, ...]
+    data: tuple[float, ...]
     chosen: int
 
 
 @dataclass(frozen=True, slots=True)
-class UnitChooser:
-    """`data` names the per-rank scalars that it asks for, and parameters of which measured sizes differ; `constants`
-    are the values of these in its program. `settings[0]` is the default.
+class Chooser:
+    """What is chosen at a site, from a vector of features.
 
     `model` gives the time of a launch in cycles, all but sizes and the block put in; None: measured bests only.
-    `selector` answers with indices of `settings` where nothing was measured; there is no model beside it.
+    `launchable`: can an answer be taken at all? `columns`: parameters of both, with a value for each answer.
+    `selector` answers where nothing was measured; there is no model beside it. `extent`: of the measured features.
     """
 
-    op: str
-    settings: tuple[Settings, ...]
-    data: tuple[str, ...]
-    columns: tuple[tuple[str, tuple[float, ...]], ...]  # program parameters of the model -> a value for each setting
-    model: RationalProgram | None
-    launchable: RationalProgram | None
+    site: Site
+    features: tuple[Feature, ...]
+    columns: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    model: RationalProgram | None = None
+    launchable: RationalProgram | None = None
     anchors: tuple[Anchor, ...] = ()
-    note: str = ""
     selector: Selector | None = None
-    constants: tuple[tuple[str, int], ...] = ()
+    extent: Extent = Extent(())
+    note: str = ""
 
     @property
-    def extent(self) -> Extent:
-        """Of the measured sizes; without any, nothing."""
-        return Extent.of(dict(zip(self.data, anchor.data, strict=True)) for anchor in self.anchors)
+    def op(self) -> str:
+        return self.site.name
+
+    @property
+    def settings(self) -> tuple[Settings, ...]:
+        """The answers."""
+        return self.site.answers
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(f.name for f in self.features)
 
     # ---- in Python ----------------------------------------------------------------------------
 
-    def times(self, sizes: Mapping[str, int]) -> list[float]:
+    def vector(self, values: Mapping[str, Number]) -> tuple[float, ...]:
+        """The features, from what a rank knows: scalars, `rank`, `ranks`, and what the program has computed."""
+        return tuple(f.value(values) for f in self.features)
+
+    def times(self, values: Mapping[str, Number]) -> list[float]:
         """The model's time of each setting in cycles; infinite where it cannot be launched."""
-        import numpy as np
-
         assert self.model is not None
-        times = np.broadcast_to(_over_settings(self.model, self.columns)(sizes), len(self.settings))
-        return [float(t) if good else float("inf") for t, good in zip(times, self.can_launch(sizes), strict=True)]
+        sizes = self._sizes(values)
+        times = _over_answers(self.model, self.columns)(sizes)
+        good = self.can_launch(values)
+        return [float(t) if g else float("inf") for t, g in zip(_broadcast(times, len(good)), good, strict=True)]
 
-    def can_launch(self, sizes: Mapping[str, int]) -> list[bool]:
+    def can_launch(self, values: Mapping[str, Number]) -> list[bool]:
         """Whether each setting can be launched at the sizes; all can where nothing is known about it."""
-        import numpy as np
-
+        n = len(self.site.answers)
         if self.launchable is None:
-            return [True] * len(self.settings)
-        good = _over_settings(self.launchable, self.columns)(sizes)
-        return [bool(g == 1) for g in np.broadcast_to(good, len(self.settings))]
+            return [True] * n
+        good = _over_answers(self.launchable, self.columns)(self._sizes(values))
+        return [bool(g == 1) for g in _broadcast(good, n)]
 
-    def choose(self, sizes: Mapping[str, int]) -> int:
-        """Index of the chosen setting."""
-        sizes = {**sizes, **dict(self.constants)}
-        here = tuple(int(sizes[n]) for n in self.data)
+    def choose(self, values: Mapping[str, Number]) -> int:
+        """The number of the answer."""
+        here = self.vector(values)
+        if not all(map(math.isfinite, here)):
+            return 0
         nearest = self._nearest(here)
         if nearest is not None and nearest.data == here:
             return nearest.chosen
         if self.selector is not None or self.model is None:
             wanted = nearest.chosen if nearest is not None else 0
             if self.selector is not None:
-                wanted = self.selector.choose([int(sizes[n]) for n in self.selector.data])
-            good = self.can_launch(sizes)
-            return next((i for i in (wanted, *range(len(self.settings))) if good[i]), wanted)
-        times = self.times(sizes)
+                by_name = dict(zip(self.data, here, strict=True))
+                wanted = self.selector.choose([by_name[n] for n in self.selector.data])
+            good = self.can_launch(values)
+            return next((i for i in (wanted, *range(len(good))) if good[i]), wanted)
+        times = self.times(values)
         best = min(range(len(times)), key=lambda i: times[i])
         if nearest is not None and times[nearest.chosen] <= (1 + MARGIN) * times[best]:
             return nearest.chosen
         return best
 
-    def ranked(self, sizes: Mapping[str, int]) -> list[int]:
-        """Indices of the settings that can be launched, fastest first by the model; by the list without one."""
+    def ranked(self, values: Mapping[str, Number]) -> list[int]:
+        """The answers that can be launched, fastest first by the model; by the list without one."""
         if self.model is None:
-            return list(range(len(self.settings)))
-        times = self.times(sizes)
+            return list(range(len(self.site.answers)))
+        times = self.times(values)
         return sorted((i for i in range(len(times)) if times[i] < float("inf")), key=lambda i: times[i])
 
-    def why(self, sizes: Mapping[str, int], chosen: int) -> str:
+    def why(self, values: Mapping[str, Number], chosen: int) -> str:
         """The largest term of the model's time: what limits the launch; what a selector has learned."""
         if self.selector is not None:
             return self.selector.text
         if self.model is None:
             return "measured"
-        values = {n: v[chosen] for n, v in self._model_columns(self.model).items()}
-        return why(
-            {n: float(v) for n, v in evaluate_all(self.model, {**values, **self._sizes(self.model, sizes)}).items()}
-        )
+        columns = {n: v[chosen] for n, v in _arrays(self.model, self.columns).items()}
+        sizes = {p.name: v for p in self.model.parameters if (v := self._sizes(values).get(p.name)) is not None}
+        return why({n: float(v) for n, v in evaluate_all(self.model, {**columns, **sizes}).items()})
 
-    def _model_columns(self, program: RationalProgram) -> dict[str, Any]:
-        import numpy as np
+    def _sizes(self, values: Mapping[str, Number]) -> dict[str, int]:
+        """The features of models: whole numbers, as C takes them."""
+        vector = zip(self.data, self.vector(values), strict=True)
+        return {name: int(v) for name, v in vector if math.isfinite(v)}
 
-        names = {p.name for p in program.parameters}
-        return {n: np.array(v) for n, v in self.columns if n in names}
-
-    @staticmethod
-    def _sizes(program: RationalProgram, sizes: Mapping[str, int]) -> dict[str, int]:
-        return {p.name: int(sizes[p.name]) for p in program.parameters if p.name in sizes}
-
-    def _nearest(self, here: tuple[int, ...]) -> Anchor | None:
+    def _nearest(self, here: tuple[float, ...]) -> Anchor | None:
         best, least = None, 0.0
         for anchor in self.anchors:
             distance = 1.0
             for a, b in zip(anchor.data, here, strict=True):
-                distance *= (float(max(a, b)) / float(min(a, b))) if min(a, b) > 0 else float(max(a, b, 1))
+                low, high = min(a, b), max(a, b)
+                distance *= high / low if low > 0 else 1 + (high - low)
             if best is None or distance < least:
                 best, least = anchor, distance
         return best
 
     # ---- in C ---------------------------------------------------------------------------------
 
-    @property
-    def function(self) -> str:
-        return function_name(self.op)
-
     def c_text(self) -> str:
         """`dagc.choice.choose.chooser_c` of this chooser."""
         return chooser_c(self, MARGIN)
 
-
-def compiled_chooser(choosers: Sequence[UnitChooser]) -> Chooser:
-    """What a program takes in: all choosers as one C text, and the calls."""
-    calls = tuple(
-        ChooserCall(
-            c.function, c.op, tuple(_argument(c, d) for d in c.data), tuple(t for t, _ in c.settings[0]),
-            outside_name(c.op) if c.extent.ranges else "", c.extent.text,
-        )
-        for c in choosers
-    )  # fmt: skip
-    return Chooser(C_HEAD + "\n" + "\n".join(c.c_text() for c in choosers), calls)
+    @property
+    def choice(self) -> Choice:
+        """What the emitted program asks."""
+        return Choice(
+            self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
+            self.site.decisions, self.extent.text,
+        )  # fmt: skip
 
 
-def _argument(chooser: UnitChooser, name: str) -> Sym:
-    constants = dict(chooser.constants)
-    return Const(constants[name]) if name in constants else Var(name)
+@lru_cache(maxsize=64)
+def _over_answers(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> Evaluator:
+    """A model over all answers; what depends on these alone is computed once."""
+    return Evaluator(program, _arrays(program, columns))
 
 
-def constants_of(program: Program, names: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Of the names, the whole parameters of a program, with their values."""
-    values = {p.name: p.value for p in program.params}
-    return tuple((n, value) for n in names if type(value := values.get(n)) is int)
+def _arrays(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> dict[str, Any]:
+    import numpy as np
+
+    names = {p.name for p in program.parameters}
+    return {n: np.array(v) for n, v in columns if n in names}
+
+
+def _broadcast(values: Any, n: int) -> Any:
+    import numpy as np
+
+    return np.broadcast_to(values, n)
+
+
+def emitted(choosers: Sequence[Chooser]) -> Emitted:
+    """What a program takes in: all choosers as one C text, and what it asks."""
+    text = "\n".join(c.c_text() for c in choosers)
+    return Emitted(f"{c_head()}\n{text}", tuple(c.choice for c in choosers))
+
+
+# ---- of launch parameters ----
+
+
+def whole_parameters(program: Program, names: Iterable[str]) -> frozenset[str]:
+    """Of the names, the whole parameters of a program: constants in it."""
+    whole = {p.name for p in program.params if type(p.value) is int}
+    return frozenset(whole & set(names))
+
+
+def _sizes_among(program: Program, names: set[str]) -> set[str]:
+    """Whole scalars: what a choice by measured bests alone goes by."""
+    return {s.name for s in program.scalars if s.type.value[0] in "iu"} & names
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs:
+    """Of an op: the model's time, when it can be launched, and a note."""
+
+    model: RationalProgram | None
+    launchable: RationalProgram | None
+    note: str
 
 
 def unit_chooser(
@@ -388,30 +329,74 @@ def unit_chooser(
     hardware: Hardware,
     *,
     resources: Resources = ASSUMED,
-    anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
+    anchors: Sequence[tuple[Mapping[str, float], Settings]] = (),
     calibration: Mapping[str, float] | None = None,
     method: str = "volume",
     fits: Mapping[str, Fitted] | None = None,
     selector: Selector | None = None,
-) -> UnitChooser:
-    """The chooser of a unit. `anchors`: scalars at a measured size, and the setting that was the best there.
-    `taken`: what the compiled kernel takes.
-    `method`: one of `dagc.choice.models.MODELS`, any other has no model. `fits`: counts that were fitted to hardware
-    counters. `selector`: its data are per-rank scalars, its labels indices of `settings`.
+) -> Chooser:
+    """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
+    `resources`: of the compiled kernel. `method`: one of `dagc.choice.models.MODELS`, a search strategy (the volume
+    model stands beside what it measured), any other has no model. `fits`: counts that were fitted to hardware counters.
+    `selector`: its labels are indices of `settings`.
 
-    Where the kernel's text cannot be read, the chooser has no model and its `note` says why.
+    Where the kernel's text cannot be read, or what the model needs is not known when the program runs, the chooser has
+    no model and its `note` says why.
     """
+    method = "volume" if method in names_in("lab/strategies") else method
     op, program = op_of(graph, unit), graph.program
-    blocks = [block_of(program, op, s) for s in settings]
-    columns = {
+    features = offered(program, op)
+    columns = _columns(graph, unit, settings)
+    try:
+        programs = _programs(graph, unit, hardware, method, resources, calibration, fits)
+    except RecursionError:
+        programs = _Programs(None, None, "no model: its text is nested too deeply to be read")
+    learned = set(selector.data if selector is not None else ())
+    data = _data(programs) | learned
+    unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features))
+    unknown += sorted(n for n in data & set(features) if any(n not in at for at, _ in anchors))
+    if unknown:
+        programs = _Programs(None, None, f"no model: it depends on {', '.join(unknown)}, which it cannot see")
+        data = learned
+    measured = {n for at, _ in anchors for n in at}
+    data |= whole_parameters(program, measured)
+    names = sorted(data or _sizes_among(program, measured))
+    used = _asked(programs.model, programs.launchable)
+    placed = dict.fromkeys(
+        Anchor(tuple(float(at[n]) for n in names), list(settings).index(best)) for at, best in anchors
+    )
+    launchable = programs.launchable
+    return Chooser(
+        Site(SiteKind.LAUNCH, unit.op, tuple(settings)), tuple(features[n] for n in names),
+        tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
+        launchable if launchable is not None and launchable.parameters else None, tuple(placed), selector,
+        Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
+    )  # fmt: skip
+
+
+def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
+    """What models ask of a setting: its block."""
+    blocks = [block_of(graph.program, op_of(graph, unit), s) for s in settings]
+    return {
         "blockDim_x": [float(b[0]) for b in blocks],
         "blockDim_y": [float(b[1]) for b in blocks],
         "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],
     }
+
+
+def _programs(
+    graph: Graph,
+    unit: Unit,
+    hardware: Hardware,
+    method: str,
+    resources: Resources,
+    calibration: Mapping[str, float] | None,
+    fits: Mapping[str, Fitted] | None,
+) -> _Programs:
     model = launchable = None
     note = ""
     try:
-        launchable = launchable_program(program, op)
+        launchable = launchable_program(graph.program, op_of(graph, unit))
         if method in MODELS:
             model = ranking_model(graph, unit, method, hardware, resources, calibration, fits)
             tie = "the model sees the block only: settings that share a block tie"
@@ -419,88 +404,13 @@ def unit_chooser(
             note = "; ".join((*notes, *(() if fits else doubts(graph, unit))))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
-    data = sorted(
-        {
-            p.name
-            for made in (model, launchable)
-            if made is not None
-            for p in made.parameters
-            if p.kind is ParameterKind.DATA
-        }
-        | set(selector.data if selector is not None else ())
-        | {n for n, _ in constants_of(program, {n for sizes, _ in anchors for n in sizes})}
-        or {n for sizes, _ in anchors for n in sizes}
-    )
-    used = {p.name for made in (model, launchable) if made is not None for p in made.parameters}
-    placed = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
-    return UnitChooser(
-        unit.op, tuple(settings), tuple(data), tuple((n, tuple(v)) for n, v in columns.items() if n in used), model,
-        launchable if launchable is not None and launchable.parameters else None, tuple(dict.fromkeys(placed)), note,
-        selector, constants_of(program, data),
-    )  # fmt: skip
+    return _Programs(model, launchable, note)
 
 
-def chooser_of(
-    graph: Graph,
-    unit: Unit,
-    settings: Sequence[Settings],
-    hardware: Hardware,
-    *,
-    anchors: Sequence[tuple[Mapping[str, int], Settings]] = (),
-    selector: Selector | None = None,
-    method: str = "volume",
-    **options: Any,
-) -> UnitChooser:
-    """`dagc.choice.choose.unit_chooser`; `exhaustive`, as every strategy, has the volume model beside what it measured.
-
-    If the model, or the limits of the grid, depend on what is neither a size nor known of a setting (a tunable in the
-    grid's size, a block's third dimension), or where the kernel's text is nested too deeply to be read, the chooser has
-    neither."""
-    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
-
-    model = "volume" if method in names_in("lab/strategies") else method
-    try:
-        chooser = unit_chooser(
-            graph, unit, settings, hardware, anchors=anchors, selector=selector, method=model, **options
-        )
-    except RecursionError:
-        return _without(graph, unit, settings, anchors, selector, "its text is nested too deeply to be read")
-    except KeyError as error:  # an anchor has no value for what the model takes for a size
-        return _without(graph, unit, settings, anchors, selector, f"it depends on {error.args[0]}, which it cannot see")
-    known = {s.name for s in graph.program.scalars} | {name for name, _ in chooser.columns} | {"rank", "ranks"}
-    programs = [p for p in (chooser.model, chooser.launchable) if p is not None]
-    unknown = sorted({parameter.name for p in programs for parameter in p.parameters} - known)
-    if unknown:
-        return _without(
-            graph, unit, settings, anchors, selector, f"it depends on {', '.join(unknown)}, which it cannot see"
-        )
-    return chooser
+def _asked(*programs: RationalProgram | None) -> set[str]:
+    return {parameter.name for program in programs if program is not None for parameter in program.parameters}
 
 
-def _without(
-    graph: Graph,
-    unit: Unit,
-    settings: Sequence[Settings],
-    anchors: Sequence[tuple[Mapping[str, int], Settings]],
-    selector: Selector | None,
-    why: str,
-) -> UnitChooser:
-    from dagc.choice.choose import Anchor, UnitChooser, constants_of  # loads numpy, sympy
-
-    data = tuple(
-        sorted({n for sizes, _ in anchors for n in sizes} | set(selector.data if selector is not None else ()))
-    )
-    remaining = tuple(Anchor(tuple(int(sizes[d]) for d in data), list(settings).index(best)) for sizes, best in anchors)
-    note = f"no model: {why}"
-    return UnitChooser(
-        unit.op,
-        tuple(settings),
-        data,
-        (),
-        None,
-        None,
-        tuple(dict.fromkeys(remaining)),
-        note,
-        selector,
-        constants_of(graph.program, data),
-    )
+def _data(programs: _Programs) -> set[str]:
+    both = (p for p in (programs.model, programs.launchable) if p is not None)
+    return {p.name for program in both for p in program.parameters if p.kind is ParameterKind.DATA}

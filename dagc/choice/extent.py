@@ -1,4 +1,4 @@
-"""How far sizes lie outside of those that were measured, in Python and in C."""
+"""How far features lie outside of those that were measured, in Python; in C it is `choice/head.h.j2`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,17 @@ from dagc.choice.types import Cell
 from dagc.ir.plan import FAR
 from dagc.ir.program import Program
 
-C_BEYOND = """\
-/* How many times a size lies outside of the measured ones, 1 inside. */
-static inline double dagc_beyond(int64_t size, int64_t low, int64_t high) {
-  if (size > high) return (double)size / (double)(high > 1 ? high : 1);
-  return size < low ? (double)low / (double)(size > 1 ? size : 1) : 1.0;
-}
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The least and the largest measured value of each size: (name, low, high)."""
+    """The least and the largest measured value of each feature: (name, low, high)."""
 
-    ranges: tuple[tuple[str, int, int], ...]
+    ranges: tuple[tuple[str, float, float], ...]
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, int]]) -> Extent:
-        """Of measured sizes by name; not every row needs to have each name."""
-        found: dict[str, list[int]] = {}
+    def of(cls, rows: Iterable[Mapping[str, float]]) -> Extent:
+        """Of measured features by name; not every row needs to have each name."""
+        found: dict[str, list[float]] = {}
         for row in rows:
             for name, value in row.items():
                 found.setdefault(name, []).append(value)
@@ -36,43 +28,38 @@ class Extent:
     @property
     def text(self) -> str:
         """`ni 256 to 8192, nj 1024`."""
-        return ", ".join(f"{n} {low}" + (f" to {high}" if high > low else "") for n, low, high in self.ranges)
+        return ", ".join(
+            f"{n} {_shown(low)}" + (f" to {_shown(high)}" if high > low else "") for n, low, high in self.ranges
+        )
 
-    def beyond(self, sizes: Mapping[str, int]) -> dict[str, float]:
-        """How many times each size lies outside of the measured ones, 1 inside. Sizes without a range are skipped."""
-        out = {}
-        for name, low, high in self.ranges:
-            if name in sizes:
-                size = sizes[name]
-                out[name] = size / max(high, 1) if size > high else (low / max(size, 1) if size < low else 1.0)
-        return out
+    def beyond(self, values: Mapping[str, float]) -> dict[str, float]:
+        """How many times each feature lies outside of the measured ones, 1 inside. Names without a range: none."""
+        return {name: beyond(values[name], low, high) for name, low, high in self.ranges if name in values}
 
-    def warning(self, sizes: Mapping[str, int]) -> str:
-        """One line where a size lies more than FAR times outside, else ""."""
-        found = self.beyond(sizes)
+    def warning(self, values: Mapping[str, float]) -> str:
+        """One line where a feature lies more than FAR times outside, else ""."""
+        found = self.beyond(values)
         worst = max(found, key=lambda name: found[name], default="")
         if not worst or found[worst] <= FAR:
             return ""
         return (
-            f"{worst} = {sizes[worst]} lies {found[worst]:.3g} times outside of the sizes that were measured"
+            f"{worst} = {_shown(values[worst])} lies {found[worst]:.3g} times outside of the sizes that were measured"
             f" ({self.text}): what is chosen may be slow; add it with `dagc tune --resume --sizes`"
         )
 
-    def c_text(self, function: str) -> str:
-        """C99, after C_BEYOND: `static inline double function(int64_t <name>...)`, the largest of `beyond`."""
-        names = ["".join(c if c.isalnum() else "_" for c in name) for name, _, _ in self.ranges]
-        lines = [
-            f"static inline double {function}({', '.join(f'int64_t {n}' for n in names)}) {{",
-            "  double most = 1;",
-        ]
-        for name, (_, low, high) in zip(names, self.ranges, strict=True):
-            lines.append(f"  if (dagc_beyond({name}, {_c(low)}, {_c(high)}) > most)")
-            lines.append(f"    most = dagc_beyond({name}, {_c(low)}, {_c(high)});")
-        return "\n".join([*lines, "  return most;", "}"]) + "\n"
+
+def beyond(x: float, low: float, high: float) -> float:
+    """How many times a value lies outside of [low, high], 1 inside."""
+    width = high - low if high > low else 1
+    if x > high:
+        return x / high if high > 0 else 1 + (x - high) / width
+    if x < low:
+        return low / x if x > 0 else 1 + (low - x) / width
+    return 1.0
 
 
-def _c(value: int) -> str:
-    return f"INT64_C({value})"
+def _shown(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else f"{value:.4g}"
 
 
 def far_parameters(program: Program, cells: Iterable[Cell]) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def simplest_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
     return min(paths.values(), key=lambda p: p[:2])[2] if paths else ()
 
 
-def ascends(sizes: Sequence[Sequence[int]]) -> bool:
+def ascends(sizes: Sequence[Sequence[float]]) -> bool:
     """Do the sizes grow together, once sorted? Then they have one order, and labels a trend along it."""
     ordered = sorted(tuple(row) for row in sizes)
     return all(a <= b for one, other in pairwise(ordered) for a, b in zip(one, other, strict=True))
@@ -85,7 +85,7 @@ def covering_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
 
 
 def corrected_labels(
-    sizes: Sequence[Sequence[int]], times: Sequence[Mapping[Label, float]], tolerance: float
+    sizes: Sequence[Sequence[float]], times: Sequence[Mapping[Label, float]], tolerance: float
 ) -> tuple[Label, ...]:
     """`simplest_labels` along the sizes where they grow together, else `covering_labels`; in the order given."""
     if not ascends(sizes):

@@ -1,8 +1,8 @@
 """The learned methods by name. A learner is one file of `dagc/choice/learners`: `knn.py` holds the method `knn`.
 
-A file has `SUMMARY` (what answers at sizes that were not measured, in a few words), `fit` (trains a selector), `Row`
-(what a tuned file keeps of it, a msgspec struct tagged with the method) and `read` (the selector of a row). Adding one
-needs no other file.
+A file has `SUMMARY` (what answers where nothing was measured, in a few words), `fit` (trains a selector), `Row` (a
+`dagc.choice.nodes.SelectorRow` tagged with the method: what a tuned file keeps of it) and `read` (the selector of a
+row). Its C is the template `choice/METHOD.h.j2`; a learner whose selectors are those of another file needs none.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def learner(method: str) -> Any:
 
 
 def fit(
-    method: str, data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int], seed: int = 0
+    method: str, data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int], seed: int = 0
 ) -> Selector:
-    """A selector, trained. `sizes` holds a value for each of `data`; `labels` are numbers of choices.
+    """A selector, trained. `rows` hold a value for each feature of `data`; `labels` are numbers of choices.
 
-    Raises UsageError for an unknown method, fewer than three sizes, sizes below 1, or sizes given twice.
+    Raises UsageError for an unknown method, and as `dagc.choice.selector.check_training`.
     """
-    selector: Selector = learner(method).fit(data, sizes, labels, seed=seed)
+    selector: Selector = learner(method).fit(data, rows, labels, seed=seed)
     return selector
 
 

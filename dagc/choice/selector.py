@@ -1,61 +1,96 @@
-"""What a learned selector is: the number of a choice for given sizes, the same in Python and in C.
+"""What a learned selector is: a function from a vector of features (float64) to the number of a choice.
 
-Features are logarithms of the sizes. They are computed in integers, so that no rounding of a mathematical library
-decides a tie: Python and C compare the same numbers.
+Selectors work on coordinates: integers that `Scale` makes of the features, by steps that are exact in floating point.
+So Python and C compare the same numbers, and no rounding of a mathematical library decides a tie.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from dagc.base.errors import UsageError, counted
 
-FEWEST = 3  # training sizes
-FRACTION = 22  # binary digits of a logarithm behind the point: a squared distance of any two int64 is below 2**57
+FEWEST = 3  # training points
+FRACTION = 22  # binary digits of a coordinate behind the point: a squared distance in one dimension is below 2**58
 UNIT = 1 << FRACTION
+MOST_FEATURES = 16  # so that the sum of the squares stays below 2**63
+_LARGEST = 2.0**63  # features beyond count as this
+_SPREAD = 8  # of a linear feature over its trained range, as if its logarithm spanned a factor of 2**8
+_BEYOND = 16  # widths of that range outside of which a value counts as if it lay there
 
 
-class Selector(Protocol):
-    """Which of some numbered choices at which sizes. Frozen; made by `dagc.choice.methods.fit`."""
+class Answer(NamedTuple):
+    """The number of a choice, and how sure the selector is of it: the share of its evidence, in (0, 1]."""
 
-    @property
-    def method(self) -> str:
-        """The name of what has learned it: `knn`."""
-
-    @property
-    def data(self) -> tuple[str, ...]:
-        """Names of the sizes that it asks for, in order."""
-
-    @property
-    def text(self) -> str:
-        """What was learned, in a few words: `knn, k = 1`."""
-
-    @property
-    def answers(self) -> frozenset[int]:
-        """Every number that `choose` may give."""
-
-    def choose(self, sizes: Sequence[int]) -> int:
-        """The number of the choice. Sizes below 1 count as 1."""
-
-    def c_text(self, function: str) -> str:
-        """C99 (and C++): `static inline int function(int64_t a, int64_t b, ...)`, with the includes that it needs."""
-
-    def to_json(self) -> dict[str, Any]:
-        """What a tuned file keeps; `dagc.choice.methods.from_json` reads it."""
+    label: int
+    sure: float
 
 
-def log2_fixed(size: int) -> int:
-    """2**22 log2(size) rounded down, within one unit; 0 for sizes below 2. Ascends with the size.
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How a feature becomes a coordinate, a whole number in units of 2**-22.
 
-    The whole part is the length in bits; each square of the rest, which lies in [1, 2) and has 31 binary digits, gives
-    one digit more.
+    `log`: the logarithm to base 2; values below `low` (> 0) count as `low`. `linear`: `low` to `high` is 8 units.
     """
-    if size < 2:
-        return 0
-    whole = size.bit_length() - 1
-    part = size >> (whole - 31) if whole > 31 else size << (31 - whole)
-    result = whole
+
+    kind: Literal["log", "linear"] = "log"
+    low: float = 1.0
+    high: float = 0.0
+
+    @property
+    def factor(self) -> float:
+        """Units of a linear coordinate in one of the feature."""
+        return _SPREAD * UNIT / ((self.high - self.low) or 1.0)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Values outside count as the nearer limit."""
+        if self.kind == "log":
+            return self.low, _LARGEST
+        width = (self.high - self.low) or 1.0
+        return self.low - _BEYOND * width, self.high + _BEYOND * width
+
+    def coordinate(self, x: float) -> int:
+        """Ascends with the feature, which is finite."""
+        low, high = self.limits
+        x = min(max(x, low), high)
+        return log2_fixed(x) if self.kind == "log" else math.floor((x - self.low) * self.factor)
+
+    def largest_below(self, threshold: float) -> float:
+        """The largest feature whose coordinate, in units, is at most the threshold."""
+        low, high = map(_bits, self.limits)
+        while low < high:
+            middle = low + (high - low + 1) // 2
+            if self.coordinate(_from_bits(middle)) / UNIT <= threshold:
+                low = middle
+            else:
+                high = middle - 1
+        return _from_bits(low)
+
+
+def _bits(x: float) -> int:
+    """An integer that ascends with the number."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", x + 0.0))
+    return int(bits if bits >= 0 else -(bits & (2**63 - 1)))
+
+
+def _from_bits(bits: int) -> float:
+    magnitude: float = struct.unpack("<d", struct.pack("<q", abs(bits)))[0]
+    return magnitude if bits >= 0 else -magnitude
+
+
+def log2_fixed(x: float) -> int:
+    """2**22 log2(x) rounded down, within one unit; x > 0. Ascends with x.
+
+    The whole part is the exponent; each square of the rest, which lies in [1, 2) and has 31 binary digits, gives one
+    digit more.
+    """
+    mantissa, exponent = math.frexp(x)
+    part, result = int(mantissa * 2.0**32), exponent - 1
     for _ in range(FRACTION):
         part = part * part >> 31
         result *= 2
@@ -65,31 +100,95 @@ def log2_fixed(size: int) -> int:
     return result
 
 
-def features(sizes: Sequence[Sequence[int]]) -> Any:
-    """A matrix of logarithms to base 2, a row for each of the sizes."""
+def scales_of(rows: Sequence[Sequence[float]]) -> tuple[Scale, ...]:
+    """A scale for each column of training points: logarithmic where all values are positive and span a factor of 4, or
+    are whole numbers from 1 on, as sizes are; else linear."""
+    out = []
+    for column in zip(*rows, strict=True):
+        low, high = min(column), max(column)
+        sizes = low >= 1 and all(float(v).is_integer() for v in column)
+        if low > 0 and (sizes or high >= 4 * low):
+            out.append(Scale("log", min(1.0, float(low))))
+        else:
+            out.append(Scale("linear", float(low), float(high)))
+    return tuple(out)
+
+
+class Selector:
+    """A selector. Frozen; made by `dagc.choice.methods.fit`, or of the row that a tuned file keeps.
+
+    A learner's class gives `ask`, `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the features
+    of its vector, in order) and `scales` (one for each).
+    """
+
+    method: ClassVar[str]
+    data: tuple[str, ...]
+    scales: tuple[Scale, ...]
+
+    @property
+    def text(self) -> str:
+        """What was learned, in a few words: `knn, k = 1`."""
+        raise NotImplementedError
+
+    @property
+    def answers(self) -> frozenset[int]:
+        """Every number that `choose` may give."""
+        raise NotImplementedError
+
+    def ask(self, x: Sequence[float]) -> Answer:
+        """The choice for a vector of features, all of which are finite."""
+        raise NotImplementedError
+
+    def view(self) -> dict[str, Any]:
+        """What the template `choice/METHOD.h.j2` takes."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """What a tuned file keeps; `dagc.choice.methods.from_json` reads it."""
+        raise NotImplementedError
+
+    def choose(self, x: Sequence[float]) -> int:
+        """The number of the choice."""
+        return self.ask(x).label
+
+    def c_text(self, function: str) -> str:
+        """C99 (and C++): `static inline int function(const double* x, double* sure)`, with what it needs."""
+        from dagc.emit.render import render  # loads jinja2
+
+        return render(f"choice/{self.method}.h.j2", function=function, scales=self.scales, **self.view())
+
+    def common_json(self) -> dict[str, Any]:
+        """The part of `to_json` that all selectors have. Scales of sizes are left out, as in files without them."""
+        scales = [[s.kind, s.low, s.high] for s in self.scales]
+        plain = all(s == Scale() for s in self.scales)
+        return {"method": self.method, "data": list(self.data)} | ({} if plain else {"scales": scales})
+
+
+def coordinates(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> Any:
+    """What is trained on: a matrix of coordinates in units, a row for each training point."""
     import numpy as np
 
-    return np.array([[log2_fixed(v) / UNIT for v in row] for row in sizes], float)
+    return np.array([[s.coordinate(v) / UNIT for s, v in zip(scales, row, strict=True)] for row in rows], float)
 
 
-def check_training(data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int]) -> None:
-    """Raises UsageError for no data, fewer than three sizes, sizes below 1, or sizes given twice."""
-    if len(sizes) < FEWEST or len(sizes) != len(labels):
+def check_training(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int]) -> None:
+    """Raises UsageError for no features or too many, fewer than three points, numbers that are not finite, or points
+    given twice."""
+    if len(rows) < FEWEST or len(rows) != len(labels):
         raise UsageError(
-            f"{counted(len(sizes), 'size')} and {counted(len(labels), 'label')}",
+            f"{counted(len(rows), 'size')} and {counted(len(labels), 'label')}",
             f"give {FEWEST} or more, a label for each size",
         )
-    if not data or any(len(row) != len(data) for row in sizes):
+    if not data or any(len(row) != len(data) for row in rows):
         raise UsageError("no sizes to choose by, or not as many as have names", "name each size of a training point")
-    if min(v for row in sizes for v in row) < 1 or len({tuple(row) for row in sizes}) != len(sizes):
-        raise UsageError("a size below 1, or one that is given twice", "give different sizes of 1 and more")
+    if len(data) > MOST_FEATURES:
+        raise UsageError(f"{len(data)} features", f"choose by {MOST_FEATURES} at most")
+    if not all(math.isfinite(v) for row in rows for v in row):
+        raise UsageError("a feature that is not a finite number", "look at its expression: it may divide by zero")
+    if len({tuple(row) for row in rows}) != len(rows):
+        raise UsageError("a size that is given twice", "give different sizes")
 
 
-def parameters(data: Sequence[str]) -> tuple[str, ...]:
-    """The names of the data as C has them."""
-    return tuple("".join(c if c.isalnum() else "_" for c in name) for name in data)
-
-
-def head(function: str, data: Sequence[str]) -> str:
-    """`static inline int function(int64_t a, int64_t b)`."""
-    return f"static inline int {function}({', '.join(f'int64_t {p}' for p in parameters(data))})"
+def number(value: float) -> int | float:
+    """As a tuned file keeps it: whole numbers as such."""
+    return int(value) if float(value).is_integer() and abs(value) < 2.0**53 else float(value)

@@ -21,7 +21,7 @@ Interval = tuple[float, float, float]  # low, median, high of one measurement
 class Training:
     """What was measured: a row for each different size. `intervals`: of all measurements at each."""
 
-    sizes: tuple[tuple[int, ...], ...]
+    sizes: tuple[tuple[float, ...], ...]
     times: tuple[Times, ...]
     intervals: tuple[tuple[Interval, ...], ...]
 
@@ -45,7 +45,7 @@ class LeftOut:
     nothing.
     """
 
-    sizes: tuple[tuple[int, ...], ...]
+    sizes: tuple[tuple[float, ...], ...]
     regrets: tuple[float, ...]
     tolerance: float
     beside: tuple[tuple[str, tuple[float, ...]], ...] = ()
@@ -75,13 +75,15 @@ def tolerance_of(intervals: Iterable[Interval]) -> float:
     return 2 * statistics.median(widths) if widths else 0.0
 
 
-def merged(sizes: Sequence[Sequence[int]], times: Sequence[Times], intervals: Sequence[Sequence[Interval]]) -> Training:
+def merged(
+    sizes: Sequence[Sequence[float]], times: Sequence[Times], intervals: Sequence[Sequence[Interval]]
+) -> Training:
     """Points of equal sizes as one: the mean of each choice's time over the best, over the choices that all have.
 
     Points differ in more than the sizes a selector is given where the program asks for fewer.
     """
-    groups: dict[tuple[int, ...], list[Times]] = {}
-    noise: dict[tuple[int, ...], list[Interval]] = {}
+    groups: dict[tuple[float, ...], list[Times]] = {}
+    noise: dict[tuple[float, ...], list[Interval]] = {}
     for row, at, seen in zip(sizes, times, intervals, strict=True):
         if at:
             groups.setdefault(tuple(row), []).append(at)

@@ -112,6 +112,8 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the search (default: 0)")
     add("--resume", action="store_true", help="continue an existing results file")
     add("--other-machine", action="store_true", help="continue even if the file is from another machine")
+    help = "begin with the costs that explain this file: of another size, matrix or machine"
+    add("--warm-start", metavar="RESULTS", help=help)
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
     add("--data", metavar="DIR", help="arrays written by `dagc setup` (default: generated)")
     add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
@@ -172,7 +174,8 @@ def _explore(args: argparse.Namespace) -> int:
             resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet, launch=args.launch, objective=args.objective, until=args.until, unroll=args.unroll,
+            quiet=args.quiet, launch=args.launch, objective=args.objective, until=args.until,
+            warm_start=args.warm_start, unroll=args.unroll,
         ),
         defines_of(args),
     )  # fmt: skip

@@ -23,9 +23,9 @@ from dagc.emit.render import (
     place,
 )
 from dagc.ir.enums import CodeLang, Mode
-from dagc.ir.plan import OpenTunable, Target, may_be_settled
-from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, KernelOp, Program, Value
-from dagc.ir.sym import free
+from dagc.ir.plan import CodeFeature, OpenTunable, Target, may_be_settled
+from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, KernelOp, Program, Region, Value
+from dagc.ir.sym import Sym, free
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
 _OURS = frozenset("Program iteration ops stream p dagc program turn".split())
@@ -68,9 +68,12 @@ def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 class Functions:
     """Finds the function of each kernel op. Names are short if they are unique."""
 
-    def __init__(self, graph: Graph, target: Target, open: Iterable[OpenTunable] = ()) -> None:
-        """`open` tunables are set when the program runs."""
+    def __init__(
+        self, graph: Graph, target: Target, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()
+    ) -> None:
+        """`open` tunables are set when the program runs. `features` are functions on the host."""
         self.program, self.target = graph.program, target
+        self.features = tuple(features)
         self._open = {(t.op, t.name): t for t in open}
         self._ops: dict[Key, KernelOp] = {}
         for op in graph.ops:
@@ -78,6 +81,8 @@ class Functions:
                 for one in self.settled(op.op):
                     self._ops.setdefault(self._key(one), one)
         self._names = self._name_all()
+        names = Names({*(c.name for c in self._constants[0]), *_OURS, *self._names.values()}, library=True)
+        self.feature_names = {f.name: names.new(mangle(f.name)) for f in self.features}
 
     def name(self, op: KernelOp) -> str:
         return self._names[self._key(op)]
@@ -105,6 +110,7 @@ class Functions:
 
     def view(self) -> KernelsView:
         functions = tuple(self._function(op) for op in self._ops.values())
+        functions += tuple(self._feature(f) for f in self.features)
         return KernelsView(self._constants[0], tuple(self._code(c) for c in self.program.code), functions)
 
     def _key(self, op: KernelOp) -> Key:
@@ -128,6 +134,8 @@ class Functions:
             if impl.code is not None and impl.code.text is not None:
                 own = {f.name for f in kernel.formals} | {n for n, _ in op.tunables}
                 used |= names_used(impl.code.text) - own
+        for feature in self.features:
+            used |= names_used(feature.code.text or "") - {f.name for f in self._kernel(feature).formals}
         constants = file_constants(self.program, used)
         local = tuple(c for c in constants if any(is_global(n) or n in _OURS for n in c.labels or (c.name,)))
         for constant in local:
@@ -197,6 +205,38 @@ class Functions:
             code=view,
             kernel=is_kernel,
             streamed=streamed,
+        )
+
+    # ---- features ----
+
+    def _kernel(self, feature: CodeFeature) -> Kernel:
+        return next(k for k in self.program.kernels if k.name == feature.op.kernel)
+
+    def feature_arguments(self, feature: CodeFeature) -> tuple[tuple[Formal, Region | Sym], ...]:
+        """The formals that its code names, and what the op gives for them."""
+        used = names_used(feature.code.text or "")
+        pairs = zip(self._kernel(feature).formals, feature.op.args, strict=True)
+        return tuple((formal, argument) for formal, argument in pairs if formal.name in used)
+
+    def _feature(self, feature: CodeFeature) -> FunctionView:
+        """A function of the arguments that it names, in order; arrays are copies on the host."""
+        view = self._code(feature.code)
+        used = names_used(view.text)
+        formals = [
+            f"const {cxx_type(f.type)}{'*' if f.mode is not None else ''} {f.name}"
+            for f, _ in self.feature_arguments(feature)
+        ]
+        return FunctionView(
+            name=self.feature_names[feature.name],
+            signature=f"inline double {self.feature_names[feature.name]}({', '.join(formals)})",
+            comment=feature.name,
+            constants=(
+                *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
+                *local_constants((), self._kernel(feature).lets, used, axes={}),
+            ),
+            code=view,
+            kernel=False,
+            streamed=False,
         )
 
 

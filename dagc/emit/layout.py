@@ -15,7 +15,7 @@ from dagc.base.errors import DagcError
 from dagc.emit.kernels import implementation
 from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
-from dagc.ir.plan import OpenTunable
+from dagc.ir.plan import CodeFeature, OpenTunable
 from dagc.ir.program import Action, Array, CollectiveOp, Device, ExchangeOp, Graph, GraphOp, KernelOp, Region, Scalar
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
 
@@ -60,9 +60,10 @@ class StagingBuffer:
 class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
-    def __init__(self, graph: Graph, open: Iterable[OpenTunable] = ()) -> None:
-        """`open` tunables are members too, since they are set when the program runs."""
+    def __init__(self, graph: Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
+        """`open` tunables are members too, since the program sets them when it runs, and computes `features` then."""
         self.graph, self.program = graph, graph.program
+        self.features = {f.name: f"feature_{i}" for i, f in enumerate(features)}
         self.open = {t.decision: t for t in open}
         names = Names(_MEMBERS)
         self.arrays = {a.name: a for a in self.program.arrays}
@@ -91,6 +92,8 @@ class Layout:
             return f"p.{self.member[name]}"
         if name in self.tunable_member:
             return f"p.{self.tunable_member[name]}"
+        if name in self.features:
+            return self.features[name]
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"p.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")

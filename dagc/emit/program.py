@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from dagc.base.errors import DagcError
 from dagc.emit.iteration import Call, Steps
-from dagc.emit.kernels import implementation
+from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, mangle, render, tidy
+from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
-from dagc.ir.plan import FAR, Chooser, ChooserCall
+from dagc.ir.plan import FAR, Choice, Chooser, CodeFeature
 from dagc.ir.program import Array, CopyOp, ExchangeOp, KernelOp, Program, Region, Scalar, regions
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 
@@ -78,6 +78,27 @@ class TunableView:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureView:
+    """A number that is computed from the arrays: its variable, the arrays that are copied for it, and the call."""
+
+    variable: str
+    copies: tuple[tuple[str, str], ...]  # variable, arguments of Store::elements
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceView:
+    """`features` are texts of doubles; `members` take what `table` gives for the answer. `warning`: the
+    arguments of `warn_of_far_sizes` before and after how far, none where nothing was measured."""
+
+    function: str
+    table: str
+    features: tuple[str, ...]
+    members: tuple[str, ...]
+    warning: tuple[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramView:
     hardware: bool
     values: tuple[ValueView, ...]
@@ -89,7 +110,8 @@ class ProgramView:
     checks: tuple[Call, ...]
     verifies: tuple[VerifyView, ...]
     tunables: tuple[TunableView, ...]
-    choices: tuple[Call, ...]
+    features: tuple[FeatureView, ...]
+    choices: tuple[ChoiceView, ...]
 
 
 def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -> ProgramView:
@@ -115,20 +137,33 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
             for name, t in layout.open.items()
         ),
-        choices=tuple(choice for call in (chooser.calls if chooser else ()) for choice in _choice(layout, call)),
+        features=tuple(_feature(layout, steps.functions, one) for one in steps.functions.features),
+        choices=tuple(_choice(layout, choice) for choice in (chooser.choices if chooser else ())),
     )
 
 
-def _choice(layout: Layout, call: ChooserCall) -> Iterator[Call]:
-    """A call of the chooser: the sizes, then the tunables that it sets; and a warning for sizes far away."""
-    sizes = [layout.text(a) for a in call.arguments]
-    out = [f"&{layout.variable(f'{call.op}.{name}')}" for name in call.tunables]
-    yield Call(call.function, ", ".join([*sizes, *out]))
-    if call.outside:
-        beyond = f"{call.outside}({', '.join(sizes)})"
-        yield Call(
-            "dagc::warn_of_far_sizes", f"comm, {cxx_string(call.op)}, {beyond}, {FAR}, {cxx_string(call.measured)}"
-        )
+def _feature(layout: Layout, functions: Functions, feature: CodeFeature) -> FeatureView:
+    copies, arguments = [], []
+    for formal, argument in functions.feature_arguments(feature):
+        if isinstance(argument, Region):
+            extent = layout.extent(argument)
+            copies.append((formal.name, f"{layout.array(argument.array)}, {extent.start}, {extent.count}"))
+            arguments.append(f"{formal.name}.data()")
+        else:
+            arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
+    call = Call(functions.feature_names[feature.name], ", ".join(arguments))
+    return FeatureView(layout.features[feature.name], tuple(copies), call)
+
+
+def _choice(layout: Layout, choice: Choice) -> ChoiceView:
+    """A place where the chooser is asked: the features, what the answer sets, and a warning of sizes far away."""
+    return ChoiceView(
+        choice.function,
+        choice.table,
+        tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
+        tuple(layout.variable(f"{choice.op}.{name}") for name in choice.decisions),
+        (cxx_string(choice.op), f"{FAR}, {cxx_string(choice.measured)}") if choice.measured else None,
+    )
 
 
 def _file(name: str) -> str:
@@ -294,10 +329,8 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
 
 # ---- choice among plans ----
 
-FUNCTION = "dagc_choose_plan"  # the chooser's
-OUTSIDE = "dagc_outside_plan"  # how far sizes are outside of the measured ones
-_OURS = """argc argv check_only chosen dagc data device_pointers here json options plans program read_size refuse
-    repeats seconds hang verbose beyond words"""
+_OURS = """argc argv check_only choice chosen dagc data device_pointers here json options plans program read_size refuse
+    repeats seconds hang verbose features words rank ranks"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,29 +345,28 @@ class SizeView:
 
 
 def emit_launcher(
-    program: Program,
-    data: Sequence[str],
-    labels: Sequence[str],
-    names: Sequence[str],
-    chooser: str,
-    why: str,
-    measured: str = "",
+    program: Program, chooser: Chooser, names: Sequence[str], labels: Sequence[str], why: str
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
-    `data`: the integer scalars passed to the chooser, in order. `labels`: the plans' directories below `plans`, indexed
-    by the chooser's result. `chooser`: C text with `int dagc_choose_plan(int64_t ...)`, and with
-    `double dagc_outside_plan(int64_t ...)` if `measured` describes which sizes were measured. `names`: the decisions in
-    which plans differ; `why`: how it chooses, in a few words.
+    `chooser` has one choice, whose features are expressions over whole-number scalars. `names`: of its features.
+    `labels`: the plans' directories below `plans`, by the answer; `why`: how it chooses, in a few words.
     """
+    (choice,) = chooser.choices
     scalars = {s.name: s for s in program.scalars}
+    asked = sorted(set().union(*(sym.free(f) for f in choice.features)), key=list(scalars).index)
     cxx_names = Names(_OURS.split())
+    sizes = tuple(_size_of(scalars[name], cxx_names) for name in asked)
+    variable = {size.comment: size.variable for size in sizes}
+    features = [(n, expression(f, variable.__getitem__)) for n, f in zip(names, choice.features, strict=True)]
     common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
-    choice = {"names": tuple(names), "why": why, "measured": measured, "far": FAR}
-    sizes = tuple(_size_of(scalars[name], cxx_names) for name in data)
+    view = {
+        "names": choice.decisions, "why": why, "measured": choice.measured, "far": FAR, "function": choice.function,
+        "features": features, "sizes": sizes,
+    }  # fmt: skip
     return {
-        "bench.cpp": tidy(render("plans/bench.cpp.j2", sizes=sizes, **choice, **common)),
-        "chooser.h": f"/* Which plan for which sizes. Written by dagc tune. */\n#pragma once\n{chooser}",
+        "bench.cpp": tidy(render("plans/bench.cpp.j2", **view, **common)),
+        "chooser.h": chooser.source,
         "CMakeLists.txt": tidy(render("plans/CMakeLists.txt.j2", **common)),
     }
 

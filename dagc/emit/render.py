@@ -269,6 +269,11 @@ def comment(text: str) -> str:
     return f"  // {words}" if words else ""
 
 
+def c_double(value: float) -> str:
+    """A literal of C whose value is the same to the last bit."""
+    return repr(float(value))
+
+
 def py_doc(text: str) -> str:
     """For a docstring in double quotes: it displays the text itself."""
     return "".join(c if c.isprintable() and c not in '\\"' else _python_escape(c) for c in text)
@@ -304,7 +309,14 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    env.filters.update(comment=comment, comment_text=comment_text, cxx_string=cxx_string, py_string=repr, py_doc=py_doc)
+    env.filters.update(
+        comment=comment,
+        comment_text=comment_text,
+        cxx_string=cxx_string,
+        py_string=repr,
+        py_doc=py_doc,
+        c_double=c_double,
+    )
     return env
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from dagc.base.errors import UsageError
 from dagc.cuda.text import constant_names
 from dagc.ir.enums import ElementType
-from dagc.ir.program import Decision, Graph, Impl, Kernel, KernelOp, Program, Value
+from dagc.ir.program import CodeText, Decision, Graph, Impl, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
@@ -50,28 +50,39 @@ class OpenTunable:
 
 
 @dataclass(frozen=True, slots=True)
-class ChooserCall:
-    """A function of the chooser's C code, and the op whose tunables it sets.
+class CodeFeature:
+    """A number that a function in C++ computes from arguments of an op, when the arrays have been read. `name`: of its
+    value in expressions."""
 
-    `arguments` are expressions in per-rank scalars, `tunables` the names in the order of its out parameters. `outside`
-    is a function of the same arguments that returns how many times they lie outside of the measured range, "" if
-    nothing was measured; `measured` describes that range.
+    name: str
+    op: KernelOp
+    code: CodeText
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A place where something is open, and the function of the chooser's C code that is asked there.
+
+    `function` takes the features, a double each, and gives the number of an answer; `features` are expressions in
+    per-rank scalars and code features. The C function `table` gives what the answer stands for: a value for each of
+    `decisions`, which are tunables of `op`. `measured` says in words between which features was measured, "" where
+    nothing was.
     """
 
     function: str
+    table: str
     op: str
-    arguments: tuple[Sym, ...]
-    tunables: tuple[str, ...]
-    outside: str = ""
+    features: tuple[Sym, ...]
+    decisions: tuple[str, ...]
     measured: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """C99 text, called by the program once its sizes are known. `warnings`: about the sizes known when compiling."""
+    """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling."""
 
     source: str
-    calls: tuple[ChooserCall, ...]
+    choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -175,8 +186,9 @@ class Target(Enum):
 class Plan:
     """`arch` is nvcc's name of the GPU architecture (`sm_90`); it means nothing on the host target.
 
-    The program sets the values of `open` tunables when it runs: by `chooser`, if there is one. `period`: the
-    folded graph and its traversal, which `traversal` unrolls; None where it was not made from one.
+    The program sets the values of `open` tunables when it runs: by `chooser`, if there is one. `features` are those
+    that are computed in C++. `period`: the folded graph and its traversal, which `traversal` unrolls; None where it
+    was not made from one.
     """
 
     graph: Graph
@@ -185,6 +197,7 @@ class Plan:
     arch: str = "sm_90"
     open: tuple[OpenTunable, ...] = ()
     chooser: Chooser | None = None
+    features: tuple[CodeFeature, ...] = ()
     period: tuple[Graph, Traversal] | None = None
 
     @property

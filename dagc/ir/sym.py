@@ -79,7 +79,7 @@ def _divide(a: Number, b: Number) -> Number:
     return _exact(Fraction(a) / Fraction(b))
 
 
-_RULES: dict[Fn, Callable[..., Number]] = {
+RULES: dict[Fn, Callable[..., Number]] = {
     Fn.ADD: lambda a, b: _exact(a + b),
     Fn.SUB: lambda a, b: _exact(a - b),
     Fn.MUL: lambda a, b: _exact(a * b),
@@ -118,7 +118,7 @@ def apply(fn: Fn, *args: Sym) -> Sym:
     if fn is Fn.OR and any(isinstance(a, Const) and a.value for a in args):
         return Const(True)
     if all(isinstance(a, Const) for a in args):
-        return Const(_RULES[fn](*(a.value for a in args if isinstance(a, Const))))
+        return Const(RULES[fn](*(a.value for a in args if isinstance(a, Const))))
     return Apply(fn, args)
 
 
@@ -136,7 +136,7 @@ def evaluate(expr: Sym, env: Mapping[str, Number]) -> Number:
         return all(bool(evaluate(a, env)) for a in expr.args)
     if expr.fn is Fn.OR:
         return any(bool(evaluate(a, env)) for a in expr.args)
-    return _RULES[expr.fn](*(evaluate(a, env) for a in expr.args))
+    return RULES[expr.fn](*(evaluate(a, env) for a in expr.args))
 
 
 def substitute(expr: Sym, env: Mapping[str, Sym]) -> Sym:

@@ -83,6 +83,9 @@ class Domain(Protocol[C]):
     def offers(self, node: Any) -> dict[Any, Any]:
         """Every decision that may come next, with what `step` wants of it, in a fixed order. Empty: all is decided."""
 
+    def weights(self, node: Any, offers: Mapping[Any, Any]) -> Sequence[int] | None:
+        """How many candidates each of the offers leads to; None where they are too many to count."""
+
     def step(self, node: Any, decision: Any, askers: Any) -> Any:
         """The node that one of the offers leads to."""
 

@@ -216,6 +216,7 @@ class _Loop(Generic[C]):
         self.best: Tally[C] | None = None
         self.interrupted = False
         self.doubt = math.nan
+        self.assured = False  # by the last check whether it may end
 
     # ---- phases -------------------------------------------------------------------------
 
@@ -245,7 +246,8 @@ class _Loop(Generic[C]):
         if until is None or not isinstance(self.strategy, Judge) or known < FEWEST or known % CHECKED_EVERY:
             return False
         doubt = self.strategy.doubt(until)
-        if doubt > DOUBT:
+        before, self.assured = self.assured, doubt <= DOUBT
+        if not (before and self.assured):  # one check may be passed by chance
             return False
         self.doubt = doubt
         return True

@@ -44,8 +44,10 @@ class Node:
 class Orders:
     """All implementations that a search may measure."""
 
-    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
-        """`spaces` must not be empty, their configurations distinct."""
+    def __init__(self, spaces: Sequence[ConfiguredSpace], earlier: Sequence[tuple[Candidate, float]] = ()) -> None:
+        """`spaces` must not be empty, their configurations distinct. `earlier`: candidates with the seconds that they
+        took elsewhere, at another size or on another machine; the model begins with the costs that explain these."""
+        self.earlier = tuple(earlier)
         if not spaces:
             raise ValueError("a domain without a configuration")
         self.spaces = tuple(spaces)
@@ -77,6 +79,16 @@ class Orders:
             return {index: [] for index in range(len(self.spaces))}
         moves = self.spaces[node.space].space.moves
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
+
+    def weights(self, node: Node, offers: Mapping[Decision, list[Asker]]) -> Sequence[int] | None:
+        """How many candidates each of the offers leads to; None where they are too many to count."""
+        if self._sizes is None:
+            return None
+        if node.space is None or node.state is None:
+            return [self._sizes[decision] for decision in offers if isinstance(decision, int)]
+        space = self.spaces[node.space].space
+        entries = ((entry, askers) for entry, askers in offers.items() if not isinstance(entry, int))
+        return [space.counter.count(space.moves.step(node.state, entry, askers)) for entry, askers in entries]
 
     def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
         """Where one of the offers leads."""
@@ -114,9 +126,9 @@ class Orders:
         return len({op.name for s in self.spaces for op in s.graph.ops}) <= MOST_OPS
 
     def surrogate(self) -> Model:
-        from dagc.lab.model.estimate import Model  # loads numpy, scipy
+        from dagc.lab.model.estimate import Model, costs_of  # loads numpy, scipy
 
-        return Model(self.spaces)
+        return Model(self.spaces, learned=costs_of(self.spaces, self.earlier) if self.earlier else None)
 
     # ---- counting and sampling ----------------------------------------------------------
 

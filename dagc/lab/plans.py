@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.extent import Extent
+from dagc.choice.feature import Feature, asked_features
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.ir.enums import ElementType
 from dagc.ir.program import Program
@@ -28,11 +29,16 @@ _WHOLE = {t for t in ElementType if t.value[0] in "iu"}
 
 @dataclass(frozen=True, slots=True)
 class ProgramSelect:
-    """`select NAMES with METHOD(DATA)` of a program; `data` are the scalars, whole numbers, that stand in DATA."""
+    """`select NAMES with METHOD(FEATURES)` of a program; the features are expressions over whole scalars."""
 
     names: tuple[str, ...]
     method: str
-    data: tuple[str, ...]
+    features: tuple[Feature, ...]
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(f.name for f in self.features)
 
 
 def program_select(program: Program) -> ProgramSelect | None:
@@ -44,17 +50,17 @@ def program_select(program: Program) -> ProgramSelect | None:
         raise UsageError("the program has more than one `select` at its top", "name all decisions in one")
     (item,) = selects
     whole = {s.name for s in program.scalars if s.type in _WHOLE}
-    data = dict.fromkeys(name for argument in item.args for name in sorted(free(argument)))
-    for name in data:
+    features = asked_features(program, None, item.args)
+    for name in sorted(set().union(*(free(f.expression) for f in features))):
         if name not in whole:
             names = ", ".join(sorted(whole)) or "the program has none: declare `scalar n : i64`"
             raise UsageError(
                 f"`select ... with {item.method}(...)` asks for `{name}`, which is no scalar of whole numbers",
                 f"name scalars of the program ({names})",
             )
-    if not data:
+    if not features:
         raise UsageError(f"`select ... with {item.method}()` has no data", "name the scalars it depends on: knn(n)")
-    return ProgramSelect(item.names, item.method, tuple(data))
+    return ProgramSelect(item.names, item.method, features)
 
 
 def whole_scalars(program: Program) -> frozenset[str]:
@@ -77,13 +83,13 @@ class Measured:
 
     settings: tuple[Settings, ...]
     points: tuple[Point, ...]
-    data: tuple[tuple[int, ...], ...]
+    data: tuple[tuple[float, ...], ...]
     times: tuple[Mapping[int, float], ...]
     intervals: tuple[tuple[tuple[float, float, float], ...], ...]  # low, median, high of each cell, by point
     notes: tuple[str, ...]
 
 
-def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[int, ...]]) -> Measured:
+def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[float, ...]]) -> Measured:
     """A size of which not every legal setting was tried is left out, and one at which all failed. A setting that failed
     at any other size is not learned from at all, so that it is never chosen. `data`: the selector's, by point."""
     at: dict[Point, dict[Settings, Cell]] = {}

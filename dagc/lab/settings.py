@@ -61,6 +61,10 @@ class LaunchSettings:
         depth = len(node)
         return {s[depth]: None for s in self.settings if s[:depth] == node and len(s) > depth}
 
+    def weights(self, node: Settings, offers: Mapping[Any, None]) -> Sequence[int]:
+        depth = len(node)
+        return [sum(s[: depth + 1] == (*node, decision) for s in self.settings) for decision in offers]
+
     def step(self, node: Settings, decision: Any, askers: None) -> Settings:
         return (*node, decision)
 

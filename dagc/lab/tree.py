@@ -55,9 +55,23 @@ class Tree(Generic[C]):
             untried = self._untried(at)
             if not untried:
                 break
-            at = self._create(at, self.random.choice(list(untried)))
+            at = self._create(at, self._drawn(at, untried))
         self._finish(at)
         return self._candidate(at)
+
+    def _drawn(self, at: TreeNode, untried: dict[Any, Any]) -> Any:
+        """One of the untried decisions, by how many candidates each leads to: so a rollout meets every candidate below
+        equally often. Each equally likely where they cannot be counted."""
+        decisions = list(untried)
+        weights = self.domain.weights(at.node, untried) if len(decisions) > 1 else None
+        if weights is None:
+            return self.random.choice(decisions)
+        number = self.random.randrange(sum(weights))
+        for decision, weight in zip(decisions, weights, strict=True):
+            number -= weight
+            if number < 0:
+                return decision
+        raise AssertionError("more than there are")
 
     def observe(self, candidate: C, outcome: Outcome) -> None:
         """Backpropagation. A candidate that was not proposed here is added; one seen before adds no rollout."""

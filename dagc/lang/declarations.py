@@ -510,7 +510,8 @@ def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
     cost = ev.settled(item.cost, _FEATURE_NUMBERS) if item.cost is not None else None
     ev.scope.declare(report, What.FEATURE, item.name, (), Bound(item.name, Var(item.name), item.span))
     ev.scope.kinds[item.name] = ScalarKind.REAL
-    ev.ctx.not_used_yet("`feature`", item.span, "features are for learned selectors, which are not implemented yet")
+    if isinstance(value, ir.CodeText) and not ev.scope.kernel:
+        ev.ctx.not_used_yet("`feature` in code", item.span, "write it in the kernel whose arrays it reads")
     return ir.Feature(item.name, value, cost, span=item.span)
 
 

@@ -8,6 +8,7 @@ A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in
     audit    key tables                                 -> wrong, or {}
     measure  key rows check recheck seconds guess [metrics] -> wrong, or seconds, iterations, metrics by name
     trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
+    features key                                        -> values and seconds of rank 0
 
 For libraries with open launch parameters, which `base` and `settings` give as (decision, value):
 
@@ -70,6 +71,7 @@ class Executor:
             "audit": self._audit,
             "measure": self._measure,
             "trace": self._trace,
+            "features": self._features,
             "verify": self._verify,
             "place": self._place,
             "launch": self._launch,
@@ -203,6 +205,12 @@ class Executor:
                 for position, times in enumerate(of_rank)
             ]
         return {"spans": spans}
+
+    def _features(self, command: Command) -> Answer:
+        opened = self._opened(command)
+        with self._watchdog.watch(command["limit"], lambda: "a feature"):
+            values, seconds = opened.runner.features()
+            return dict(zip(("values", "seconds"), self._comm.bcast((values, seconds)), strict=True))
 
     # ---- open launch parameters ---------------------------------------------------------------
 

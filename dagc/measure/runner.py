@@ -138,6 +138,20 @@ class Runner:
         self._library.dagc_runner_trace(ctypes.c_int64(table.handle), pointer)
         return out
 
+    def features(self) -> tuple[list[float], list[float]]:
+        """Of each feature that the library computes from its arrays: the value, and the seconds that it took.
+
+        Raises RunFailed where it computes none.
+        """
+        function = getattr(self._library, "dagc_runner_features", None)
+        if function is None:
+            raise RunFailed("the program computes no feature")
+        function.restype = ctypes.c_int64
+        count = int(function(None, None, ctypes.c_int64(0)))
+        values, seconds = (ctypes.c_double * count)(), (ctypes.c_double * count)()
+        function(values, seconds, ctypes.c_int64(count))
+        return list(values), list(seconds)
+
     def position(self) -> int:
         """The current row, -1 if there is none. Callable from another thread, also while a call hangs."""
         return int(self._library.dagc_runner_position())

@@ -40,7 +40,11 @@ class _Run:
 
 def fold(graph: Graph) -> Graph:
     """The graph with one period of each of its loops; the graph itself where it has none."""
-    found = (_Search(graph, loop, turns).run() for loop, turns in _turns(graph))
+    loops = [(loop, turns) for loop, turns in _turns(graph) if len(turns) >= LEAST]
+    if not loops:
+        return graph
+    neighbours = _Neighbours(graph)
+    found = (_Search(graph, loop, turns, neighbours).run() for loop, turns in loops)
     runs = [run for run in found if run is not None]
     return _Fold(graph, runs).graph() if runs else graph
 
@@ -72,19 +76,25 @@ def _turns(graph: Graph) -> Iterable[tuple[Loop, list[list[int]]]]:
             yield loop, turns
 
 
+class _Neighbours:
+    """The edges of a graph by their ends: `before` each op, with whether it waits for completion, and `after` it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.before: list[list[tuple[int, bool]]] = [[] for _ in graph.ops]
+        self.after: list[list[int]] = [[] for _ in graph.ops]
+        for completes, edges in ((True, graph.completion), (False, graph.order)):
+            for u, v in edges:
+                self.before[v].append((int(u), completes))
+                self.after[u].append(int(v))
+
+
 class _Search:
     """Looks for the run of most turns in one loop; of equally many the one with the shortest period, then the first."""
 
-    def __init__(self, graph: Graph, loop: Loop, turns: list[list[int]]) -> None:
+    def __init__(self, graph: Graph, loop: Loop, turns: list[list[int]], neighbours: _Neighbours) -> None:
         self.loop, self.turns = loop, turns
         self.kind = {i: _kind(graph.ops[i]) for turn in turns for i in turn}
-        self.before: dict[int, list[tuple[int, bool]]] = {i: [] for i in self.kind}
-        self.after: dict[int, list[int]] = {i: [] for i in self.kind}
-        for completes, edges in ((True, graph.completion), (False, graph.order)):
-            for u, v in edges:
-                if u in self.kind and v in self.kind:
-                    self.before[v].append((int(u), completes))
-                    self.after[u].append(int(v))
+        self.before, self.after = neighbours.before, neighbours.after
 
     def run(self) -> _Run | None:
         best: _Run | None = None

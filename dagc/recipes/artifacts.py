@@ -19,7 +19,7 @@ from dagc.space.prune import prune
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.plan import Chooser, OpenTunable
+    from dagc.ir.plan import Chooser, CodeFeature, OpenTunable
     from dagc.ir.program import Graph, Program
     from dagc.ir.traversal import Traversal
 
@@ -35,15 +35,17 @@ def compile_traversal(
     force: bool = False,
     open: tuple[OpenTunable, ...] = (),
     chooser: Chooser | None = None,
+    features: tuple[CodeFeature, ...] = (),
     arrays: Callable[[Program, Path], None] | None = None,
     display: Display = SILENT,
 ) -> Compiled:
     """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
 
-    `open` tunables are settled when the program runs, by `chooser` where there is one. `arrays` writes the data into
-    the directory: before the compiler runs, which takes longer.
+    `open` tunables are settled when the program runs, by `chooser` where there is one; `features` are computed then.
+    `arrays` writes the data into the directory: before the compiler runs, which takes longer.
     """
-    plan = replace(proved_plan(graph, traversal, chosen, prune_syncs), open=open, chooser=chooser)  # -> Plan, proved
+    plan = proved_plan(graph, traversal, chosen, prune_syncs)  # -> Plan, proved
+    plan = replace(plan, open=open, chooser=chooser, features=features)
     files = write_sources(plan, directory, force)  # Plan -> source files
     if arrays is not None:
         arrays(graph.program, directory)

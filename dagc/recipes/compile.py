@@ -23,10 +23,10 @@ from dagc.space.loops import speaks_of_rounds
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.plan import Chooser, OpenTunable
     from dagc.ir.program import Graph
     from dagc.ir.traversal import Traversal
     from dagc.recipes.compiled import Compiled
+    from dagc.recipes.tuned import Launched
     from dagc.store.tuned import Tuned
 
 # The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
@@ -85,10 +85,11 @@ def compile(
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        opened, chooser = _launch_choices(graph.unrolled, tuned, chosen)
+        launched = _launched(graph.unrolled, tuned, chosen)
         compiled = compile_traversal(
-            graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force, open=opened,
-            chooser=chooser, arrays=how.arrays if run else None, display=display,
+            graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force,
+            open=launched.open, chooser=launched.chooser, features=launched.features,
+            arrays=how.arrays if run else None, display=display,
         )  # fmt: skip
         return replace(compiled, number=number)
 
@@ -125,15 +126,11 @@ def _tuned(launch: str) -> Tuned | None:
     return load_tuned(launch)
 
 
-def _launch_choices(
-    graph: Graph, tuned: Tuned | None, chosen: TargetChoice
-) -> tuple[tuple[OpenTunable, ...], Chooser | None]:
+def _launched(graph: Graph, tuned: Tuned | None, chosen: TargetChoice) -> Launched:
     """The launch parameters that stay open until the program runs, and what chooses them."""
-    if tuned is None:
-        return (), None
-    from dagc.recipes.tuned import launch_of  # only with --launch
+    from dagc.recipes import tuned as use  # only with --launch
 
-    return launch_of(graph, tuned, chosen.gpu_arch)
+    return use.Launched() if tuned is None else use.launch_of(graph, tuned, chosen.gpu_arch)
 
 
 def _audit(done: Compiled, how: Running) -> None:

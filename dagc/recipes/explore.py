@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError, counted
+from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
@@ -17,7 +17,7 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Options, PriorResult
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
-from dagc.lab.orders import OrderStore
+from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import Judge, default, find, names
 from dagc.measure.link import link_ranks
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from dagc.lab.engine import Machine as Measurer
     from dagc.lab.engine import Store, Summary
     from dagc.lab.live import Loadable
-    from dagc.lab.orders import Orders
     from dagc.measure.link import Link
     from dagc.recipes.runs import Excluded
     from dagc.store.records import Records
@@ -253,13 +252,15 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     folder = output.parent / f"{output.stem}-build"
     configurations = that_can_run(configurations, chosen, options, notes)
     source = LaunchSource(options.launch, chosen, earlier)
-    choosers = choosers_for(source, configurations, text.with_defines(without_settings(program, text.defines)).graph)
+    without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
+    choosers = choosers_for(source, configurations, without.graph)
     data = arrays_of(program, folder, options, display)
     with display.phase("counting the implementations"):
         options = _with_strategy(options, domain_of(configurations, options))
     settled = launched(text, source, configurations, choosers, data, options, display)
     fixed = _fixed(program, configurations, settled.settings, text.defines)
     configurations, domain = list(settled.configurations), domain_of(settled.configurations, options)
+    domain = warm(domain, program, options, notes)
     domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
     notes += settled.notes
     return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes)
@@ -285,6 +286,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         notes += filter(None, [records.note])
         _declare(records, ready.objective, units())
         domain, wrong = working(machine, ready.domain, display)
+        if not domain.earlier:  # a configuration was excluded
+            domain = warm(domain, program, options, [])
         for left in (*ready.excluded, *wrong):
             notes.append(f"without {left.configured.configuration.text}: {left.failure}")
             records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
@@ -371,7 +374,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     if not configurations:
         some = ", ".join(sorted(c.text for c in known)[:3])
         raise UsageError(f"{options.replay} has none of these configurations", f"it has: {some}")
-    domain = domain_of(configurations, options)
+    domain = warm(domain_of(configurations, options), program, options, notes)
     options = _with_strategy(options, domain)
     machine = ReplayMachine(recorded, domain, options.seed)
     notes.append(f"times are those of {options.replay}; nothing was measured")
@@ -460,6 +463,52 @@ def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candida
             times, confirming = found.times(earlier.reference), found.confirming(earlier.reference)
             out.append(PriorResult(Candidate(index, traversal), times, found.failure, confirming))
     return out
+
+
+def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[str]) -> Orders:
+    """The domain with what another results file knows of its candidates (`--warm-start`).
+
+    Raises UsageError for a file of another program: another name, or no implementation in common.
+    """
+    from dagc.store.records import load  # loads msgspec, sqlite3
+
+    if options.warm_start is None:
+        return domain
+    if options.strategy not in (None, "model"):
+        raise UsageError(f"--warm-start: strategy `{options.strategy}` has no model to start", "use --strategy model")
+    other = load(options.warm_start, options.objective)
+    if other.program.name != program.name:
+        raise UsageError(
+            f"{options.warm_start} holds results of another program: {other.program.name}, not {program.name}",
+            "give a file of this program, at another size or of another machine",
+        )
+    structures = {_structure(s.configuration): i for i, s in reversed(list(enumerate(domain.spaces)))}
+    earlier: list[tuple[Candidate, float]] = []
+    for found in other.measured():
+        index = domain.number(found.configuration)
+        index = structures.get(_structure(found.configuration)) if index is None else index
+        if index is None:
+            continue
+        space = domain.spaces[index].space
+        try:
+            traversal = parse_traversal(found.traversal, space.graph, options.warm_start)
+            list(space.replay(traversal))
+        except (UsageError, ProgramError):
+            continue  # of other ops
+        earlier.append((Candidate(index, traversal), found.seconds(other.reference)))
+    if not earlier:
+        raise UsageError(
+            f"{options.warm_start} has no implementation of this program", "give a file of the same ops and transports"
+        )
+    notes.append(
+        f"starts with the costs that explain {counted(len(earlier), 'implementation')} of {options.warm_start}"
+    )
+    return Orders(domain.spaces, earlier)
+
+
+def _structure(configuration: Configuration) -> tuple[object, ...]:
+    """What decides the ops of a configuration, whatever its variants and launch settings."""
+    return tuple(configuration.get(name) for name in ("transport", "staging", "capture", "streams"))
 
 
 def _same_work(domain: Orders) -> Callable[[Candidate], str]:

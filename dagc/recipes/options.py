@@ -50,6 +50,7 @@ class ExploreOptions:
     objective: str | None = None
     unroll: bool = False
     until: float | None = None
+    warm_start: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

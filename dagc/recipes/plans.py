@@ -13,8 +13,11 @@ from dagc.base.files import output_directory
 from dagc.build.builder import build
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import joined, refuse
-from dagc.choice.extent import C_BEYOND, far_parameters
+from dagc.choice.extent import far_parameters
+from dagc.choice.feature import offered
+from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import PROGRAM
+from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, plan_label, whole_scalars
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
 from dagc.recipes.compiled import Compiled, Launcher, Running
@@ -27,8 +30,7 @@ from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.choice.extent import Extent
-    from dagc.choice.selector import Selector
+    from dagc.choice.choose import Chooser
     from dagc.ir.plan import Plan
     from dagc.ir.program import Graph, Program
     from dagc.store.tuned import ProgramChooser, Tuned
@@ -36,10 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A selector and what it chooses among, by its answers."""
+    """What chooses among plans, and their names, by its answers."""
 
     compiled: Compiled
-    selector: Selector
+    chooser: Chooser
     labels: tuple[str, ...]
 
     def run(self, how: Running) -> Compiled:
@@ -47,9 +49,9 @@ class Chosen:
         done = self.compiled
         assert done.launcher is not None
         scalars = read_scalars(done.plan.program, how.data(done))
-        sizes = {name: int(scalars[name]) for name in self.selector.data}
-        at = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-        choice = f"{self.labels[self.selector.choose(tuple(sizes.values()))]} for {at}"
+        vector = zip(self.chooser.data, self.chooser.vector(scalars), strict=True)
+        at = ", ".join(f"{name} = {value:.15g}" for name, value in vector)
+        choice = f"{self.labels[self.chooser.choose(scalars)]} for {at}"
         return replace(done, result=how.time(done), launcher=replace(done.launcher, chosen=choice))
 
 
@@ -88,17 +90,18 @@ def compile_plans(
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
     stored = _program_chooser(tuned, program)
-    selector, settings, extent = stored.selector, stored.settings, _extent(tuned, stored)
+    chooser = _chooser(program, tuned, stored)
     _check_request(tuned, stored.names, defines, traversal)
     _check_fixed(tuned, program, stored)
-    labels = tuple(plan_label(s) for s in settings)
+    labels = tuple(plan_label(s) for s in stored.settings)
     plans = {
-        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs) for label, s in zip(labels, settings, strict=True)
+        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs)
+        for label, s in zip(labels, stored.settings, strict=True)
     }
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
-    why = f"{selector.text}, from {', '.join(selector.data)}"
-    files = _write(plans, selector, stored.names, why, extent, directory, force)
+    why = f"{stored.selector.text}, from {', '.join(chooser.data)}"
+    files = _write(plans, chooser, why, directory, force)
     if arrays is not None:
         arrays(first.program, directory)
     binary = _build(plans, directory, display) if build else None
@@ -106,7 +109,7 @@ def compile_plans(
     compiled = Compiled(
         directory, first, None, chosen.reason, files, binary, None, left_out(first), Launcher(labels, why), far
     )
-    return Chosen(compiled, selector, labels)
+    return Chosen(compiled, chooser, labels)
 
 
 def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
@@ -114,21 +117,28 @@ def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
     stored = tuned.program_chooser
     if stored is None:
         raise UsageError(f"{tuned.path}: no chooser in it: tuning did not end", "tune again with --resume")
-    known = whole_scalars(program)
-    for name in stored.data:
-        if name not in known:
-            raise UsageError(f"{tuned.path}: chooses by `{name}`, which is no scalar of {program.name}", "tune again")
     if len({plan_label(setting) for setting in stored.settings}) != len(stored.settings):
         raise UsageError(f"{tuned.path}: two settings are the same", "tune again into another file")
     return stored
 
 
-def _extent(tuned: Tuned, stored: ProgramChooser) -> Extent:
-    """The sizes that were measured."""
+def _chooser(program: Program, tuned: Tuned, stored: ProgramChooser) -> Chooser:
+    """What chooses among the plans. Raises UsageError where it asks for what the launcher cannot read."""
+    from dagc.choice.choose import Chooser  # loads numpy, sympy
+
+    features = offered(program)
+    known = whole_scalars(program)
+    for name in stored.data:
+        if name not in features or not free(features[name].expression) <= known:
+            raise UsageError(
+                f"{tuned.path}: chooses by `{name}`, which is no scalar or feature of {program.name}", "tune again"
+            )
     try:
-        return measured_data(tuned, stored.data)
+        extent = measured_data(tuned, stored.data)
     except ValueError as error:
         raise UsageError(f"{tuned.path}: the sizes are damaged ({error})", "tune again into another file") from None
+    site = Site(SiteKind.PLAN, PROGRAM, stored.settings)
+    return Chooser(site, tuple(features[n] for n in stored.data), selector=stored.selector, extent=extent)
 
 
 def _check_request(tuned: Tuned, names: Any, defines: Mapping[str, Any], traversal: str) -> None:
@@ -153,29 +163,19 @@ def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool) -
     plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
-    opened, chooser = launch_of(graph, tuned, chosen.gpu_arch)
-    return replace(plan, open=opened, chooser=chooser)
+    launched = launch_of(graph, tuned, chosen.gpu_arch)
+    return replace(plan, open=launched.open, chooser=launched.chooser, features=launched.features)
 
 
-def _write(
-    plans: Mapping[str, Plan],
-    selector: Selector,
-    names: tuple[str, ...],
-    why: str,
-    extent: Extent,
-    directory: Path,
-    force: bool,
-) -> tuple[str, ...]:
+def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Path, force: bool) -> tuple[str, ...]:
     """All sources, whole or not at all; the names of those at the top."""
+    from dagc.choice.choose import emitted  # loads numpy, sympy
     from dagc.emit import emit, runtime_headers  # loads jinja2
-    from dagc.emit.program import FUNCTION, OUTSIDE, emit_launcher  # loads jinja2
+    from dagc.emit.program import emit_launcher  # loads jinja2
 
     headers = {f"include/{name}": header.read_text(encoding="utf-8") for name, header in runtime_headers().items()}
     program = next(iter(plans.values())).program
-    chooser = selector.c_text(FUNCTION)
-    if extent.ranges:
-        chooser += f"\n{C_BEYOND}{extent.c_text(OUTSIDE)}"
-    top = emit_launcher(program, selector.data, tuple(plans), names, chooser, why, extent.text)
+    top = emit_launcher(program, emitted([chooser]), chooser.data, tuple(plans), why)
     files = {**top, **headers}
     for label, plan in plans.items():
         files |= {f"plans/{label}/{name}": text for name, text in {**emit(plan), **headers}.items()}

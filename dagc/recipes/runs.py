@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from dagc.report.display import SILENT, Display, Phase
 from dagc.setup import check_arrays, run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
+from dagc.space.proof import Prover
 from dagc.store.results import FOLDED, Configuration, Run, shown
 from dagc.store.results import Program as Kept
 from dagc.store.settings import OPTION, fixed_to_json
@@ -323,7 +325,12 @@ def loadables_of(
     from dagc.emit import rows  # loads jinja2
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
+        prover = Prover(configured.graph) if configured.graph.folding is not None else None
+
+        @lru_cache(maxsize=16)  # a candidate is measured several times in a row
         def unrolled(traversal: Traversal, capture: bool) -> list[tuple[int, int, int]]:
+            if prover is not None:
+                prover.prove(traversal)  # what orders rounds is not of the space
             return rows(unroll(configured.graph, traversal)[1], capture)
 
         capture = configured.configuration.get("capture") is True

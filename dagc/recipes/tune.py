@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +35,17 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
     named_arch,
 )
-from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, measure
+from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, computed_features, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
     TuningTask,
     assumed,
+    computed_of,
     prepare,
     resources_of,
     tuning_task,
     unbuilt,
-    whole_scalars,
 )
 from dagc.recipes.tune_programs import tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
@@ -97,6 +98,7 @@ def tune_task(
 
     Raises DagcErrors of the set-up, the compiler and the ranks; a setting that fails is none.
     """
+    from dagc.choice.methods import LEARNED  # loads msgspec
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     say = progress or (lambda done, total, what: None)
@@ -104,6 +106,7 @@ def tune_task(
     hardware, notes = hardware_at_hand(task, options.gpu)
     top = options.top if runs else 0
     asked = asked_of(task, options.method, runs)
+    task = replace(task, features={op: a.data for op, a in asked.items() if a.method in LEARNED})
     cuda = task.chosen.target.value == "cuda"
     with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
         compiled = beside.submit(resources_of, task, temporary) if cuda else None  # beside the program itself
@@ -114,6 +117,10 @@ def tune_task(
             say(0, 0, "setting up the arrays of all sizes")
             ready = unbuilt(task, temporary)
         task = ready.task
+        computed = [f.name for f in computed_of(task)]
+        if computed and ready.library.name:
+            say(0, 0, "computing the features of all sizes")
+            computed_features(ready, computed)
         say(0, 0, "reading what the kernels take of a multiprocessor")
         resources = compiled.result() if compiled is not None else {}
         if cuda and ready.failures:
@@ -159,14 +166,14 @@ def _wanted(
                 fits = ()
             elif asked[unit.op].method in MODELS:
                 chooser = choosers[unit.op].at(point)
-                ranked = [chooser.settings[i] for i in chooser.ranked(whole_scalars(at))]
+                ranked = [chooser.settings[i] for i in chooser.ranked(at.values)]
                 few = ranked[: worth_measuring(top, len(fits))]
                 fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits))
             elif asked[unit.op].method in strategies:
                 budget = min(len(fits), options.top + 1, max(0, left))  # as many as of a ranking, and the default
                 left -= budget
                 if budget:
-                    prior = _prior(choosers, unit, point, whole_scalars(at), fits) if choosers else ()
+                    prior = _prior(choosers, unit, point, at.values, fits) if choosers else ()
                     out.append(
                         Wanted(unit.op, point, fits, asked[unit.op].method, budget, (unit.default,)[:budget], prior)
                     )
@@ -179,7 +186,7 @@ def _wanted(
 
 
 def _prior(
-    choosers: Mapping[str, AtSizes], unit: Unit, point: Point, sizes: Mapping[str, int], fits: Sequence[Settings]
+    choosers: Mapping[str, AtSizes], unit: Unit, point: Point, sizes: Mapping[str, Any], fits: Sequence[Settings]
 ) -> tuple[float, ...]:
     """What the model says that each setting takes; nothing where there is no model."""
     chooser = choosers[unit.op].at(point)
@@ -317,7 +324,7 @@ def line_of(
     ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector
 ) -> Line:
     """`chooser`: of the program at this size."""
-    sizes = whole_scalars(ready.at[point])
+    sizes = ready.at[point].values
     index = chooser.choose(sizes)
     chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
 

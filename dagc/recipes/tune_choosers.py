@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
+from dagc.choice.feature import asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, unit_in
 from dagc.choice.selector import FEWEST
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -16,11 +17,11 @@ from dagc.ir import sym
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import kernel_of
 from dagc.ir.program import Region
-from dagc.recipes.tune_prepare import Prepared, TuningTask, only, whole_scalars
+from dagc.recipes.tune_prepare import Prepared, TuningTask, only
 from dagc.recipes.tune_results import Measurements, best_cell
 
 if TYPE_CHECKING:
-    from dagc.choice.choose import UnitChooser
+    from dagc.choice.choose import Chooser
     from dagc.choice.selector import Selector
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.ir.program import Graph
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`data`: per-rank scalars that the kernel's own `select` names, none where it names none. `note`: "" or a line."""
+    """`data`: features that the kernel's own `select` names, none where it names none. `note`: "" or a line."""
 
     method: str
     data: tuple[str, ...] = ()
@@ -78,14 +79,12 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
 
     program = graph.program
     kernel = next(k for k in program.kernels if k.name == unit.kernel)
-    tunables, scalars = {t.name for t in unit.tunables}, {s.name for s in program.scalars}
-    env = bindings(program, op_of(graph, unit), unit.default)
+    tunables = {t.name for t in unit.tunables}
     for item in kernel.selects:
         if not tunables & set(item.names) or item.method not in ("rational", *LEARNED):
             continue
-        arguments = [sorted(sym.free(sym.substitute(argument, env))) for argument in item.args]
-        data = dict.fromkeys(name for names in arguments for name in names if name in scalars)
-        return "volume" if item.method == "rational" else item.method, tuple(data)
+        data = tuple(f.name for f in asked_features(program, op_of(graph, unit), item.args))
+        return "volume" if item.method == "rational" else item.method, data
     return "volume", ()
 
 
@@ -110,7 +109,8 @@ def learn(
     points = _measured(ready, unit, cells)
     names = asked.data or _features(ready, unit, list(points))
     index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
-    rows = {p: tuple(int({**ready.at[p].scalars, **ready.at[p].constants}[n]) for n in names) for p in points}
+    rows = _vectors(ready, unit, names, points)
+    points = {p: timed for p, timed in points.items() if p in rows}
     training = merged(
         list(rows.values()),
         [{index[c.settings]: c.seconds for c in timed} for timed in points.values()],
@@ -130,6 +130,24 @@ def learn(
     regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
     note = f"{selector.text}, by {', '.join(names)}; {line}"
     return LearnedSelector(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
+
+
+def _features_at(ready: Prepared, unit: Unit, point: Point) -> dict[str, float]:
+    """Every feature of the unit's op that is known at a size, by name."""
+    at = ready.at[point]
+    return values_of(offered(ready.task.program, op_of(ready.task.graph, unit)), at.values, at.constants)
+
+
+def _vectors(
+    ready: Prepared, unit: Unit, names: Sequence[str], points: Iterable[Point]
+) -> dict[Point, tuple[float, ...]]:
+    """The features of each size at which all have a value."""
+    out = {}
+    for point in points:
+        known = _features_at(ready, unit, point)
+        if all(math.isfinite(known.get(n, math.nan)) for n in names):
+            out[point] = tuple(known[n] for n in names)
+    return out
 
 
 def _fallback(asked: Asked, why: str) -> LearnedSelector:
@@ -163,7 +181,7 @@ def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str
     used |= {n for size in grid for n in sym.free(sym.substitute(size, env))}
 
     def differs(name: str) -> bool:
-        values = {whole_scalars(ready.at[p]).get(name) for p in points}
+        values = {ready.at[p].values.get(name) for p in points}
         return None not in values and len(values) > 1
 
     scalars = (s.name for s in program.scalars if s.name in used and s.type is not ElementType.BOOL)
@@ -191,15 +209,15 @@ def chooser_with(
     inputs: ChooserInputs,
     ready: Prepared,
     unit: Unit,
-    anchors: Sequence[tuple[Mapping[str, int], Settings]],
+    anchors: Sequence[tuple[Mapping[str, float], Settings]],
     selector: Selector | None = None,
     point: Point | None = None,
 ) -> Any:
     """`ready`: with the settings that may be chosen. `point`: of the program at this size."""
-    from dagc.choice.choose import chooser_of  # loads numpy, sympy
+    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
 
     graph = ready.task.graph if point is None else ready.task.graph_at(point)
-    return chooser_of(
+    return unit_chooser(
         graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware,
         resources=inputs.resources_of(unit.op),
         anchors=anchors, method=inputs.asked[unit.op].method, fits=inputs.counted.fits.get(unit.op), selector=selector,
@@ -251,7 +269,7 @@ def final_choosers(
         model = _model(inputs, good, unit) if asked.method in LEARNED else None
         learned = learn(good, unit, asked, right, seed, model)
         bests = ((point, best_cell(right, unit.op, point)) for point in ready.task.points)
-        anchors = [(whole_scalars(ready.at[point]), cell.settings) for point, cell in bests if cell is not None]
+        anchors = [(_features_at(ready, unit, point), cell.settings) for point, cell in bests if cell is not None]
         out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector))
         learned_by_op[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)
@@ -261,16 +279,16 @@ def final_choosers(
 
 def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
     """What the volume model chooses at each point, with nothing measured; None where it cannot."""
-    from dagc.choice.choose import chooser_of  # loads numpy, sympy
+    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
 
-    def make(point: Point | None) -> UnitChooser:
+    def make(point: Point | None) -> Chooser:
         graph = ready.task.graph if point is None else ready.task.graph_at(point)
         settings = ready.task.settings[unit.op]
-        return chooser_of(
+        return unit_chooser(
             graph, unit_in(graph, unit), settings, inputs.hardware, resources=inputs.resources_of(unit.op)
         )
 
     task = AtSizes.of(ready.task, make)
     if task.chooser.model is None:
         return None
-    return lambda point: int(task.at(point).choose(whole_scalars(ready.at[point])))
+    return lambda point: int(task.at(point).choose(ready.at[point].values))

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
+from dagc.choice.feature import MEASURED
 from dagc.choice.legal import unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
 from dagc.lab.engine import Options, PriorResult, explore
-from dagc.lab.launches import Launches, SizedProgram, Timing, verify
+from dagc.lab.launches import LIMIT, Launches, SizedProgram, Timing, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
@@ -23,6 +24,7 @@ from dagc.measure.profile import profiled
 from dagc.measure.service import Library, Service
 from dagc.recipes import tune_prepare
 from dagc.recipes.tune_prepare import Prepared, TuningTask
+from dagc.report.si import seconds as in_units
 from dagc.space import Space
 
 if TYPE_CHECKING:
@@ -101,6 +103,25 @@ def measure(
         wrong = run.check(check or {})
         run.time(wanted, wrong)
         run.verify(later or {})
+
+
+def computed_features(ready: Prepared, names: Sequence[str]) -> None:
+    """Have the program compute its code features at each size; a note says how long each takes at most. A size at which
+    they cannot be computed is not learned from: its features are missing."""
+    slowest = dict.fromkeys(names, 0.0)
+    with Service(WorkerLink(ready.task.ranks)) as service:
+        for point, at in ready.at.items():
+            library = sized_program(ready, point).library
+            answer = service.insist((library, "features"), partial(service.ask, library, do="features", limit=LIMIT))
+            if "error" in answer:
+                ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
+                continue
+            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=True)))
+            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=True)}
+            service.close(library)
+    ready.notes += [
+        f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items()
+    ]
 
 
 class _Run:

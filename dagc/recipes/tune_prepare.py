@@ -12,6 +12,7 @@ from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
+from dagc.choice.feature import offered
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
@@ -27,7 +28,7 @@ from dagc.space import Space
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.types import Settings, Unit
-    from dagc.ir.plan import OpenTunable
+    from dagc.ir.plan import CodeFeature, OpenTunable
     from dagc.ir.program import Graph, Program
     from dagc.ir.sym import Number
     from dagc.recipes.compiled import Compiled
@@ -44,12 +45,24 @@ def build(task: TuningTask, folder: Path) -> Path:
 
 def _emitted(task: TuningTask, directory: Path) -> Compiled:
     return compile_traversal(
-        task.graph, Space(task.graph).first(), task.chosen, directory, build=False, force=True, open=_open(task)
-    )
+        task.graph, Space(task.graph).first(), task.chosen, directory, build=False, force=True, open=_open(task),
+        features=computed_of(task),
+    )  # fmt: skip
 
 
 def _open(task: TuningTask) -> tuple[OpenTunable, ...]:
     return tuple(t for u in task.units for t in u.tunables)
+
+
+def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
+    """What the selectors of the program ask for that is computed from arrays."""
+    out: dict[str, CodeFeature] = {}
+    for op, names in task.features.items():
+        unit = next((u for u in task.units if u.op == op), None)
+        if unit is not None and names:
+            known = offered(task.program, op_of(task.graph, unit_in(task.graph, unit)))
+            out |= {code.name: code for name in names if name in known for code in known[name].code}
+    return tuple(out.values())
 
 
 def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
@@ -180,7 +193,8 @@ class TuningTask:
     `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
     reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
     `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
-    another one than at its defaults, since parameters in it are constants: `constants` names these.
+    another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
+    what the `select` of each op asks for.
     """
 
     text: ProgramText
@@ -196,6 +210,7 @@ class TuningTask:
     device_pointers: bool = False
     graphs: Mapping[Point, Graph] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
+    features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -208,7 +223,7 @@ class TuningTask:
 @dataclass(frozen=True, slots=True)
 class AtPoint:
     """The program at one size: its data, the values of its scalars, how often it repeats. `constants`: values of the
-    parameters that make it another program than at other sizes."""
+    parameters that make it another program than at other sizes. `computed`: code features of rank 0, by name."""
 
     point: Point
     data: Path
@@ -216,6 +231,12 @@ class AtPoint:
     repeats: int
     fits: Mapping[str, tuple[Settings, ...]]
     constants: Mapping[str, int] = field(default_factory=dict)
+    computed: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Number]:
+        """What a chooser chooses by: numbers of rank 0, and parameters that are constants of the program there."""
+        return {**self.scalars, **self.constants, **self.computed}
 
 
 @dataclass(slots=True)
@@ -436,7 +457,7 @@ def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
         run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=point == task.check_at)
     scalars = read_scalars(program, data, task.ranks)
     return AtPoint(
-        point, data, scalars, repeats_of(program, scalars),
+        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars),
         {
             u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
             for u in task.units
@@ -448,8 +469,3 @@ def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
     """How often the dag runs: 1 where it has no `repeat`."""
     return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1
-
-
-def whole_scalars(at: AtPoint) -> dict[str, int]:
-    """What a chooser chooses by: whole scalars of rank 0, and parameters that are constants of the program there."""
-    return {n: int(v) for n, v in at.scalars.items() if isinstance(v, int)} | dict(at.constants)

@@ -18,6 +18,7 @@ from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST
+from dagc.choice.selector import number as as_json
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
@@ -143,7 +144,7 @@ def _same_at(program: Program, other: Program, point: Point) -> None:
 
 
 Cells = Mapping[tuple["Point", "Settings"], "Cell"]
-Data = Mapping["Point", tuple[int, ...]]
+Data = Mapping["Point", tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ class LearnedPlans:
 
 def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPlans:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them."""
+    from dagc.choice.learners.knn import nearest  # loads msgspec
     from dagc.choice.methods import fit  # loads msgspec
     from dagc.choice.train import leave_one_out, merged  # loads msgspec
 
@@ -178,7 +180,7 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
     numbers = [answers.index(label) for label in labels]
     settings = tuple(complete.settings[i] for i in answers)
     if exhaustive:
-        return LearnedPlans(method, _nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
+        return LearnedPlans(method, nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
     try:
         selector = fit(method, names, sizes, numbers, task.seed)
     except UsageError as error:
@@ -190,14 +192,6 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
     regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
     left_out = {p: regrets.get(row, math.nan) for p, row in zip(complete.points, complete.data, strict=True)}
     return LearnedPlans(method, selector, settings, selector.text, tuple(notes), left_out)
-
-
-def _nearest(names: Sequence[str], sizes: Sequence[tuple[int, ...]], labels: Sequence[int]) -> Selector:
-    """The label of the nearest size, without training."""
-    from dagc.choice.learners.knn import Knn  # loads msgspec
-
-    order = sorted(range(len(sizes)), key=lambda i: sizes[i])
-    return Knn(tuple(names), tuple(sizes[i] for i in order), tuple(labels[i] for i in order), 1, "uniform")
 
 
 def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
@@ -233,7 +227,7 @@ def tuning(
     )
 
 
-def _line(task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[int, ...]) -> Line:
+def _line(task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[float, ...]) -> Line:
     chosen = task.default
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]
@@ -323,11 +317,11 @@ def _as_unit_plan(task: ProgramTask) -> Any:
 
 def _before(
     task: ProgramTask, records: Any, options: TuneOptions
-) -> tuple[dict[tuple[Point, Settings], Cell], dict[Point, tuple[int, ...]]]:
+) -> tuple[dict[tuple[Point, Settings], Cell], dict[Point, tuple[float, ...]]]:
     """Cells of a resumed file, and the selector's data at their points. Notes in the file what must not differ."""
     now = fixed_choices(task.program, task.select.names, [n for p in task.points for n, _ in p.params])
     cells: dict[tuple[Point, Settings], Cell] = {}
-    data: dict[Point, tuple[int, ...]] = {}
+    data: dict[Point, tuple[float, ...]] = {}
     if records is None:
         return cells, data
     if options.resume:
@@ -359,7 +353,7 @@ def _cells(
     task: ProgramTask,
     service: Service,
     known: Mapping[tuple[Point, Settings], Cell],
-    data: dict[Point, tuple[int, ...]],
+    data: dict[Point, tuple[float, ...]],
     folder: Path,
     options: TuneOptions,
     records: Any,
@@ -386,7 +380,7 @@ def _cells(
             shutil.rmtree(place, ignore_errors=True)
             continue
         if records is not None:
-            records.set_fact("program data", [[list(p.params), list(v)] for p, v in data.items()])
+            records.set_fact("program data", [[list(p.params), [as_json(x) for x in v]] for p, v in data.items()])
         libraries = {s: (Library(program.library, place), program.rows) for s, program in built.items()}
         machine = Programs(service, libraries, Timing(seconds=options.cell))
         results = [Cell(PROGRAM, point, s, (), refused[s]) for s in wanted if s in refused]
@@ -424,12 +418,12 @@ def _cell(point: Point, settings: Settings, machine: Programs) -> Cell:
     return Cell(PROGRAM, point, settings, outcome.times, outcome.failure, time.perf_counter() - began)
 
 
-def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[int, ...]:
+def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[float, ...]:
     """The arrays and references of one size, and the selector's data there."""
     program = task.text.program({**dict(point.params), **dict(task.default)})
     run_setup(program, task.text.path.parent, 1, task.seed, place)
     scalars = read_scalars(program, place)
-    return tuple(int(scalars[name]) for name in task.select.data)
+    return tuple(f.value(scalars) for f in task.select.features)
 
 
 @dataclass(frozen=True, slots=True)

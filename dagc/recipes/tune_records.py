@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.resources import __version__
+from dagc.choice.selector import number
 from dagc.measure.machine import machine_facts
 from dagc.recipes.runs import program_record, revision
 from dagc.recipes.tune_choosers import ChooserInputs
@@ -74,6 +75,6 @@ def _chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:
         "shared": uses.shared, "instructions": uses.instructions.to_json() if uses.instructions else None,
         "fits": {name: fitted.to_json() for name, fitted in fits.items()},
         "settings": [dict(s) for s in chooser.settings], "data": list(chooser.data),
-        "anchors": [{"data": list(a.data), "chosen": a.chosen} for a in chooser.anchors],
+        "anchors": [{"data": [number(v) for v in a.data], "chosen": a.chosen} for a in chooser.anchors],
         "selector": chooser.selector.to_json() if chooser.selector is not None else None,
     }  # fmt: skip

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.build import target
 from dagc.choice.extent import far_parameters
-from dagc.choice.legal import legal_settings, units
+from dagc.choice.feature import offered
+from dagc.choice.legal import legal_settings, op_of, units
 from dagc.choice.types import settings_text
 from dagc.ir.plan import is_open, open_tunables
 from dagc.ir.program import KernelOp
-from dagc.lab.plans import whole_scalars
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.options import METHODS
 from dagc.recipes.program import load_graph
@@ -23,7 +23,7 @@ from dagc.store.fixed import check_compiled
 
 if TYPE_CHECKING:
     from dagc.choice.types import Unit
-    from dagc.ir.plan import Chooser, OpenTunable
+    from dagc.ir.plan import Chooser, CodeFeature, OpenTunable
     from dagc.ir.program import Graph, Program
     from dagc.store.tuned import KernelChooser, Tuned
 
@@ -57,7 +57,7 @@ def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
 
 def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> Any:
     """Raises UsageError where what was kept is of a newer dagc, or no longer of the program's choices and sizes."""
-    from dagc.choice.choose import chooser_of  # loads numpy, sympy
+    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
 
     if stored.method not in METHODS:
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
@@ -70,7 +70,7 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
             )
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
-    return chooser_of(
+    return unit_chooser(
         graph, unit, stored.settings, stored.hardware, resources=stored.resources, anchors=anchors,
         method=stored.method,
         fits=stored.fits, selector=stored.selector,
@@ -78,17 +78,15 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
 
 
 def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> None:
-    """Names of the file that come into code are those of the program: scalars, and parameters, which are constants."""
-    from dagc.choice.choose import constants_of  # loads numpy, sympy
+    """Names of the file are those of the program's features."""
     from dagc.perf.counted import BLOCK, COUNTS  # loads numpy, sympy
 
-    params = (n for n, _ in constants_of(graph.program, (p.name for p in graph.program.params)))
-    sizes = {*whole_scalars(graph.program), *params, "rank", "ranks"}
-    asked = {*stored.data, *(stored.selector.data if stored.selector is not None else ())} - sizes
-    asked |= {name for fit in stored.fits.values() for name in fit.names} - sizes - set(BLOCK)
+    features = set(offered(graph.program, op_of(graph, unit)))
+    asked = {*stored.data, *(stored.selector.data if stored.selector is not None else ())} - features
+    asked |= {name for fit in stored.fits.values() for name in fit.names} - features - set(BLOCK)
     if asked:
         raise UsageError(
-            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, no size of the program",
+            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, no size or feature of the program",
             "tune again into another file",
         )
     if stored.fits and set(stored.fits) != set(COUNTS):
@@ -132,9 +130,18 @@ def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
         )
 
 
-def launch_of(graph: Graph, tuned: Tuned, arch: str | None) -> tuple[tuple[OpenTunable, ...], Chooser]:
-    """What a tuned file leaves open in the kernels of a graph, and what chooses it when the program runs."""
-    from dagc.choice.choose import compiled_chooser  # loads numpy, sympy
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What stays open in a program until it runs, what chooses it then, and what is computed for that."""
+
+    open: tuple[OpenTunable, ...] = ()
+    chooser: Chooser | None = None
+    features: tuple[CodeFeature, ...] = ()
+
+
+def launch_of(graph: Graph, tuned: Tuned, arch: str | None) -> Launched:
+    """What a tuned file leaves open in the kernels of a graph."""
+    from dagc.choice.choose import emitted  # loads numpy, sympy
 
     choosers = choosers_of(graph, tuned, arch)
     # Only what a chooser may answer is compiled: a value that did not compile when it was tuned is none of it.
@@ -144,7 +151,8 @@ def launch_of(graph: Graph, tuned: Tuned, arch: str | None) -> tuple[tuple[OpenT
         for t in open_tunables(graph.program, [c.op for c in choosers])
     )
     cells = [cell for cell in tuned.cells if any(cell.op == c.op for c in choosers)]
-    return opened, replace(compiled_chooser(choosers), warnings=far_parameters(graph.program, cells))
+    features = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)
+    return Launched(opened, replace(emitted(choosers), warnings=far_parameters(graph.program, cells)), tuple(features))
 
 
 def show(
@@ -191,14 +199,14 @@ def show(
 
 def _chooser_source(graph: Graph, unit: Unit, gpu: str, tuned: str | Path | None, method: str) -> str:
     """The C of a kernel's chooser: the tuned file's, or by the model alone."""
-    from dagc.choice.choose import chooser_of, compiled_chooser  # loads numpy, sympy
+    from dagc.choice.choose import emitted, unit_chooser  # loads numpy, sympy
 
     if tuned is None:
         settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-        return compiled_chooser([chooser_of(graph, unit, settings, load_hardware(gpu), method=method)]).source
+        return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), method=method)]).source
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op == unit.op]
     if not choosers:
         raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
-    return compiled_chooser(choosers).source
+    return emitted(choosers).source

@@ -16,11 +16,11 @@ record of a round before the first, which orders nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.ir.program import Folding, Graph, OpId, Segment
+from dagc.ir.program import Folding, Graph, GraphOp, OpId, Segment
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 
 # A record: (segment, label), the label being the event of the folded traversal, or one from where those end.
@@ -48,6 +48,24 @@ def unroll(graph: Graph, traversal: Traversal) -> tuple[Graph, Traversal]:
     if graph.folding is None:
         return graph, traversal
     return graph.folding.unrolled, _Unrolling(graph, graph.folding, traversal).run()
+
+
+def shortened(graph: Graph, rounds: int) -> Graph:
+    """The folded graph with no more than so many rounds of each loop, for simulations: the unrolled graph that comes
+    with it has the ops of these rounds and no edges. A graph that is not folded stays as it is."""
+    if graph.folding is None:
+        return graph
+    old = graph.folding.unrolled
+    ops: list[GraphOp] = []
+    segments = []
+    for segment in graph.folding.segments:
+        kept = []
+        for instances in segment.rounds[:rounds]:
+            kept.append(tuple(OpId(len(ops) + i) for i in range(len(instances))))
+            ops += [replace(old.ops[op], id=new) for op, new in zip(instances, kept[-1], strict=True)]
+        segments.append(replace(segment, rounds=tuple(kept)))
+    short = replace(old, ops=tuple(ops), completion=(), order=(), touches=(), hazards=(), matches=())
+    return replace(graph, folding=Folding(short, tuple(segments), graph.folding.crossing))
 
 
 def speaks_of_rounds(text: str, graph: Graph) -> bool:

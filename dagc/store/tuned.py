@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from dagc.base.errors import UsageError
 from dagc.choice.methods import from_json
+from dagc.choice.nodes import Name as FeatureName
 from dagc.choice.selector import Selector
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.cuda.ptx import Instructions, Resources
@@ -42,6 +43,7 @@ _INT64 = 2**63 - 1
 Size = Annotated[int, Meta(ge=-_INT64, le=_INT64)]  # -2**63 has no literal in C
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Feature = Real  # a value of one: JSON keeps whole numbers as such
 Share = Annotated[float, Meta(ge=0, le=1e300)]
 Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
@@ -66,14 +68,14 @@ class Facts:
     gpu: Line | None = None
     kernels: FixedChoices | None = None
     program: FixedChoices | None = None
-    program_data: tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Size, ...]], ...] = ()
+    program_data: tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Feature, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnchorRow:
     """At these sizes, the setting of this number was the best of those measured."""
 
-    data: tuple[Size, ...]
+    data: tuple[Feature, ...]
     chosen: Natural
 
 
@@ -218,7 +220,7 @@ class _KernelRow(msgspec.Struct, frozen=True):
     method: KernelMethod
     registers: Annotated[int, Meta(ge=0, le=4096)]
     settings: Choices
-    data: tuple[Name, ...]
+    data: tuple[FeatureName, ...]
     anchors: tuple[AnchorRow, ...]
     hardware: dict[Name, bool | int | float | str | dict[Name, bool | int | float | str]]
     shared: Small = 0
@@ -230,7 +232,7 @@ class _KernelRow(msgspec.Struct, frozen=True):
 class _ProgramRow(msgspec.Struct, frozen=True):
     method: KernelMethod
     names: tuple[Name, ...]
-    data: tuple[Name, ...]
+    data: tuple[FeatureName, ...]
     settings: Annotated[tuple[Decisions, ...], Meta(min_length=1, max_length=100_000)]
     selector: msgspec.Raw
 
@@ -275,7 +277,7 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("gpu", "null"), Line | None),
         decoded(rows.get("kernels", "null"), FixedChoices | None),
         decoded(rows.get("program", "null"), FixedChoices | None),
-        decoded(rows.get("program data", "[]"), tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Size, ...]], ...]),
+        decoded(rows.get("program data", "[]"), tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Feature, ...]], ...]),
     )
 
 

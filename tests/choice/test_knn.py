@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 import subprocess
 from itertools import pairwise, product
@@ -14,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
+from dagc.choice.choose import c_head
 from dagc.choice.labels import observed_labels, simplest_labels
 from dagc.choice.learners.knn import Knn, fit
+from dagc.choice.selector import Scale
 from tests.examples import examples
 
 SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]
@@ -58,20 +61,24 @@ def test_no_labelling_is_simpler(times: list[dict[int, int]], tolerance: float) 
 
 def test_a_fit() -> None:
     chooser = fit(["n"], [[s] for s in reversed(SIZES)], LABELS[::-1])
-    assert chooser.sizes == tuple((s,) for s in SIZES)
+    assert chooser.points == tuple((s,) for s in SIZES)
     assert [chooser.choose([s]) for s in (50, 900, 6000, 10**9)] == [4, 4, 8, 32]
     assert chooser.text == f"knn, k = {chooser.k}, weights by distance"
 
 
 def test_a_tie_goes_to_the_size_that_stands_first() -> None:
     """200 is as far from 100 as from 400, and the logarithms say so exactly."""
-    assert Knn(("n",), ((100,), (400,)), (7, 3), 1, "uniform").choose([200]) == 7
-    assert Knn(("n",), ((100,), (400,)), (7, 3), 2, "uniform").choose([200]) == 3, "of equal votes the lowest label"
-    assert Knn(("n",), ((100,), (400,)), (7, 3), 2, "distance").choose([400]) == 3, "itself, whatever else is near"
+    assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 1, "uniform").choose([200]) == 7
+    assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 2, "uniform").choose([200]) == 3, (
+        "of equal votes the lowest label"
+    )
+    assert Knn(("n",), (Scale(),), ((100,), (400,)), (7, 3), 2, "distance").choose([400]) == 3, (
+        "itself, whatever else is near"
+    )
 
 
 @pytest.mark.parametrize(
-    ("sizes", "labels"), [([1, 2], [1, 1]), ([1, 2, 3], [1, 2]), ([0, 2, 3], [1, 2, 3]), ([2, 2, 3], [1, 2, 3])]
+    ("sizes", "labels"), [([1, 2], [1, 1]), ([1, 2, 3], [1, 2]), ([math.nan, 2, 3], [1, 2, 3]), ([2, 2, 3], [1, 2, 3])]
 )
 def test_what_cannot_be_fitted(sizes: list[int], labels: list[int]) -> None:
     with pytest.raises(UsageError):
@@ -82,8 +89,9 @@ def test_what_cannot_be_fitted(sizes: list[int], labels: list[int]) -> None:
 def test_python_c_and_scikit_learn_agree(k: int, weights: str, tmp_path: Path) -> None:
     from sklearn.neighbors import KNeighborsClassifier
 
-    chooser = Knn(("n",), tuple((s,) for s in SIZES), tuple(LABELS), k, weights)
-    text = chooser.c_text("choose_m") + "int ask(int64_t n) { return choose_m(n); }\n"
+    chooser = Knn(("n",), (Scale(),), tuple((s,) for s in SIZES), tuple(LABELS), k, weights)
+    text = c_head() + chooser.c_text("choose_m")
+    text += "int ask(int64_t n) { const double x = (double)n; double sure; return choose_m(&x, &sure); }\n"
     source, library = tmp_path / "knn.c", tmp_path / "knn.so"
     source.write_text(text)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]

@@ -16,64 +16,85 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
+from dagc.choice.choose import c_head
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.forest import fit as fit_forest
 from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.tree import Tree
 from dagc.choice.learners.tree import fit as fit_tree
 from dagc.choice.methods import LEARNED, fit, from_json
-from dagc.choice.nodes import Split, largest_below
-from dagc.choice.selector import UNIT, Selector, log2_fixed
+from dagc.choice.nodes import Split
+from dagc.choice.selector import UNIT, Answer, Scale, Selector, log2_fixed, scales_of
 from tests.examples import examples
 
 DATA = ("ni", "nj")
 SIZES = [(ni, nj) for ni in (64, 256, 1000, 4096) for nj in (32, 500, 8192)]
 # Wide where nj is large, narrow where ni is, and in between as the product says.
 LABELS = [2 if nj == 8192 else 0 if ni >= 1000 else 1 for ni, nj in SIZES]
+# Features of another kind: a share, and a number that may be negative or huge.
+SHARES = [(share, slope) for share in (0.001, 0.02, 0.5) for slope in (-3.5, 0.0, 0.25, 1e6)]
+BOTH = (Scale(), Scale())
 
 SIZE = st.one_of(st.integers(1, 20_000), st.integers(-3, 2**63 - 1), st.sampled_from([64, 128, 1000, 1001, 8192]))
+NUMBER = st.one_of(
+    SIZE.map(float), st.floats(-1e9, 1e9), st.floats(0, 1), st.floats(allow_nan=False, allow_infinity=False)
+)
+Asking = Callable[[Sequence[float]], tuple[int, float]]
 
 
-def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str]) -> list[Callable[[list[int]], int]]:
-    """Each as compiled C, called with a list of sizes."""
-    text = ""
-    for i, selector in enumerate(selectors):
-        arguments = ", ".join(f"size[{k}]" for k in range(len(selector.data)))
-        text += selector.c_text(f"choose_{i}")
-        text += f"int ask_{i}(const int64_t* size) {{ return choose_{i}({arguments}); }}\n"
+def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str]) -> list[Asking]:
+    """Each as compiled C, called with a vector of features: the label, and how sure."""
+    text = c_head() + "".join(selector.c_text(f"choose_{i}") for i, selector in enumerate(selectors))
+    for i in range(len(selectors)):
+        text += f"int ask_{i}(const double* x, double* sure) {{ return choose_{i}(x, sure); }}\n"
     source, library = folder / "choose.c", folder / "choose.so"
     source.write_text(f'extern "C" {{\n{text}}}\n' if compiler[0] == "g++" else text)
     flags = ["-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
     subprocess.run([*compiler, *flags, str(source), "-o", str(library), "-lm"], check=True)
     loaded = ctypes.CDLL(str(library))
 
-    def asking(i: int) -> Callable[[list[int]], int]:
+    def asking(i: int) -> Asking:
         function = getattr(loaded, f"ask_{i}")
-        return lambda size: int(function((ctypes.c_int64 * len(size))(*size)))
+
+        def ask(x: Sequence[float]) -> tuple[int, float]:
+            sure = ctypes.c_double()
+            return int(function((ctypes.c_double * len(x))(*x), ctypes.byref(sure))), sure.value
+
+        return ask
 
     return [asking(i) for i in range(len(selectors))]
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(SIZE, SIZE)
-def test_the_logarithm_in_integers(a: int, b: int) -> None:
-    for size in (a, b):
-        assert abs(log2_fixed(size) - UNIT * math.log2(max(size, 1))) < 1.01
+@given(st.floats(1e-9, 1e18), st.floats(1e-9, 1e18))
+def test_the_logarithm_in_integers(a: float, b: float) -> None:
+    for x in (a, b):
+        assert abs(log2_fixed(x) - UNIT * math.log2(x)) < 1.01
     low, high = sorted((a, b))
     assert log2_fixed(low) <= log2_fixed(high)
 
 
 def test_logarithms_of_powers_and_multiples_are_exact() -> None:
-    assert [log2_fixed(2**k) for k in range(63)] == [k * UNIT for k in range(63)]
+    assert [log2_fixed(2.0**k) for k in range(-20, 63)] == [k * UNIT for k in range(-20, 63)]
     assert log2_fixed(1000 * 64) == log2_fixed(1000) + 6 * UNIT
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(st.integers(1, 2**62))
-def test_a_threshold_becomes_the_largest_size_below_it(size: int) -> None:
-    found = largest_below(log2_fixed(size) / UNIT)
-    assert found >= size
-    assert log2_fixed(found) == log2_fixed(size) < log2_fixed(found + 1)
+@given(st.floats(1, 1e15), st.sampled_from([Scale(), Scale("log", 1e-3), Scale("linear", -2.5, 1e9)]))
+def test_a_threshold_becomes_the_largest_feature_below_it(x: float, scale: Scale) -> None:
+    at = scale.coordinate(x)
+    found = scale.largest_below(at / UNIT)
+    assert found >= min(x, scale.limits[1])
+    assert scale.coordinate(found) == at
+    above = scale.coordinate(math.nextafter(found, math.inf))
+    assert above > at or found == scale.limits[1]
+
+
+def test_scales_follow_what_was_measured() -> None:
+    rows = [(64, 0.001, -3.5, 7.1), (4096, 0.5, 2.0, 7.2), (100, 0.1, 0.0, 8.0)]
+    assert [s.kind for s in scales_of(rows)] == ["log", "log", "linear", "linear"]
+    assert [s.low for s in scales_of(rows)] == [1, 0.001, -3.5, 7.1]
+    assert Scale().coordinate(0) == Scale().coordinate(-5) == Scale().coordinate(1) == 0, "what is below 1 counts as 1"
 
 
 @pytest.mark.parametrize("method", LEARNED)
@@ -87,11 +108,12 @@ def test_what_was_trained_is_found_again(method: str) -> None:
     assert from_json(json.loads(json.dumps(selector.to_json()))) == selector
 
 
-def test_a_tree_compares_integers() -> None:
+def test_a_threshold_lies_halfway_on_the_logarithm() -> None:
     tree = fit_tree(["n"], [[s] for s in (100, 200, 400, 800, 1600, 3200)], [1, 1, 1, 5, 5, 5])
     assert isinstance(tree.root, Split)
     assert 560 <= tree.root.most <= 570, "halfway on the logarithm: sqrt(400 * 800) = 565.7"
-    assert [tree.choose([n]) for n in (1, tree.root.most, tree.root.most + 1, 10**12)] == [1, 1, 5, 5]
+    above = math.nextafter(tree.root.most, math.inf)
+    assert [tree.choose([n]) for n in (1, tree.root.most, above, 10**12)] == [1, 1, 5, 5]
     assert tree.text == "tree of 2 leaves"
 
 
@@ -104,7 +126,7 @@ def test_one_label_needs_no_question(method: str) -> None:
 def test_a_forest_is_that_of_its_seed_and_ties_go_to_the_lowest_label() -> None:
     assert fit_forest(DATA, SIZES, LABELS, seed=3) == fit_forest(DATA, SIZES, LABELS, seed=3)
     assert fit_forest(DATA, SIZES, LABELS, seed=3) != fit_forest(DATA, SIZES, LABELS, seed=4)
-    assert Forest(("n",), (9, 2)).choose([1]) == 2
+    assert Forest(("n",), (Scale(),), (Answer(9, 1), Answer(2, 1))).ask([1]) == (2, 0.5)
 
 
 @pytest.mark.parametrize("method", LEARNED)
@@ -112,7 +134,7 @@ def test_a_forest_is_that_of_its_seed_and_ties_go_to_the_lowest_label() -> None:
     ("data", "sizes", "labels"),
     [
         (["n"], [[1], [2]], [1, 1]), ([], [[], [], []], [1, 1, 1]), (["n"], [[1, 2], [2, 3], [3, 4]], [1, 1, 1]),
-        (["n"], [[0], [2], [3]], [1, 2, 3]), (["n"], [[2], [2], [3]], [1, 2, 3]),
+        (["n"], [[math.inf], [2], [3]], [1, 2, 3]), (["n"], [[2], [2], [3]], [1, 2, 3]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained(method: str, data: list[str], sizes: list[list[int]], labels: list[int]) -> None:
@@ -129,23 +151,26 @@ def test_an_unknown_method() -> None:
 
 @pytest.mark.parametrize("compiler", [("gcc", "-std=c99"), ("g++", "-std=c++17")])
 def test_python_and_c_agree_on_what_was_trained(compiler: tuple[str, ...], tmp_path: Path) -> None:
-    selectors: list[Selector] = [fit(method, DATA, SIZES, LABELS) for method in LEARNED]
-    rows = tuple(SIZES)
-    selectors += [Knn(DATA, rows, tuple(LABELS), k, w) for k, w in product((2, 3, 5), ("uniform", "distance"))]
+    selectors: list[Selector] = [fit(method, DATA, rows, LABELS) for method in LEARNED for rows in (SIZES, SHARES)]
+    for rows in (tuple(SIZES), tuple(SHARES)):
+        scales = scales_of(rows)
+        selectors += [
+            Knn(DATA, scales, rows, tuple(LABELS), k, w) for k, w in product((2, 3, 5), ("uniform", "distance"))
+        ]
     asked = compiled(selectors, tmp_path, compiler)
 
     @settings(max_examples=examples(500), deadline=None)
-    @given(SIZE, SIZE)
-    def agree(ni: int, nj: int) -> None:
+    @given(NUMBER, NUMBER)
+    def agree(a: float, b: float) -> None:
         for selector, ask in zip(selectors, asked, strict=True):
-            assert ask([ni, nj]) == selector.choose([ni, nj]), selector.text
+            assert ask([a, b]) == selector.ask([a, b]), selector.text
 
     agree()
 
 
 NODES = st.recursive(
-    st.integers(0, 5),
-    lambda below: st.builds(Split, st.integers(0, 1), st.integers(1, 10_000), below, below),
+    st.builds(Answer, st.integers(0, 5), st.sampled_from([1.0, 0.75, 1 / 3])),
+    lambda below: st.builds(Split, st.integers(0, 1), st.floats(1, 10_000), below, below),
     max_leaves=8,
 )
 POINTS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=3, max_size=7, unique=True)
@@ -159,12 +184,13 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
     labels = tuple(data.draw(st.lists(st.integers(0, 4), min_size=len(points), max_size=len(points))))
     k = data.draw(st.integers(1, len(points)))
     selectors: list[Selector] = [
-        Knn(DATA, points, labels, k, "uniform"), Knn(DATA, points, labels, k, "distance"),
-        Tree(DATA, data.draw(NODES)), Forest(DATA, tuple(data.draw(st.lists(NODES, min_size=1, max_size=6)))),
+        Knn(DATA, BOTH, points, labels, k, "uniform"), Knn(DATA, BOTH, points, labels, k, "distance"),
+        Tree(DATA, BOTH, data.draw(NODES)),
+        Forest(DATA, BOTH, tuple(data.draw(st.lists(NODES, min_size=1, max_size=6)))),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         asked = compiled(selectors, Path(folder), ("gcc", "-std=c99"))
         here = [*product((1, 2, 3, 4, 6, 8, 9, 16, 25, 36), repeat=2), *product((5000, 2**40 + 1), (7, 10_000))]
         for selector, ask in zip(selectors, asked, strict=True):
-            assert [ask(list(size)) for size in here] == [selector.choose(size) for size in here], selector
+            assert [ask(list(size)) for size in here] == [selector.ask(size) for size in here], selector
             assert from_json(json.loads(json.dumps(selector.to_json()))) == selector

@@ -7,8 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples_of
+from hypothesis import strategies as st
 
 from dagc import api
+from dagc.base.source import Source
 from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi
 from dagc.emit import emit
@@ -16,17 +20,21 @@ from dagc.emit.rolling import rolled
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
+from dagc.lang.lower import lower, parse_with_includes
+from dagc.passes import build_graph
 from dagc.passes.loops import fold
 from dagc.recipes.program import read
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.conftest import Compare
+from tests.emit.build import ROOT
 from tests.emit.test_compile import flags, needs_cxx, needs_mpi, needs_nvcc
 from tests.emit.together import write_together
+from tests.examples import examples
 from tests.measure.conftest import SAMPLES, can_run
 from tests.passes.text import graph
-from tests.space.test_loops import ALTERNATE, FOUR, LOWERINGS, TWO_BUFFERS, sample
+from tests.space.test_loops import ALTERNATE, FOUR, LOWERINGS, TWO_BUFFERS, loops, sample
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
 JACOBI = SAMPLES / "jacobi/jacobi.dag"
@@ -44,7 +52,9 @@ def iteration(plan: Plan) -> str:
 @pytest.mark.parametrize("target", list(Target), ids=lambda t: t.value)
 def test_the_text_of_a_loop(target: Target, golden: Compare) -> None:
     """Rounds from the second to the last but one, two at a time, as the buffers alternate; events are used again."""
-    _, folded = sample(JACOBI, transport="mpi_cuda", nx="64", rows="32")
+    source = Source(str(JACOBI.relative_to(ROOT)), JACOBI.read_text(encoding="utf-8"))
+    defines = {"transport": "mpi_cuda", "nx": "64", "rows": "32"}
+    folded = fold(build_graph(lower(parse_with_includes(source), defines)))
     text = (
         "first[t]@s0 record(e0)@s0 last[t]@s0 record(e1)@s0 inner[t]@s1 halo[t].post_recv.north halo[t].post_recv.south"
         " sync(e0) halo[t].post_send.north sync(e1) halo[t].post_send.south halo[t].wait_send halo[t].wait_recv.north"
@@ -137,6 +147,16 @@ def test_a_loop_issues_what_was_proved(path: object, choices: dict[str, str]) ->
             assert all(one == words[0] for one in words)
             blocks += 1
     assert blocks == 20
+
+
+@given(loops(), st.integers(0, 2**32))
+@examples_of(max_examples=examples(30))
+def test_a_loop_of_any_kind_issues_what_was_proved(whole: Graph, seed: int) -> None:
+    folded = fold(whole)
+    traversal = unroll(folded, Space(folded).walk(Random(seed)))[1]
+    short = rolled(folded, traversal).traversal
+    assert issued(short) == issued(traversal)
+    Prover(whole).prove(short)
 
 
 def test_a_plan_keeps_its_period(tmp_path: Path) -> None:

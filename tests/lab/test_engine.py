@@ -261,3 +261,33 @@ def test_replay_deals_every_pass_once() -> None:
     seen = fresh.measure(candidate).seconds
     rest = sorted(set(times) - {seen})
     assert fresh.judged(candidate) == pytest.approx((rest[1] + rest[2]) / 2)
+
+
+class Sure:
+    """A strategy that proposes everything in order, and doubts less and less."""
+
+    summary = "for tests"
+
+    def __init__(self, where: Orders) -> None:
+        self.left, self.asked = list(where)[::-1], 0
+
+    def propose(self) -> Candidate | None:
+        return self.left.pop() if self.left else None
+
+    def observe(self, candidate: Candidate, outcome: Outcome) -> None:
+        pass
+
+    def doubt(self, share: float) -> float:
+        assert share == 0.01
+        self.asked += 1
+        return (1.0, 0.04, 0.2, 0.03, 0.01)[min(self.asked - 1, 4)]
+
+
+def test_a_search_ends_when_two_checks_in_a_row_expect_nothing_better() -> None:
+    where, machine = domain(), Table(steady)
+    done = explore(where, Sure(where), machine, Memory(), Options(until=0.01, confirm=0))
+    assert done.measurements == 40  # checked after 20, 25, 30, 35 and 40
+    assert done.doubt == 0.01
+    whole = explore(where, Sure(where), Table(steady), Memory(), Options(confirm=0))
+    assert whole.measurements == where.size()
+    assert math.isnan(whole.doubt)

@@ -38,6 +38,7 @@ def spmv_graph(transport: str = "mpi_cuda") -> Graph:
 def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], configuration: Configuration) -> float:
     """One traversal, entry by entry, as docs/how-to/explore.md says it."""
     transport, captured = graph.transport.value, configuration.get("capture") is True
+    wire, came = 0.0, dict[object, float]()
     now, posted, stretch = cost[f"iteration {configuration.text}".strip()], 0.0, False
     streams: dict[int, float] = {}
     events: dict[int, float] = {}
@@ -56,8 +57,14 @@ def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], config
                 streams[entry.stream] = max(streams.get(entry.stream, now), ready) + duration
             elif op.action in POSTS:
                 now = posted = now + cost[f"post {transport}"]
+                if op.action is Action.POST_SEND:
+                    wire = max(wire, now) + cost[f"wire {transport} {op.name}"]
+                    came[op.message] = wire + cost[f"message {transport}"]
+            elif op.action is Action.WAIT_RECV:
+                now = max(now, came[op.message]) + cost[f"wait {transport}"]
             elif op.action in WAITS:
-                now = max(now, posted + cost[f"message {transport} {op.name}"]) + cost[f"wait {transport}"]
+                arrived = max(wire, posted) + cost[f"message {transport} {op.name}"]
+                now = max(now, arrived) + cost[f"wait {transport}"]
         elif isinstance(entry, Record):
             now += 0 if captured else cost["record"]
             events[entry.event] = max(streams.get(entry.stream, now), now)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from collections import Counter
 from itertools import pairwise
 from random import Random
 
@@ -191,3 +195,41 @@ def test_the_default_is_the_model_where_a_sample_can_be_simulated() -> None:
     ops = [(f"op{i}", True) for i in range(140)]
     many = make_graph(ops, [(a, b) for (a, _), (b, _) in pairwise(ops)], streams=1)
     assert default(Orders([ConfiguredSpace(Configuration(()), Space(many, limit=10))])) == "mcts-min"
+
+
+def test_rollouts_meet_every_candidate_equally_often() -> None:
+    """142 candidates; a walk with equally likely decisions meets some of them ten times as often as others."""
+    configured = domain().spaces[1]
+    where = Orders([configured])
+    assert where.size() == 142
+    met = Counter(find("mcts")(where, seed).propose() for seed in range(10 * 142))
+    # Chi-squared with 141 degrees of freedom: five standard deviations above its mean.
+    assert sum((met[c] - 10) ** 2 / 10 for c in where) < 141 + 5 * math.sqrt(2 * 141)
+
+
+REPLAYED = """
+from zlib import crc32
+from benchmarks.machines.family import draw
+from dagc.lab.strategy import find
+from dagc.store.results import Outcome
+machine = draw(18)
+strategy = find("model")(machine.domain, 0)
+for _ in range(20):
+    candidate = strategy.propose()
+    noise = 1 + crc32(repr(candidate).encode()) % 1000 / 20000
+    strategy.observe(candidate, Outcome(machine.truth(candidate) * noise))
+    print(candidate)
+"""
+
+
+def test_the_model_proposes_the_same_with_another_library_of_linear_algebra() -> None:
+    """Kernels for other processors add numbers up in another order."""
+    started = []
+    for processor in ("Haswell", "Nehalem"):
+        environment = os.environ | {"OPENBLAS_CORETYPE": processor, "PYTHONPATH": os.pathsep.join(sys.path)}
+        started.append(
+            subprocess.Popen([sys.executable, "-c", REPLAYED], env=environment, stdout=subprocess.PIPE, text=True)
+        )
+    first, second = (process.communicate()[0] for process in started)
+    assert first == second
+    assert first.count("\n") == 20

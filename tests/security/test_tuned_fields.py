@@ -15,10 +15,11 @@ import pytest
 from benchmarks.fuzz_files import SELECTORS, write_plans, write_program, write_tuned
 from dagc import api
 from dagc.base.errors import UsageError
+from dagc.ir.program import Graph
 from dagc.perf.counted import COUNTS
 from dagc.recipes.plans import has_plans
 from dagc.recipes.tuned import launch_of
-from dagc.store.tuned import load_tuned
+from dagc.store.tuned import Tuned, load_tuned
 
 MARK = "INJECTED"
 TABLES = ("chooser", "fact", "checked", "assignment", "candidate", "sample", "value", "metric")
@@ -93,6 +94,13 @@ def damaged_files(good: Path, path: Path) -> Iterator[str]:
                 yield f"{table}.{column} = {new!r}"
 
 
+def chosen(graph: Graph, tuned: Tuned) -> str:
+    """The C of a file's choosers."""
+    chooser = launch_of(graph, tuned, "sm_90").chooser
+    assert chooser is not None
+    return chooser.source
+
+
 @pytest.mark.parametrize("name", ["fitted.db", "plans.db"])
 def test_each_field_of_a_tuned_file_is_refused_or_inert(folder: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "changed.db"
@@ -102,7 +110,7 @@ def test_each_field_of_a_tuned_file_is_refused_or_inert(folder: Path, tmp_path: 
     for what in damaged_files(folder / name, path):
         try:
             tuned = load_tuned(path)
-            source = "" if has_plans(tuned) else launch_of(graph, tuned, "sm_90")[1].source
+            source = "" if has_plans(tuned) else chosen(graph, tuned)
         except UsageError as error:
             refused += 1
             said = error.render()

@@ -226,6 +226,41 @@ def test_every_round_is_proved(path: object, choices: dict[str, str]) -> None:
         Prover(folded).prove(traversal)
 
 
+NAMES = ("a", "b", "c", "d", "u[t % 2]", "u[(t + 1) % 2]")
+
+
+@st.composite
+def loops(draw: st.DrawFn) -> Graph:
+    """A loop of two to five kernels and perhaps an exchange, with ops before it and after it."""
+    pairs = st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda p: p[0] != p[1])
+    body = [f"k{i}[t] : gpu add({y}, {x})" for i, (y, x) in enumerate(draw(st.lists(pairs, min_size=2, max_size=5)))]
+    if draw(st.booleans()):
+        sent, received = draw(st.permutations(NAMES))[:2]
+        exchange = f"x[t] : mpi exchange {{ send {sent} to next recv {received} from next }}"
+        body.insert(draw(st.integers(0, len(body))), exchange)
+    if draw(st.booleans()):
+        body.append("if t == 0 { f : gpu fill(a) }")
+    parts = ["p : gpu add(a, b)"] if draw(st.booleans()) else []
+    parts += [f"for t in 0..{draw(st.integers(3, 7))} {{ {chr(10).join(body)} }}"]
+    parts += ["q : gpu add(c, a)\nr : gpu add(b, d)"] if draw(st.booleans()) else []
+    lowering = draw(
+        st.sampled_from([("mpi_host", "fused"), ("mpi_host", "ops"), ("mpi_cuda", "fused"), ("nccl", "fused")])
+    )
+    arrays = f"{FOUR}\nscalar next : i32\nfor i in 0..2 {{ array u[i] : f32[8] inout }}"
+    streams = str(draw(st.integers(1, 3)))
+    return graph("\n".join(parts), arrays, transport=lowering[0], staging=lowering[1], streams=streams)
+
+
+@given(loops(), st.integers(0, 2**32))
+@examples_of(max_examples=examples(60))
+def test_loops_of_any_kind_are_proved(whole: Graph, seed: int) -> None:
+    """Whatever is read, written, sent and received: every round is ordered, and every op is issued once."""
+    folded = fold(whole)
+    space, prover, random = Space(folded), Prover(whole), Random(seed)
+    for traversal in [space.first(), space.last(), *(space.walk(random) for _ in range(5))]:
+        prover.prove(unroll(folded, traversal)[1])
+
+
 def test_waits_pair_with_records_of_the_round_before_and_only_where_the_order_lacks_them() -> None:
     dag = "for t in 0..4 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }"
     whole = graph(dag, FOUR)

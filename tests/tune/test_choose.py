@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
+from dagc.choice.choose import Chooser, emitted, unit_chooser
 from dagc.choice.legal import legal_settings, op_of, units
 from dagc.perf.hardware import load_hardware
 from tests.tune.oracle import ROOT, oracle, scalars
@@ -23,7 +23,7 @@ H200 = load_hardware("h200")
 LIMITS = {"max_threads_per_block": 1024}
 
 
-def choosers(program: str) -> list[UnitChooser]:
+def choosers(program: str) -> list[Chooser]:
     graph = api.load_graph(SAMPLES / f"{program}.dag")
     return [unit_chooser(graph, u, legal_settings(graph, u, LIMITS), H200) for u in units(graph)]
 
@@ -86,16 +86,16 @@ def test_settings_that_cannot_be_launched_are_not_chosen(tmp_path: Path) -> None
     assert chooser.times(sizes)[1] == math.inf
     assert chooser.settings[chooser.choose(sizes)] != flat
     there = {"ni": 64, "nj": 64}
-    measured = unit_chooser(graph, unit, chooser.settings, H200, anchors=[(there, flat)], method="exhaustive")
+    measured = unit_chooser(graph, unit, chooser.settings, H200, anchors=[(there, flat)], method="measured")
     assert measured.model is None
     assert measured.settings[measured.choose(there)] == flat
     assert measured.settings[measured.choose(sizes)] != flat
-    ask = f"int64_t at[2]; {measured.function}"
-    asked = f"{ask}(70000, 64, at, at + 1); return at[1] == 8 ? 0 : 1;"
-    source = compiled_chooser([measured]).source + f"int main(void) {{ {asked} }}\n"
+    ask = f"const double x[] = {{70000, 64}}; const int answer = {measured.site.function}(x).answer;"
+    asked = f"{ask} return {measured.site.table}(answer)[1] == 8 ? 0 : 1;"
+    source = emitted([measured]).source + f"int main(void) {{ {asked} }}\n"
     (tmp_path / "c.c").write_text(source)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["gcc", *flags, str(tmp_path / "c.c"), "-o", str(tmp_path / "c")], check=True)
+    subprocess.run(["gcc", *flags, str(tmp_path / "c.c"), "-o", str(tmp_path / "c"), "-lm"], check=True)
     subprocess.run([str(tmp_path / "c")], check=True)
 
 
@@ -116,17 +116,19 @@ def test_a_require_on_sizes_and_the_block_is_kept_by_the_chooser(tmp_path: Path)
         legal = [dict(s)["by"] for s in (chooser.settings[i] for i in chooser.ranked({"ni": 200, "nj": 200}))]
         assert max(legal) == (1 if more else 1024)
         source = tmp_path / f"{name}.c"
-        calls = f"{chooser.function}(200, 200, out, out + 1); return (int)out[1];"
-        source.write_text(compiled_chooser([chooser]).source + f"int main(void) {{ int64_t out[3]; {calls} }}\n")
+        calls = f"return {chooser.site.table}({chooser.site.function}(x).answer)[1];"
+        source.write_text(
+            emitted([chooser]).source + f"int main(void) {{ const double x[] = {{200, 200}}; {calls} }}\n"
+        )
         subprocess.run(
-            ["gcc", "-std=c99", "-O1", "-ffp-contract=off", str(source), "-o", str(tmp_path / name)], check=True
+            ["gcc", "-std=c99", "-O1", "-ffp-contract=off", str(source), "-o", str(tmp_path / name), "-lm"], check=True
         )
         assert subprocess.run([str(tmp_path / name)], check=False).returncode == rows[name]
     assert rows["free"] > rows["bound"] == 1
 
 
-WRAPPER = "void ask_{op}(const int64_t* d, int64_t* out) {{ (void)d; {function}({args}); }}\n"
-TIMES = "void times_{op}(const int64_t* d, double* out) {{ (void)d; dagc_times_{op}({data}out); }}\n"
+WRAPPER = "int ask_{op}(const double* x) {{ return {function}(x).answer; }}\n"
+TIMES = "void times_{op}(const double* x, double* out) {{ dagc_times_{op}(x, out); }}\n"
 
 
 @pytest.mark.parametrize("program", ["gemm", "syr2k", "fdtd-2d", "corr", "gramschm", "3dconv"])
@@ -143,15 +145,13 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
         anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])],
     )
     found = [anchored, *found[1:]]
-    text = compiled_chooser(found).source
+    text = emitted(found).source
     for c in found:
-        args = [f"d[{i}]" for i in range(len(c.data))] + [f"out + {i}" for i in range(len(c.settings[0]))]
-        text += WRAPPER.format(op=c.op, function=c.function, args=", ".join(args))
-        text += TIMES.format(op=c.op, data="".join(f"d[{i}], " for i in range(len(c.data))))
+        text += WRAPPER.format(op=c.op, function=c.site.function) + TIMES.format(op=c.op)
     source, library = tmp_path / "choose.c", tmp_path / "choose.so"
     source.write_text(text)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O3", "-ffp-contract=off", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, str(source), "-o", str(library)], check=True)
+    subprocess.run(["gcc", *flags, str(source), "-o", str(library), "-lm"], check=True)
     loaded = ctypes.CDLL(str(library))
     draw = random.Random(7)
     for c in found:
@@ -159,13 +159,12 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
         # Zero, rows of blocks that are too many, and sizes beyond those for which doubles are known to be exact.
         sizes += [{**sizes[0], c.data[0]: odd} for odd in (0, 70_000, 3_000_000_000)] if c.data else []
         for here in (*sizes, sizes[-1]):  # the last twice: answered from memory
-            data = (ctypes.c_int64 * max(1, len(c.data)))(*(here[n] for n in c.data))
-            out = (ctypes.c_int64 * 3)()
-            getattr(loaded, f"ask_{c.op}")(data, out)
+            data = (ctypes.c_double * max(1, len(c.data)))(*(here[n] for n in c.data))
+            answer = getattr(loaded, f"ask_{c.op}")(data)
             times = (ctypes.c_double * (len(c.settings) + 3))()
             getattr(loaded, f"times_{c.op}")(data, times)
             assert list(times)[: len(c.settings)] == c.times(here), (c.op, here)
-            assert tuple(out)[: len(c.settings[0])] == tuple(v for _, v in c.settings[c.choose(here)]), (c.op, here)
+            assert answer == c.choose(here), (c.op, here)
 
 
 def test_shared_memory_limits_the_blocks_of_a_multiprocessor() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.choice.choose import UnitChooser, compiled_chooser, unit_chooser
+from dagc.choice.choose import Chooser, emitted, unit_chooser
 from dagc.choice.learners.tree import Tree
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
@@ -22,7 +22,7 @@ SAMPLES = ROOT / "samples" / "polybench"
 SIZES = [{"ni": ni, "nj": nj} for ni in (64, 1000, 60_000) for nj in (64, 500, 8192)]
 
 
-def chooser(program: str, method: str, settings: list[Settings] | None = None) -> UnitChooser:
+def chooser(program: str, method: str, settings: list[Settings] | None = None) -> Chooser:
     """Trained on labels that the sizes give; two sizes were measured besides."""
     graph = api.load_graph(SAMPLES / f"{program}.dag")
     unit = units(graph)[0]
@@ -59,10 +59,9 @@ def test_a_choice_that_cannot_be_launched_is_not_taken() -> None:
 def test_c_chooses_as_python_does(method: str, tmp_path: Path) -> None:
     narrow: list[Settings] = [(("bx", 256), ("by", 1)), (("bx", 128), ("by", 1)), (("bx", 32), ("by", 8))]
     found = [chooser("syrk", method), chooser("2dconv", method, narrow)]
-    text = compiled_chooser(found).source
+    text = emitted(found).source
     for made in found:
-        arguments = [f"d[{i}]" for i in range(len(made.data))] + ["out", "out + 1"]
-        text += f"void ask_{made.op}(const int64_t* d, int64_t* out) {{ {made.function}({', '.join(arguments)}); }}\n"
+        text += f"int ask_{made.op}(const double* x) {{ return {made.site.function}(x).answer; }}\n"
     source, library = tmp_path / "choose.c", tmp_path / "choose.so"
     source.write_text(text)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
@@ -72,6 +71,5 @@ def test_c_chooses_as_python_does(method: str, tmp_path: Path) -> None:
     points = [{"ni": draw.randint(1, 90_000), "nj": int(2 ** draw.uniform(0, 17))} for _ in range(60)]
     for made in found:
         for here in (*SIZES, {"ni": 300, "nj": 77}, {"ni": 4000, "nj": 100}, *points, points[-1]):
-            out = (ctypes.c_int64 * 2)()
-            getattr(loaded, f"ask_{made.op}")((ctypes.c_int64 * 2)(*(here[n] for n in made.data)), out)
-            assert tuple(out) == tuple(v for _, v in made.settings[made.choose(here)]), (made.op, here)
+            answer = getattr(loaded, f"ask_{made.op}")((ctypes.c_double * 2)(*(here[n] for n in made.data)))
+            assert answer == made.choose(here), (made.op, here)

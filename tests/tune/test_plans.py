@@ -194,7 +194,7 @@ def test_the_plan_gets_the_arguments(compiled: Path) -> None:
     data = str(compiled / "data-1")
     done = bench(compiled, f"--data={data}", "--repeats", "3", "--seconds", "0.0001", "--json", "-", "--verbose")
     assert done.returncode == 0
-    assert done.stderr.startswith("plan m64-chunks1-streams1 (knn, k = 1, from n) for n = 900")
+    assert done.stderr.startswith("plan m64-chunks1-streams1 (knn, k = 1, from n, 100 % sure) for n = 900")
     assert '"program": "tridiag"' in done.stdout
     assert "--verbose" in bench(compiled, "--help").stdout
     assert bench(compiled).returncode == bench(compiled, "--data", data, "--repeats", "no").returncode == 2
@@ -358,7 +358,7 @@ def test_kernels_tuned_into_the_same_file(faulty: Path, tmp_path: Path) -> None:
     done = api.compile(faulty, tmp_path / "out", target="host", launch=str(tmp_path / "t.db"), build=False)
     assert done.launcher is not None
     (label,) = done.launcher.plans
-    assert "dagc_choose_plan(int64_t n)" in (tmp_path / "out" / "chooser.h").read_text()
+    assert "dagc_choice dagc_choose_plan(const double* x)" in (tmp_path / "out" / "chooser.h").read_text()
     assert "dagc_choose_fill(" in (tmp_path / "out" / "plans" / label / "chooser.h").read_text()
 
 

@@ -83,7 +83,10 @@ def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_pa
         path, tmp_path / "out", target="host", defines={"N": "777"}, launch=str(tuned), run=True, ranks=1, repeats=2
     )
     assert compiled.result is not None
-    assert "static inline int dagc_select_fill(int64_t n)" in (tmp_path / "out" / "chooser.h").read_text()
+    assert (
+        "static inline int dagc_select_fill(const double* x, double* sure)"
+        in (tmp_path / "out" / "chooser.h").read_text()
+    )
 
 
 def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
@@ -93,7 +96,7 @@ def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
     assert (done.method, done.cells) == ("tree", 15)
     selector = load_tuned(tuned).kernel_choosers["fill"].selector
     assert selector is not None
-    assert selector.data == ("k", "n")
+    assert selector.data == ("n * k",)
     (tmp_path / "b").mkdir()
     given = tune_recipe.tune(path, tmp_path / "b.db", TuneOptions(method="volume", target="host", cell=0.005, top=1))
     assert (given.method, load_tuned(tmp_path / "b.db").kernel_choosers["fill"].selector) == ("volume", None)
@@ -124,7 +127,7 @@ def test_too_few_sizes_are_a_note(plain: Path, tmp_path: Path) -> None:
     assert load_tuned(tuned).kernel_choosers["fill"].selector is None
     api.compile(path, tmp_path / "out", target="host", launch=str(tuned), build=False)
     text = (tmp_path / "out" / "chooser.h").read_text()
-    assert "dagc_measured_fill[2][2]" in text
+    assert "dagc_measured_fill[2][1]" in text
     assert "dagc_time_fill" not in text
 
 
@@ -152,7 +155,7 @@ def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.Captu
     assert [row[7] for row in rows] == ["0.0%"] * 5, "the best of each size was seen"
     assert all(re.fullmatch(r"[\d.]+%", row[8]) for row in rows)
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "t.db")]) == 0
-    assert "static inline int dagc_select_fill(int64_t n) {" in capsys.readouterr().out
+    assert "static inline int dagc_select_fill(const double* x, double* sure) {" in capsys.readouterr().out
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "absent.db")]) == 2
     assert main(["tune", str(path), "--method", "svm", "--target", "host"]) == 2
     with pytest.raises(SystemExit) as end:

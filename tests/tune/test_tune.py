@@ -155,7 +155,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert end.value.code == 0
     assert "volume" in capsys.readouterr().out
     assert main(["tune", str(SYRK), "--show", "syrk", "--format", "c"]) == 0
-    assert "static inline void dagc_choose_syrk(int64_t ni, int64_t nj" in capsys.readouterr().out
+    assert "static inline dagc_choice dagc_choose_syrk(const double* x)" in capsys.readouterr().out
     assert main(["tune", str(SYRK), "--show", "syrk", "--format", "latex"]) == 0
     assert "begin{align*}" in capsys.readouterr().out
     assert main(["tune", str(SYRK), "--show", "occupancy", "--format", "svg"]) == 0

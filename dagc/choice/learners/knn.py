@@ -1,30 +1,32 @@
-"""k nearest neighbours over the logarithms of sizes: trained with scikit-learn, asked in Python or in C."""
+"""k nearest neighbours: trained with scikit-learn, asked in Python or in C."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from dagc.choice.nodes import LARGEST, Label, Name
-from dagc.choice.selector import FRACTION, check_training, features, head, log2_fixed, parameters
+from dagc.choice.nodes import Label, Real, SelectorRow
+from dagc.choice.selector import FRACTION, Answer, Scale, Selector, check_training, coordinates, number, scales_of
 
 SUMMARY = "nearest neighbours"
 
 
 @dataclass(frozen=True, slots=True)
-class Knn:
-    """`sizes` ascend, a value for each of `data`; `labels` are numbers of choices.
+class Knn(Selector):
+    """`points` ascend, a value for each of `data`; `labels` are numbers of choices.
 
     `weights`: `uniform` or `distance` (one over the Euclidean distance), as scikit-learn has them.
     """
 
     method: ClassVar[str] = "knn"
     data: tuple[str, ...]
-    sizes: tuple[tuple[int, ...], ...]
+    scales: tuple[Scale, ...]
+    points: tuple[tuple[float, ...], ...]
     labels: tuple[int, ...]
     k: int
     weights: str
@@ -34,119 +36,84 @@ class Knn:
         """`knn, k = 3, weights by distance`."""
         return f"knn, k = {self.k}" + (", weights by distance" if self.weights == "distance" and self.k > 1 else "")
 
-    def choose(self, sizes: Sequence[int]) -> int:
-        """The label with most weight among the k nearest sizes; the lowest of equal ones.
-
-        Of sizes equally far, the one that stands first counts as nearer.
-        """
-        here = [log2_fixed(v) for v in sizes]
-        apart = [sum((log2_fixed(v) - h) ** 2 for v, h in zip(row, here, strict=True)) for row in self.sizes]
-        votes: dict[int, float] = {}
-        for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
-            if self.weights == "distance" and apart[i] == 0:
-                return self.labels[i]
-            weight = 1 / math.sqrt(apart[i]) if self.weights == "distance" else 1
-            votes[self.labels[i]] = votes.get(self.labels[i], 0.0) + weight
-        return min(votes, key=lambda label: (-votes[label], label))
-
     @property
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
         return frozenset(self.labels)
 
+    def ask(self, x: Sequence[float]) -> Answer:
+        """The label with most weight among the k nearest points, the lowest of equal ones; as sure as its share.
+
+        Of points equally far, the one that stands first counts as nearer.
+        """
+        here = [scale.coordinate(v) for scale, v in zip(self.scales, x, strict=True)]
+        rows = _coordinates(self.points, self.scales)
+        apart = [sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) for row in rows]
+        votes: dict[int, float] = {}
+        total = 0.0
+        for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
+            if self.weights == "distance" and apart[i] == 0:
+                return Answer(self.labels[i], 1.0)
+            weight = 1 / math.sqrt(apart[i]) if self.weights == "distance" else 1.0
+            votes[self.labels[i]] = votes.get(self.labels[i], 0.0) + weight
+            total += weight
+        label = min(votes, key=lambda one: (-votes[one], one))
+        return Answer(label, votes[label] / total)
+
+    def view(self) -> dict[str, Any]:
+        """As `Selector.view`."""
+        return {
+            "points": _coordinates(self.points, self.scales), "labels": self.labels, "k": self.k, "fraction": FRACTION,
+            "by_distance": self.weights == "distance",
+        }  # fmt: skip
+
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
         return {
-            "method": self.method, "data": list(self.data), "sizes": [list(row) for row in self.sizes],
+            **self.common_json(), "sizes": [[number(v) for v in row] for row in self.points],
             "labels": list(self.labels), "k": self.k, "weights": self.weights,
         }  # fmt: skip
 
-    def c_text(self, function: str) -> str:
-        """C99, as `Selector.c_text`; needs the square root of math.h where weights are by distance."""
-        n, d = len(self.sizes), len(self.data)
-        rows = ", ".join("{" + ", ".join(f"INT64_C({log2_fixed(v)})" for v in row) + "}" for row in self.sizes)
-        by_distance = self.weights == "distance"
-        return f"""\
-{"#include <math.h>" + chr(10) if by_distance else ""}#include <stdint.h>
 
-/* 2^{FRACTION} log2(size) in integers: the same on every machine. */
-static inline int64_t {function}_log(int64_t size) {{
-  int whole = 0;
-  if (size < 2) return 0;
-  while (size >> whole > 1) ++whole;
-  uint64_t part = whole > 31 ? (uint64_t)size >> (whole - 31) : (uint64_t)size << (31 - whole);
-  int64_t result = whole;
-  for (int i = 0; i < {FRACTION}; ++i) {{
-    part = part * part >> 31;
-    result *= 2;
-    if (part >> 32) part >>= 1, ++result;
-  }}
-  return result;
-}}
+@lru_cache(maxsize=64)
+def _coordinates(points: tuple[tuple[float, ...], ...], scales: tuple[Scale, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(s.coordinate(v) for s, v in zip(scales, row, strict=True)) for row in points)
 
-/* The label with most weight among the {self.k} nearest of {n} training sizes, {self.weights} weights. */
-static inline int {function}_of(const int64_t* size) {{
-  static const int64_t logs[{n}][{d}] = {{{rows}}};
-  static const int labels[{n}] = {{{", ".join(map(str, self.labels))}}};
-  int64_t apart[{n}];
-  double weight[{self.k}];
-  int label[{self.k}], found = 0, best = 0;
-  for (int i = 0; i < {n}; ++i) apart[i] = 0;
-  for (int k = 0; k < {d}; ++k) {{
-    const int64_t here = {function}_log(size[k]);
-    for (int i = 0; i < {n}; ++i) apart[i] += (logs[i][k] - here) * (logs[i][k] - here);
-  }}
-  for (int taken = 0; taken < {self.k}; ++taken) {{
-    int near = -1, at = 0;
-    for (int i = 0; i < {n}; ++i)
-      if (apart[i] >= 0 && (near < 0 || apart[i] < apart[near])) near = i;
-{"    if (apart[near] == 0) return labels[near];" + chr(10) if by_distance else ""}\
-    while (at < found && label[at] != labels[near]) ++at;
-    if (at == found) label[at] = labels[near], weight[at] = 0, ++found;
-    weight[at] += {"1 / sqrt((double)apart[near])" if by_distance else "1"};
-    apart[near] = -1;
-  }}
-  for (int i = 1; i < found; ++i)
-    if (weight[i] > weight[best] || (weight[i] == weight[best] && label[i] < label[best])) best = i;
-  return label[best];
-}}
 
-{head(function, self.data)} {{
-  const int64_t dagc_sizes[{d}] = {{{", ".join(parameters(self.data))}}};
-  return {function}_of(dagc_sizes);
-}}
-"""
+def nearest(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int]) -> Knn:
+    """The label of the nearest point, without training."""
+    order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
+    points, y = tuple(tuple(rows[i]) for i in order), tuple(int(labels[i]) for i in order)
+    return Knn(tuple(data), scales_of(rows), points, y, 1, "uniform")
 
 
 def fit(
-    data: Sequence[str], sizes: Sequence[Sequence[int]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
+    data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
 ) -> Knn:
     """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the seed).
 
-    `sizes` holds a value for each of `data`. Raises UsageError as `check_training`.
+    `rows` hold a value for each of `data`. Raises UsageError as `check_training`.
     """
     import numpy as np
     from sklearn.model_selection import GridSearchCV, KFold
     from sklearn.neighbors import KNeighborsClassifier
 
-    check_training(data, sizes, labels)
-    order = sorted(range(len(sizes)), key=lambda i: tuple(sizes[i]))
-    ordered, y = tuple(tuple(int(v) for v in sizes[i]) for i in order), tuple(int(labels[i]) for i in order)
-    splits = min(folds, len(sizes))
-    smallest_part = len(sizes) - -(-len(sizes) // splits)
+    check_training(data, rows, labels)
+    one = nearest(data, rows, labels)
+    splits = min(folds, len(rows))
+    smallest_part = len(rows) - -(-len(rows) // splits)
     most = max(1, min(len(set(labels)), smallest_part))
     grid = {"n_neighbors": list(range(1, most + 1)), "weights": ["uniform", "distance"]}
     search = GridSearchCV(KNeighborsClassifier(), grid, cv=KFold(splits, shuffle=True, random_state=seed))
-    search.fit(features(ordered), np.array(y))
+    search.fit(coordinates(one.points, one.scales), np.array(one.labels))
     best = search.best_params_
-    return Knn(tuple(data), ordered, y, int(best["n_neighbors"]), str(best["weights"]))
+    return Knn(one.data, one.scales, one.points, one.labels, int(best["n_neighbors"]), str(best["weights"]))
 
 
-class Row(msgspec.Struct, tag_field="method", tag="knn", frozen=True):
+class Row(SelectorRow, tag="knn", frozen=True, kw_only=True):
     """As a tuned file keeps it."""
 
-    data: tuple[Name, ...]
-    sizes: tuple[tuple[Annotated[int, msgspec.Meta(ge=1, le=LARGEST)], ...], ...]
+    points: tuple[tuple[Real, ...], ...] = msgspec.field(name="sizes")
     labels: tuple[Label, ...]
     k: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
     weights: Literal["uniform", "distance"]
@@ -154,7 +121,7 @@ class Row(msgspec.Struct, tag_field="method", tag="knn", frozen=True):
 
 def read(row: Row) -> Knn:
     """Raises ValueError."""
-    lengths = {len(size) for size in row.sizes}
-    if lengths != {len(row.data)} or len(row.labels) != len(row.sizes) or row.k > len(row.sizes):
+    lengths = {len(point) for point in row.points}
+    if lengths != {len(row.data)} or len(row.labels) != len(row.points) or row.k > len(row.points):
         raise ValueError("a knn selector whose parts are not of one length")
-    return Knn(row.data, row.sizes, row.labels, row.k, row.weights)
+    return Knn(row.data, row.read_scales(), row.points, row.labels, row.k, row.weights)

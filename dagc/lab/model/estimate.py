@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 NOISE = 0.02  # relative standard deviation of a measurement
 SIGNAL = 0.06  # relative standard deviation of what the simulation misses
-NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.02, 0.06, 0.15)  # what they may turn out to be
+NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12)  # what they may turn out to be
 LENGTH = 0.15  # share of bits over which that is alike
 BLOCK = 512  # rows whose paths are found at once: they take (moments, rows, costs) numbers
 ADAPTED = 12  # measurements from which on signal and noise are judged
-SCALES, STEPS, SCALED_BY = (0.1, 1000.0), 12, 8  # of the work: factors, halvings, measurements that are looked at
+SPEEDS = (1.0, 2.0, 4.0)  # of what the CPU takes for a call: factors of the prior costs
+SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: factors, steps to find one, measurements looked at
+LEARNED_FROM = 200  # measurements of elsewhere: half of them the fastest
+SCALED_UP_TO = 13  # measurements; then the prior costs stay
 MOST = 400  # observations that the process holds: what one more costs grows with them
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 
@@ -37,12 +40,15 @@ FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 class Model:
     """The pool of a search, and what was measured of it. Times are in microseconds."""
 
-    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
+    def __init__(self, spaces: Sequence[ConfiguredSpace], learned: Array | None = None) -> None:
+        """`learned`: costs that explained measurements of these spaces elsewhere. They are one of the priors that the
+        measurements choose from, so they can be overruled."""
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
         self._usual: Array = np.array(self.pool.costs.prior)
-        self._prior = self._usual  # scaled to the size of the problem, once something is measured
+        self._learned = learned
+        self._prior = self._usual if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
         self._fitted_with = 0
         self._level = 1.0  # median of the times when the costs were fitted
@@ -54,6 +60,11 @@ class Model:
         # The arrays are small. Threads of BLAS would gain little on an idle machine, and on one whose cores are taken,
         # as by ranks that poll, they wait for each other a hundred times longer than they work.
         self._threads = ThreadpoolController()
+
+    @property
+    def costs(self) -> Array:
+        """Those fitted last, in microseconds, above 0."""
+        return np.maximum(self._costs, 0.02 * self._prior)
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -182,28 +193,52 @@ class Model:
         rows = np.array([self.pool.row[c] for c, _ in held])
         values = np.array([cut.get(one, one[1]) for one in held])
         self._level = float(np.median(values))
-        if self._fitted_with < SCALED_BY:
-            self._scale(rows, self._level)
-        self._costs = fit_costs(
-            lambda costs: self.pool.batch.paths(costs, rows), self._prior, self._costs, values, 2 * NOISE * self._level
-        )
+        if self._fitted_with < SCALED_UP_TO:
+            self._scale(rows, values)
+        self._costs = self._fitted(self._prior, self._costs, rows, values)
         self._fitted_with, self._simulated = len(self.times), None
 
-    def _scale(self, rows: Numbers, level: float) -> None:
-        """Prior costs of the size of this problem: all work longer or shorter by one factor, so that times agree."""
-        some = rows[:SCALED_BY]
-        work = np.array(self.pool.costs.work())
-        low, high = SCALES
-        for _ in range(STEPS):
-            middle = math.sqrt(low * high)
-            prior = np.where(work, middle * self._usual, self._usual)
-            if float(np.median(self.pool.batch.times(prior, some))) < level:
-                low = middle
-            else:
-                high = middle
-        self._prior = np.where(work, low * self._usual, self._usual)
-        if self._fitted_with == 0:
-            self._costs = self._prior
+    def _fitted(self, prior: Array, start: Array, rows: Numbers, values: Array) -> Array:
+        deviation = 2 * NOISE * self._level
+        return fit_costs(lambda costs: self.pool.batch.paths(costs, rows), prior, start, values, deviation)
+
+    def _scale(self, rows: Numbers, values: Array) -> None:
+        """Prior costs of this machine and of a problem of this size.
+
+        For each of a few speeds of the machine, all work is made longer or shorter by one factor, so that the times
+        agree; that speed is taken whose costs, fitted, explain the measurements best and stay nearest to their prior.
+        """
+        work, some = np.array(self.pool.costs.work()), rows[:SCALED_BY]
+        tried: list[tuple[float, Array, Array]] = []
+        bases = [(speed, self._usual) for speed in SPEEDS]
+        for speed, base in bases if self._learned is None else [(1.0, self._learned), *bases]:
+            factor, machine = 1.0, np.where(work, 0.0, speed * base)
+            for _ in range(STEPS):  # Newton's: times are linear in the factor along their paths
+                prior = machine + np.where(work, factor * base, 0.0)
+                _, paths = self.pool.batch.paths(prior, some)
+                share = np.maximum(paths @ np.where(work, base, 0.0), 1e-9)
+                factor = float(np.clip(np.median((values[:SCALED_BY] - paths @ machine) / share), *SCALES))
+            prior = np.round(machine + np.where(work, factor * base, 0.0), 6)
+            costs = self._fitted(prior, prior, rows, values)
+            times = self.pool.batch.times(costs, rows)
+            off = np.minimum(((values - times) / (2 * NOISE * self._level)) ** 2, 9.0).sum()
+            far = (((costs - prior) / (SPREAD * prior)) ** 2).sum() + math.log2(speed) ** 2
+            tried.append((round(float(off + far), 3), prior, costs))
+        _, self._prior, self._costs = min(tried, key=lambda one: one[0])
+
+
+def costs_of(spaces: Sequence[ConfiguredSpace], measured: Sequence[tuple[Candidate, float]]) -> Array:
+    """The costs, in microseconds, that explain measurements of candidates, given in seconds. At least one."""
+    ranked = sorted(measured, key=lambda pair: pair[1])
+    others = ranked[LEARNED_FROM // 2 :]
+    step = max(1, 2 * len(others) // LEARNED_FROM)
+    model = Model(spaces)
+    chosen = [*ranked[: LEARNED_FROM // 2], *others[::step]]
+    model.extend([candidate for candidate, _ in chosen])
+    for candidate, seconds in chosen:
+        model.observe(candidate, 1e6 * seconds)
+    model.estimate()
+    return model.costs
 
 
 def _held(observed: list[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:

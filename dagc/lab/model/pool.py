@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.batch import Batch
-from dagc.lab.model.simulate import Costs, Simulator
+from dagc.lab.model.simulate import Costs, Simulator, messages_of
+from dagc.space.loops import shortened, unroll
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
+ROUNDS = 3  # of a loop that are simulated: in the first, nothing of the round before is under way
 _ABSENT = 1 << 20  # place of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
 
@@ -25,8 +27,13 @@ class Pool:
 
     def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
         self.spaces = spaces
-        self.costs = Costs(max(s.space.moves.streams for s in spaces))
-        self._simulators = [Simulator(s.graph, s.configuration, self.costs) for s in spaces]
+        self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
+        simulated = [graph.unrolled for graph in self._graphs]
+        self.costs = Costs(max(s.space.moves.streams for s in spaces), max(len(messages_of(g)) for g in simulated))
+        self.costs.scale = len(spaces[0].graph.unrolled.ops) / len(simulated[0].ops)
+        self._simulators = [
+            Simulator(graph, s.configuration, self.costs) for graph, s in zip(simulated, spaces, strict=True)
+        ]
         self.batch = Batch(self.costs)
         self.candidates: list[Candidate] = []
         self.row: dict[Candidate, int] = {}
@@ -62,7 +69,8 @@ class Pool:
         for candidate in new:
             self.row[candidate] = len(self.candidates)
             self.candidates.append(candidate)
-        self.batch.extend([self._simulators[c.space].program(c.traversal) for c in new])
+        runs = (unroll(self._graphs[c.space], c.traversal)[1] for c in new)
+        self.batch.extend([self._simulators[c.space].program(run) for c, run in zip(new, runs, strict=True)])
         place = np.full((self._ops, len(new)), _ABSENT)
         stream = np.full((self._ops, len(new)), -1)
         for number, candidate in enumerate(new):

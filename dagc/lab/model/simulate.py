@@ -17,13 +17,15 @@ from dagc.store.results import Configuration
 # Microseconds, before anything is measured: a current GPU and a current CPU (launch 4 us, record 0.3 us).
 PRIOR = {
     "launch": 3.5, "latency": 2.0, "record": 0.3, "sync": 2.0, "post": 1.5, "wait": 0.5, "cpu": 1.0, "graph": 4.0,
-    "node": 0.8, "message": 12.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0, "iteration": 1.0,
+    "node": 0.8, "message": 12.0, "wire": 2.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0,
+    "iteration": 1.0,
 }  # fmt: skip
-WORK = frozenset(("cpu", "message", "stage", "copy", "kernel"))  # what grows with the size of the problem
+WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # what grows with the size of the problem
 
 
-# Moments: the beginning, the CPU, the last post, a passing one; then streams, then events.
-_BEGIN, _NOW, _POSTED, _PASSING, _STREAMS = range(5)
+# Moments: the beginning, the CPU, the last post, when the wire is free, a passing one; then of streams, of messages
+# that came, of events.
+_BEGIN, _NOW, _POSTED, _WIRE, _PASSING, _STREAMS = range(6)
 # Target, a, b, sum of costs (number in `Costs.sums`).
 Instruction: TypeAlias = tuple[int, int, int, int]
 
@@ -35,12 +37,16 @@ class Costs:
     sums           what instructions add: each a number of costs (numbers in `prior`), the first none at all
     instructions   those that occur, by number; the first does nothing
     streams        labels of all configurations
+    messages       that a configuration has at most
+    scale          what stands for one op that is simulated: rounds of loops beyond the first are left out
     """
 
     streams: int
+    messages: int = 0
     numbers: dict[str, int] = field(default_factory=dict)
     prior: list[float] = field(default_factory=list)
     sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
+    scale: float = 1.0
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "") -> int:
@@ -48,7 +54,7 @@ class Costs:
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)
-            self.prior.append(PRIOR[kind])
+            self.prior.append(PRIOR[kind] * self.scale)
         return self.numbers[name]
 
     def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
@@ -81,6 +87,9 @@ class Simulator:
         self._ops = [self._cost_of(op, transport, configuration) for op in graph.ops]
         self._start = costs.instruction(_NOW, _BEGIN, _BEGIN, self._iteration)
         self._capture = costs.instruction(_NOW, _NOW, _NOW, self._graph)
+        first = _STREAMS + costs.streams
+        moments: dict[tuple[str, int] | None, int] = {key: first + i for i, key in enumerate(messages_of(graph))}
+        self._came = [moments.get(_message(op)) for op in graph.ops]
         self._known: dict[Entry, tuple[int, ...]] = {}
 
     def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
@@ -98,7 +107,9 @@ class Simulator:
             ]
             return (*out, *(number("stage", staged.region.text) for staged in (*op.copy_in, *op.copy_out)))
         if op.action in _POSTS:
-            return (number("post", transport),)
+            if op.action is Action.POST_RECV:
+                return (number("post", transport),)
+            return number("post", transport), number("wire", f"{transport} {base}"), number("message", transport)
         if op.action in _WAITS:
             return number("wait", transport), number("message", f"{transport} {base}")
         return () if op.action is Action.END else (number("cpu", base),)
@@ -143,13 +154,34 @@ class Simulator:
     def _of_cpu(self, op: int) -> tuple[int, ...]:
         make, numbers, action = self.costs.instruction, self._ops[op], self.graph.ops[op].action
         if action in _WAITS:
+            # Ranks are alike: a message comes some time after the same one of this rank has left.
             call, message = numbers
-            return make(_PASSING, _POSTED, _POSTED, message), make(_NOW, _NOW, _PASSING, call)
-        done = make(_NOW, _NOW, _NOW, *numbers)
-        return (done, make(_POSTED, _NOW, _NOW)) if action in _POSTS else (done,)
+            came = self._came[op]
+            if came is not None:
+                return (make(_NOW, _NOW, came, call),)
+            return make(_PASSING, _WIRE, _POSTED, message), make(_NOW, _NOW, _PASSING, call)
+        if action not in _POSTS:
+            return (make(_NOW, _NOW, _NOW, *numbers),)
+        done = (make(_NOW, _NOW, _NOW, numbers[0]), make(_POSTED, _NOW, _NOW))
+        if action is Action.POST_RECV:
+            return done
+        moved = make(_WIRE, _NOW, _WIRE, numbers[1])  # one message after the other
+        came = self._came[op]
+        return (*done, moved) if came is None else (*done, moved, make(came, _WIRE, _WIRE, numbers[2]))
 
     def _event(self, event: int) -> int:
-        return _STREAMS + self.costs.streams + event
+        return _STREAMS + self.costs.streams + self.costs.messages + event
+
+
+def messages_of(graph: Graph) -> tuple[tuple[str, int], ...]:
+    """The messages that a rank sends: exchange, number."""
+    found = (_message(op) for op in graph.ops if op.action is Action.POST_SEND)
+    return tuple(dict.fromkeys(key for key in found if key is not None))
+
+
+def _message(op: GraphOp) -> tuple[str, int] | None:
+    """The message that an op serves."""
+    return None if op.op is None or op.message is None else (op.op.name, op.message)
 
 
 END = _NOW

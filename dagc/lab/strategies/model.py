@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one a sample
 SAMPLE = 600  # the first sample of a larger space
-RENEW = 8  # measurements after which the model is searched for more
-ROUNDS, GROWTH = 2, 48  # rounds of that, each with so many neighbours of the best
+RENEW = 6  # measurements after which the model is searched for more
+ROUNDS, GROWTH = 2, 40  # rounds of that, each with so many neighbours of the best
 FASTEST = 8  # that neighbours are taken of
 MOST, LEFT = 1500, 800  # rows of the pool, and how many stay when there are more
 GAIN = 12  # the first measurements are for gain alone

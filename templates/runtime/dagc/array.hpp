@@ -258,6 +258,14 @@ class Store {
       std::memcpy(to, a.data + start, bytes);
   }
 
+  // The same, as the host may read them.
+  template <class T>
+  std::vector<T> elements(const Array<T>& a, std::int64_t start, std::int64_t count) const {
+    std::vector<T> out(static_cast<std::size_t>(count));
+    fetch(a, start, count, out.data());
+    return out;
+  }
+
   void release() {
     for (Entry& e : entries_) {
       if (e.mirror) cudaFreeHost(e.mirror);

@@ -1,0 +1,160 @@
+"""Features: the numbers that a selector sees, each an expression over what a rank knows before its dag runs.
+
+A kind of feature is one file of `dagc/choice/features` with a function `offer(context)` that gives the features of this
+kind that a program has; nothing else knows the kinds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from dagc.base.errors import UsageError
+from dagc.base.resources import names_in
+from dagc.ir.plan import CodeFeature
+from dagc.ir.program import Feature as Declared
+from dagc.ir.program import Kernel, KernelOp, Program, Region
+from dagc.ir.sym import RULES, Apply, Const, Fn, Number, Sym, Var, evaluate, free, show, substitute
+
+MEASURED = "feature."  # what the program computes in C++ has this before its name, in expressions and in values
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """`expression` is over per-rank scalars, `rank`, `ranks`, and `feature.NAME` of what `code` computes."""
+
+    name: str
+    expression: Sym
+    code: tuple[CodeFeature, ...] = ()
+
+    def value(self, values: Mapping[str, Number]) -> float:
+        """Its value, computed in doubles as C does; NaN where it has none (a division by zero). KeyError: a value is
+        missing."""
+        try:
+            found = _in_doubles(self.expression, values)
+        except (ZeroDivisionError, ValueError, OverflowError, TypeError):
+            return math.nan
+        return float(found)
+
+
+def _in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
+    """As `dagc.ir.sym.to_c` has it: integers, a division in doubles, `floor` and `ceil` exact."""
+    if isinstance(expr, Const):
+        return expr.value
+    if isinstance(expr, Var):
+        return values[expr.name]
+    if expr.fn in (Fn.FLOOR, Fn.CEIL):
+        return evaluate(expr, values)
+    if expr.fn is Fn.COND:
+        return _in_doubles(expr.args[1] if _in_doubles(expr.args[0], values) else expr.args[2], values)
+    parts = [_in_doubles(a, values) for a in expr.args]
+    if expr.fn is Fn.DIV:
+        return float(parts[0]) / float(parts[1])
+    return RULES[expr.fn](*parts)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where features are looked for: a program, and in it an op (None: at program level)."""
+
+    program: Program
+    op: KernelOp | None = None
+
+    @property
+    def kernel(self) -> Kernel | None:
+        return next((k for k in self.program.kernels if self.op is not None and k.name == self.op.kernel), None)
+
+    @property
+    def declared(self) -> tuple[Declared, ...]:
+        """Features as written: the kernel's, else the program's."""
+        return self.kernel.features if self.kernel is not None else self.program.features
+
+    @property
+    def asked(self) -> tuple[Sym, ...]:
+        """Arguments of the `select`s here."""
+        selects = self.kernel.selects if self.kernel is not None else self.program.selects
+        return tuple(argument for item in selects if item.owner != "dag" for argument in item.args)
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Names that a rank has a value of when its arrays have been read."""
+        return frozenset((*(s.name for s in self.program.scalars), "rank", "ranks"))
+
+    @cached_property
+    def names(self) -> Mapping[str, Sym]:
+        """What the kernel's names stand for: formals and lets, but no tunables, which are to be chosen."""
+        env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
+        kernel, op = self.kernel, self.op
+        if kernel is None or op is None:
+            return env
+        for formal, argument in zip(kernel.formals, op.args, strict=True):
+            if not isinstance(argument, Region):
+                env[formal.name] = argument
+        for name, expr in kernel.lets:
+            env[name] = substitute(expr, env)
+        return env
+
+    def resolve(self, expr: Sym) -> Sym | None:
+        """Over known names and code features; None where it depends on anything else (a tunable)."""
+        declared = {f.name: f for f in self.declared}
+        env = dict(self.names)
+        for feature in self.declared:  # in the order of the text: each sees those above it
+            value = feature.value
+            env[feature.name] = Var(self.measured(feature)) if not isinstance(value, _SYMS) else substitute(value, env)
+        found = substitute(expr, env)
+        code = {self.measured(f) for f in declared.values()}
+        return found if free(found) <= self.known | code else None
+
+    def measured(self, feature: Declared) -> str:
+        """The name of a code feature's value: `feature.spmv.longest`."""
+        return f"{MEASURED}{self.op.base + '.' if self.op is not None else ''}{feature.name}"
+
+
+_SYMS = (Const, Var, Apply)
+
+
+def offered(program: Program, op: KernelOp | None = None) -> dict[str, Feature]:
+    """All features that a selector may ask for, by name: of an op, or of the program. A name that two kinds offer is
+    that of the first file."""
+    context = Context(program, op)
+    out: dict[str, Feature] = {}
+    for kind in names_in("choice/features"):
+        module = importlib.import_module(f"dagc.choice.features.{kind.replace('-', '_')}")
+        for feature in module.offer(context):
+            out.setdefault(feature.name, feature)
+    return out
+
+
+def values_of(
+    features: Mapping[str, Feature], values: Mapping[str, Number], constants: Mapping[str, int] | None = None
+) -> dict[str, float]:
+    """The features that can be computed from what is known somewhere, by name. `constants`: parameters that are
+    constants of the program there, and others elsewhere; those that are the same everywhere are left out."""
+    out = {}
+    for name, feature in features.items():
+        if constants and name in constants:
+            out[name] = float(constants[name])
+        elif free(feature.expression) and free(feature.expression) <= values.keys():
+            out[name] = feature.value(values)
+    return out
+
+
+def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, ...]) -> tuple[Feature, ...]:
+    """The features that arguments of a `select` name, each once. Raises UsageError for what is none."""
+    context, found = Context(program, op), offered(program, op)
+    out: dict[str, Feature] = {}
+    for argument in arguments:
+        resolved = context.resolve(argument)
+        if isinstance(resolved, Const):
+            continue  # the same at every size
+        names = [f.name for f in found.values() if f.expression == resolved] if resolved is not None else []
+        if not names:
+            raise UsageError(
+                f"`select` asks for `{show(argument)}`, which no rank knows before its dag runs",
+                "name scalars, features, and expressions of them",
+            )
+        out[names[0]] = found[names[0]]
+    return tuple(out.values())

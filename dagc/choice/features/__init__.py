@@ -1,0 +1,1 @@
+"""One file, one kind of feature. `dagc.choice.feature` finds them here."""

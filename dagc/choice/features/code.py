@@ -1,0 +1,48 @@
+"""Functions in C++ of the arrays that the set-up gives: `feature longest cost n = cpp \"\"\"...\"\"\"`.
+
+The emitted program computes them once, when it has read its arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dagc.base.errors import UsageError
+from dagc.choice.feature import Context, Feature
+from dagc.ir.enums import Role
+from dagc.ir.plan import CodeFeature
+from dagc.ir.program import CodeText, KernelOp, Region
+from dagc.ir.sym import Var
+
+GIVEN = (Role.CONST, Role.IN)
+
+
+def offer(context: Context) -> Iterator[Feature]:
+    """Those of the op's kernel. Raises UsageError for one that reads what the program writes, or what is chosen."""
+    if context.op is None:
+        return
+    for declared in context.declared:
+        if isinstance(declared.value, CodeText) and declared.value.text is not None:
+            _check(context, context.op, declared.name, declared.value.text)
+            code = CodeFeature(context.measured(declared), context.op, declared.value)
+            yield Feature(declared.name, Var(code.name), (code,))
+
+
+def _check(context: Context, op: KernelOp, name: str, text: str) -> None:
+    from dagc.emit.render import names_used  # loads jinja2
+
+    assert context.kernel is not None
+    used = names_used(text)
+    roles = {a.name: a.role for a in context.program.arrays}
+    for formal, argument in zip(context.kernel.formals, op.args, strict=True):
+        if isinstance(argument, Region) and formal.name in used and roles[argument.array] not in GIVEN:
+            raise UsageError(
+                f"feature `{name}` of op `{op.base}` reads `{argument.array}`, which the set-up does not give",
+                "read `const` and `in` arrays: features are computed before the dag runs",
+            )
+    for tunable, _ in op.tunables:
+        if tunable in used:
+            raise UsageError(
+                f"feature `{name}` of op `{op.base}` depends on `{tunable}`, which is to be chosen by it",
+                "compute it from sizes and arrays alone",
+            )

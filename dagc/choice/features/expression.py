@@ -1,0 +1,32 @@
+"""Expressions over scalars and other features: `feature mean = nnz / n`, and the arguments of a `select`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dagc.choice.feature import Context, Feature
+from dagc.choice.features.code import offer as computed
+from dagc.ir.plan import CodeFeature
+from dagc.ir.program import CodeText
+from dagc.ir.sym import Sym, Var, free, show
+
+
+def offer(context: Context) -> Iterator[Feature]:
+    """Those that are declared, and what a `select` asks for that is no single name."""
+    code = _code(context)
+    for declared in context.declared:
+        if not isinstance(declared.value, CodeText):
+            yield from _made(declared.name, context.resolve(declared.value), code)
+    for argument in context.asked:
+        found = context.resolve(argument)
+        if found is not None and not isinstance(found, Var):
+            yield from _made(show(found), found, code)
+
+
+def _made(name: str, expression: Sym | None, code: dict[str, CodeFeature]) -> Iterator[Feature]:
+    if expression is not None:
+        yield Feature(name, expression, tuple(code[n] for n in sorted(free(expression)) if n in code))
+
+
+def _code(context: Context) -> dict[str, CodeFeature]:
+    return {one.name: one for feature in computed(context) for one in feature.code}

@@ -1,0 +1,66 @@
+"""`dagc explore --warm-start`: what another file knows begins the search, and measurements overrule it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import pytest
+
+from benchmarks.machines.evaluate import reached
+from benchmarks.machines.family import draw
+from dagc.base.errors import UsageError
+from dagc.lab.orders import Orders
+from dagc.lab.strategy import find
+from dagc.recipes.explore import explore
+from dagc.recipes.options import ExploreOptions
+from dagc.store.results import Outcome
+from tests.data.h200 import SPMV, h200_file
+
+RECORDS = Path(__file__).parents[2] / "benchmarks/results/2026-11-21-4xh200-explore"
+
+
+def options(replay: Path, warm_start: Path, strategy: str | None = None) -> ExploreOptions:
+    return ExploreOptions(
+        strategy=strategy, budget=8, confirm=2, repeats=2, replay=str(replay), transport="mpi_host", capture="off",
+        quiet=True, warm_start=str(warm_start),
+    )  # fmt: skip
+
+
+def test_a_file_of_the_program_starts_the_search(tmp_path: Path) -> None:
+    recorded = h200_file(tmp_path)
+    done = explore(SPMV, None, options(recorded, recorded))
+    assert done is not None
+    assert f"starts with the costs that explain 2036 implementations of {recorded}" in done.notes
+
+
+def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds results of another program: halo, not spmv"):
+        explore(SPMV, None, options(h200_file(tmp_path), RECORDS / "halo-mpi_cuda-random.db"))
+
+
+def test_only_the_model_can_be_started(tmp_path: Path) -> None:
+    recorded = h200_file(tmp_path)
+    with pytest.raises(UsageError, match="strategy `mcts` has no model to start"):
+        explore(SPMV, None, options(recorded, recorded, "mcts"))
+
+
+@pytest.mark.parametrize("factor", [4.0, None])
+def test_knowledge_of_another_size_helps_and_nonsense_does_little_harm(factor: float | None) -> None:
+    """`factor`: times of elsewhere in proportion to those here; None: of no relation to them."""
+    drawn, random = draw(58), Random(5)
+    candidates = [drawn.domain.sample(random) for _ in range(60)]
+    best = min(drawn.truth(c) for c in drawn.domain)
+    times = [factor * drawn.truth(c) if factor else random.uniform(1e-4, 2e-4) for c in candidates]
+
+    def measurements(seed: int) -> int:
+        strategy = find("model")(Orders(drawn.domain.spaces, list(zip(candidates, times, strict=True))), seed)
+        factors, choices = drawn.noise.factors(Random(seed)), []
+        for _ in range(15):
+            candidate = strategy.propose()
+            strategy.observe(candidate, Outcome(drawn.truth(candidate) * next(factors)))
+            choices.append(drawn.truth(strategy.best()))
+        return reached(choices, best)
+
+    assert median(measurements(seed) for seed in range(3)) <= 12
