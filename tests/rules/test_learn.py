@@ -130,7 +130,7 @@ def test_every_implementation_of_a_union_follows_exactly_one_rule_set() -> None:
 
 
 def test_the_noise_decides_what_is_wrong() -> None:
-    """With every class of the seed the tree of the H200 data is larger, and its leaves are purer than the noise."""
+    """With every class of the paper the tree of the H200 data is larger, and its leaves are purer than the noise."""
     learned, seed = h200_learned(), learn(h200_samples(), h200_results().noise, all_classes=True)
     assert len(seed.classes.classes) == len(learned.classes.classes) + 2
     assert math.isnan(seed.classes.noise)
