@@ -16,7 +16,7 @@ from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traver
 from dagc.passes.loops import fold, folded_name
 from dagc.recipes.program import read
 from dagc.space import Space
-from dagc.space.loops import speaks_of_rounds, unroll
+from dagc.space.loops import is_folded_text, unroll
 from dagc.space.proof import NotProved, Prover
 from dagc.space.prune import prune, renumber
 from tests.examples import examples
@@ -329,9 +329,9 @@ def test_a_wait_across_the_back_edge_is_pruned_like_any_other() -> None:
 def test_the_text_of_a_file_says_whether_it_is_folded() -> None:
     whole = graph(ALTERNATE, TWO_BUFFERS)
     folded = fold(whole)
-    assert speaks_of_rounds("s[t]@s0 end", folded)
-    assert not speaks_of_rounds("s[0]@s0 s[1]@s0 end", folded)
-    assert not speaks_of_rounds("s[t]@s0 end", whole)
+    assert is_folded_text("s[t]@s0 end", folded)
+    assert not is_folded_text("s[0]@s0 s[1]@s0 end", folded)
+    assert not is_folded_text("s[t]@s0 end", whole)
 
 
 # ---- a proof of few rounds is one of any number -----------------------------------------------
