@@ -1,4 +1,4 @@
-"""Class accuracy after so many measurements (Table V of the seed paper), replayed from a recorded exploration.
+"""Class accuracy after so many measurements (Table V of the Tenzing paper), replayed from a recorded exploration.
 
     python benchmarks/table_v.py [RESULTS.db] [--strategies mcts random] [--seeds 20] [--jobs N] [--markdown F]
     python benchmarks/table_v.py --all [--seeds 20] [--jobs N] [--json F] [--markdown F]

@@ -47,7 +47,7 @@ def test_a_text_that_is_edited_while_it_is_tuned_is_the_old_one_and_a_note_says_
     new = TEXT.replace("y[i] = i;", "y[i] = i + 1;")
     done = api.tune(path, tuned, OPTIONS, lambda *_: path.write_text(new))
     assert done.failures == ()  # results of the new text would be wrong
-    assert f"{path} has changed since it was read: this is of the text as it was then" in done.notes
+    assert f"{path} has changed since it was read: the earlier text was used" in done.notes
     with sqlite3.connect(tuned) as connection:
         assert connection.execute("SELECT text FROM source").fetchone() == (TEXT,)
 

@@ -1,4 +1,4 @@
-"""The seed's table, redone on an oracle: default, chosen, best and worst of every kernel at every size, and the means.
+"""KLARAPTOR's table, redone on an oracle: default, chosen, best and worst of every kernel at every size, and the means.
 
     python -m benchmarks.tune.table ORACLE.csv.xz [--nvcc] [--method rational] [--markdown FILE]
 

@@ -6,7 +6,7 @@ A cell that stands in several files is that of the last.
 A choice is a pair (m, chunks). For each size left out, the tolerance, the labels and the model come from the others
 only; regret is t_chosen / t_best - 1 on raw times. Accuracy: the predicted pair, or its m, is the one that the rule
 gives when all sizes are seen (corrected) or the fastest (observed), or its time is within the tolerance of the best.
-Beside it constant answers, and the protocol of the seed: shuffled, three quarters of the sizes train.
+Beside it constant answers, and the protocol of the paper on this method: shuffled, three quarters of the sizes train.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def best_constant(many: Sequence[Mapping[Pair, float]]) -> Pair:
 
 
 def splits(real: str, measured: Measured, tolerance: float | None, draws: int = DRAWS) -> list[str]:
-    """The seed's own protocol: scikit-learn's train_test_split, shuffled, three quarters train. The share of the rest
+    """The protocol of the paper: scikit-learn's train_test_split, shuffled, three quarters train. The share of the rest
     whose m is right, over draws with `random_state` 0, 1, ..."""
     from sklearn.model_selection import train_test_split
 

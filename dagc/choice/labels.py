@@ -1,7 +1,7 @@
 """Labels of training sizes, corrected by rule.
 
-The seed (tridiagonal partition method, table "corrected opt m") corrects its labels by hand, to follow the trend where
-the difference is small. Here that is a rule: among the choices within a tolerance of the best at each size, those
+The paper on the tridiagonal partition method (table "corrected opt m") corrects its labels by hand, to follow the trend
+where the difference is small. Here that is a rule: among the choices within a tolerance of the best at each size, those
 labels are taken that change least often along the sizes, and of these the ones that lose least time. Sizes of several
 data that have no order of their own: the fewest different labels.
 """

@@ -61,7 +61,7 @@ class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
     def __init__(self, graph: Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
-        """`open` tunables are members too, since they are set when the program runs, and `features` are computed then."""
+        """`open` tunables are members too, since the program sets them when it runs, and computes `features` then."""
         self.graph, self.program = graph, graph.program
         self.features = {f.name: f"feature_{i}" for i, f in enumerate(features)}
         self.open = {t.decision: t for t in open}

@@ -1,4 +1,4 @@
-"""What `dagc compile` gives back, and how it is run."""
+"""The result of `dagc compile`, and how it is run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Plans that a program chooses among when it starts: their labels, what it chooses by, and which one a run took."""
+    """Plans of a program that selects one when it starts: their labels, the selection criteria, the plan of a run."""
 
     plans: tuple[str, ...]
     chooses_by: str
@@ -27,11 +27,10 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What was written, built and measured. `binary` is None without a build, `result` without a run.
+    """The written, built and measured program. `binary` is None without a build, `result` without a run.
 
-    `target_reason` says why the target is what it is; `number` is the traversal's ID, None where it has
-    none (it is not of the counted space, or the space is too large to count). With a `launcher`, `plan` is the first
-    of its plans.
+    `target_reason` explains the target; `number` is the traversal's ID, None if it has none (not in the counted space,
+    or the space is too large to count). With a `launcher`, `plan` is the first of its plans.
     """
 
     directory: Path
@@ -41,13 +40,14 @@ class Compiled:
     files: tuple[str, ...]
     binary: Path | None
     result: BenchResult | None
-    left_out: str = ""  # what was not written, and why: "driver.py: ..."
+    left_out: str = ""  # a file that was not written, and why: "driver.py: ..."
     launcher: Launcher | None = None
-    far: tuple[str, ...] = ()  # of sizes known when compiling; `warnings` has them
+    far: tuple[str, ...] = ()  # warnings about sizes known when compiling
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Of choices for sizes far from the measured ones: those of the run, which sees the data, else of compiling."""
+        """Warnings about sizes far from the measured ones: those of the run, which reads the data, else of
+        compiling."""
         if self.result is not None and self.result.warnings:
             return self.result.warnings
         return self.far or (self.plan.chooser.warnings if self.plan.chooser is not None else ())
@@ -83,8 +83,8 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a compiled program is run: `seconds` of one measurement, `repeats` of them; an iteration that takes longer
-    than `watchdog` seconds hangs. `seed` is that of the arrays."""
+    """How a compiled program is run: `seconds` of one measurement, number of `repeats`; an iteration longer than
+    `watchdog` seconds is a hang. `seed`: of the arrays."""
 
     ranks: int
     seed: int
@@ -99,7 +99,7 @@ class Running:
         return compiled.directory / f"data-{self.ranks}"
 
     def arrays(self, program: Program, directory: Path) -> None:
-        """Write what the set-up and the references of each rank give. Runs the user's Python code."""
+        """Write the arrays of the set-up and the references of each rank. Runs the user's Python code."""
         folder = Path(program.path).parent
         write_arrays(program, folder, directory / f"data-{self.ranks}", self.ranks, self.seed, self.display)
 

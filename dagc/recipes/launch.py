@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 TOP = 3  # of the model's ranking, measured beside the default before a search
 CELL_SECONDS = 0.1
 MEASURING_SECONDS = 20.0
-MOST_TUNED = 8  # choices of kernels (variants): each is compiled to be tuned
-NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tunes them here all the same)"
+MOST_TUNED = 8  # choices of kernels (variants): each is compiled for tuning
+NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tunes them here anyway)"
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSource:
-    """Where a search takes its launch settings from.
+    """The source of a search's launch settings.
 
-    `launch`: what the user asked for ("fixed", "auto", the path of a tuned file, None: nothing). `earlier`: the results
-    that the search goes on with, or replays.
+    `launch`: the user's choice ("fixed", "auto", the path of a tuned file, None: none). `earlier`: the results that the
+    search continues or replays.
     """
 
     launch: str | None
@@ -55,18 +55,18 @@ class LaunchSource:
 
     @property
     def tunes(self) -> bool:
-        """On the host target only where the user asks for it: its times say nothing about a GPU."""
+        """On the host target only if the user asks for it: its times say nothing about a GPU."""
         return self.launch == "auto" or (self.launch is None and self.chosen.target.value == "cuda")
 
     @property
     def anew(self) -> bool:
-        """Everything is tuned, and nothing known from earlier."""
+        """Whether everything is tuned, without earlier results."""
         return self.tunes and self.earlier is None
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Configurations with their launch settings, those that tuning has set, and notes."""
+    """Configurations with their launch settings, the settings chosen by tuning, and notes."""
 
     configurations: tuple[Configured, ...]
     settings: tuple[Fixed, ...]
@@ -79,10 +79,10 @@ Build: TypeAlias = "Callable[[Mapping[str, Any]], Graph]"  # the graph of a prog
 def choosers_for(
     source: LaunchSource, configurations: Sequence[Configured], build: Build
 ) -> dict[Kernels, tuple[Any, ...]]:
-    """The choosers of the tuned file for the kernels of each configuration; nothing where the source is no file.
+    """The choosers of the tuned file for the kernels of each configuration; empty if the source is not a file.
 
-    `build` takes no launch settings of -D: where these fix a part of what was tuned, the rest is still chosen. Raises
-    UsageError where the file is good for none of them.
+    `build` ignores launch settings of -D: if these fix a part of what was tuned, the rest is still chosen. Raises
+    UsageError if the file fits none of them.
     """
     if source.file is None:
         return {}
@@ -114,9 +114,9 @@ def launched(
     options: ExploreOptions,
     display: Display,
 ) -> Launched:
-    """Launch settings for the configurations of a search, in place of the defaults; -D and what is searched stay.
+    """Launch settings for the configurations of a search, instead of the defaults; -D and searched decisions stay.
 
-    `data`: the arrays of the ranks. Configurations that run the same kernels get the same settings.
+    `data`: the arrays of the ranks. Configurations with the same kernels get the same settings.
     """
     groups: dict[Kernels, list[Configured]] = {}
     for configured in configurations:
@@ -167,7 +167,8 @@ def _chosen(
 
 
 def _with(configured: Configured, chosen: Sequence[Fixed], text: ProgramText, notes: list[str]) -> Configured:
-    """A configuration under settings; with its own, and a note, where the program forbids them beside what is given."""
+    """A configuration under settings; with its own, and a note, if the program forbids them together with the given
+    ones."""
     settings = {f.name: f.value for f in chosen if f.name not in configured.defines}
     if not settings:
         return configured
@@ -181,8 +182,8 @@ def _with(configured: Configured, chosen: Sequence[Fixed], text: ProgramText, no
 
 
 def settings_by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str, int]) -> tuple[Fixed, ...]:
-    """What choosers say at the sizes of a program, for the decisions that are open in its graph. Where -D fixes a part
-    of what was tuned, the best that agrees with it."""
+    """The choosers' results at the sizes of a program, for the decisions open in its graph. If -D fixes a part of what
+    was tuned, the best setting that agrees with it."""
     names = set(open_settings(graph.program))
     pinned = {d.name: d.chosen for d in graph.program.decisions if d.name not in names}
     out = []
@@ -197,8 +198,8 @@ def settings_by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str
 def chosen_here(
     task: TuningTask, progress: Callable[[int, int, str], None] | None = None
 ) -> tuple[tuple[Fixed, ...], list[str]]:
-    """Settings for all that is open in a plan: ranked by the model, its best few measured where that is possible; and
-    notes. A failure is a note: by the model alone then, and where that fails too, nothing is set."""
+    """Settings for everything open in a plan, and notes: ranked by the model, its best few measured if possible.
+    Failures are notes: then the model alone decides, and if that fails too, nothing is set."""
     notes: list[str] = []
     for top in (TOP, 0):
         options = TuneOptions(

@@ -11,7 +11,7 @@ from dagc.base.resources import names_in
 
 @dataclass(frozen=True, slots=True)
 class ExploreOptions:
-    """What the command line gives; docs/reference/commands.md has every option with its unit.
+    """Options of `dagc explore`; docs/reference/commands.md describes each, with its unit.
 
     `strategy` None is the default of `dagc.lab.strategy`, `transport` "all" or names with commas, `capture` "off",
     "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None

@@ -32,11 +32,11 @@ Defines = Mapping[str, "str | Value"]
 
 @dataclass(frozen=True, slots=True)
 class ProgramText:
-    """A `.dag` file with its includes, read and parsed once, and what -D gives.
+    """A `.dag` file with its includes, read and parsed once, and the values of -D.
 
-    A command lowers every program from this, so that what it measures and what it compiles are one text, also where
-    the file is edited meanwhile; `changed` then says so. `folds`: its graphs have one period of each loop
-    (`dagc.passes.loops`), which is what is counted and searched.
+    A command lowers every program from this, so it measures and compiles one text, even if the file is edited
+    meanwhile; `changed` then reports that. `folds`: its graphs have one period of each loop (`dagc.passes.loops`),
+    which is counted and searched.
     """
 
     path: Path
@@ -45,11 +45,11 @@ class ProgramText:
     folds: bool = False
 
     def with_defines(self, defines: Mapping[str, Any]) -> ProgramText:
-        """The same text with these in place of what -D gave."""
+        """The same text with other values for -D."""
         return replace(self, defines=dict(defines))
 
     def program(self, choices: Mapping[str, Any] | None = None) -> Program:
-        """With `choices` on top of what -D gives. Raises ProgramError with all findings."""
+        """With `choices` in addition to -D. Raises ProgramError with all findings."""
         return lower(self.parsed, {**self.defines, **(choices or {})})
 
     def graph(self, choices: Mapping[str, Any] | None = None) -> Graph:
@@ -58,9 +58,9 @@ class ProgramText:
         return fold(graph) if self.folds else graph
 
     def changed(self) -> tuple[str, ...]:
-        """A note for each file of the text that has another text now."""
+        """A note for each file whose text has changed."""
         return tuple(
-            f"{path} has changed since it was read: this is of the text as it was then"
+            f"{path} has changed since it was read: the earlier text was used"
             for path, source in self.parsed.sources.items()
             if _text_now(path) != source.text
         )
@@ -81,9 +81,9 @@ def read(path: str | Path, defines: Defines | None = None, folds: bool = False) 
 def read_source(path: str | Path, what: str = "a .dag file") -> Source:
     """The text of `what`. Raises UsageError."""
     try:
-        str(path).encode()  # it is written into what is emitted
+        str(path).encode()  # emitted files contain it
     except UnicodeEncodeError:
-        raise UsageError(f"{path}: the path is not UTF-8", "rename it, or go into its folder") from None
+        raise UsageError(f"{path}: the path is not UTF-8", "rename it, or change into its folder") from None
     try:
         return Source.read(path)
     except UnicodeDecodeError as error:
@@ -113,7 +113,7 @@ def load_space(path: str | Path, defines: Defines | None = None, unroll: bool = 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What `check` found: every diagnostic of every stage."""
+    """The result of `check`: diagnostics of all stages."""
 
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, Source]
@@ -127,7 +127,7 @@ class Checked:
 
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
-    """Every diagnostic at once: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
+    """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
     source = read_source(path)
     try:
         lowered = analyse(parse_with_includes(source), dict(defines or {}))
@@ -148,8 +148,8 @@ def count(
 ) -> CountReport:
     """The exact number of implementations, of the program as asked for and of its variations.
 
-    Of a loop the implementations of one period are counted, of all its rounds with `unroll`. A count that takes more
-    than `seconds` is cut; a lower bound stands in for it.
+    For a loop, the implementations of one period are counted; with `unroll`, those of all its rounds. A count longer
+    than `seconds` is stopped and gives a lower bound.
     """
     from dagc.report.counting import count_report  # only for count
 
@@ -164,10 +164,10 @@ def traversals(
     prune_syncs: bool = False,
     unroll: bool = False,
 ) -> Iterator[tuple[int, str]]:
-    """(ID, text) of the traversals in the order of their IDs, which count from 0.
+    """(ID, text) of the traversals, in the order of their IDs, from 0.
 
-    With `prune_syncs` sync ops that prove nothing are removed; of those that become equal the first is given. A loop
-    is one of its rounds (`[t]`), unless `unroll` is given.
+    With `prune_syncs`, redundant sync ops are removed, and of traversals that become equal the first is given. A loop
+    is one of its rounds (`[t]`), unless `unroll` is set.
     """
     space = load_space(path, defines, unroll)
     if not prune_syncs:
@@ -205,7 +205,7 @@ def run_setup(
 
 
 def write_arrays(program: Program, folder: Path, data: Path, ranks: int, seed: int, display: Display) -> None:
-    """The set-up and the references of each rank. Runs the user's Python code, from `folder`."""
+    """Run the set-up and the references of each rank. Runs the user's Python code, from `folder`."""
     from dagc.setup import run_setup as write  # only where the program runs
 
     with display.phase("setting up the arrays, running the references", ranks, "rank") as phase:
@@ -213,7 +213,7 @@ def write_arrays(program: Program, folder: Path, data: Path, ranks: int, seed: i
 
 
 def format_source(path: str | Path) -> tuple[str, str]:
-    """(text as it is, text as `dagc fmt` writes it)."""
+    """(the text, the text as formatted by `dagc fmt`)."""
     from dagc.lang.fmt import format_source as formatted  # only for fmt
 
     source = read_source(path)

@@ -1,4 +1,4 @@
-"""What a search runs: configurations, their graphs and spaces, compiled runners, and the record of a run."""
+"""Inputs of a search: configurations, their graphs and spaces, compiled runners, and the record of a run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 
 
 def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
-    """The decisions to open, as `open_decisions` takes them. Raises UsageError where values are asked for, and none."""
+    """The decisions to open, as `open_decisions` expects them. Raises UsageError if values are asked for, but none
+    given."""
     opened = list(options.opened)
     named = {text.partition("=")[0] for text in opened}
     if "transport" not in named:
@@ -91,7 +92,7 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
 
 
 def is_folded(configurations: Iterable[Configured]) -> bool:
-    """Are traversals of these those of one round of each loop?"""
+    """Whether traversals of these are those of one round of each loop."""
     return any(c.graph.folding is not None for c in configurations)
 
 
@@ -100,7 +101,7 @@ def _shown(choices: Mapping[str, Value]) -> str:
 
 
 def domain_of(configurations: Sequence[Configured], options: ExploreOptions) -> Orders:
-    """Raises UsageError where the strategy needs the whole space and it is larger than asked for."""
+    """Raises UsageError if the strategy needs the whole space and it is larger than allowed."""
     whole = options.strategy == "exhaustive"
     searched = domain(((c.configuration, c.graph) for c in configurations), (10 if whole else 1) * COUNTING_WORK)
     size = searched.size() if whole else None
@@ -117,7 +118,7 @@ def domain_of(configurations: Sequence[Configured], options: ExploreOptions) -> 
 
 
 def program_record(program: Program) -> Any:
-    """The program as a results file keeps it."""
+    """The program, for a results file."""
     return Kept(
         name=program.name,
         path=program.path,
@@ -128,10 +129,10 @@ def program_record(program: Program) -> Any:
 
 
 def require_machine(chosen: TargetChoice) -> None:
-    """Raises MissingTool where there are no ranks, or no GPU, to run anything."""
+    """Raises MissingTool if there are no ranks, or no GPU, to run on."""
     require_ranks()
     if chosen.target is Target.CUDA and not target.gpus():
-        raise MissingTool("no GPU was found, which the CUDA target needs to measure", "explore with --target host")
+        raise MissingTool("no GPU was found, which measuring on the CUDA target needs", "explore with --target host")
 
 
 def build_runners(
@@ -142,10 +143,10 @@ def build_runners(
     display: Display = SILENT,
     first: Callable[[Path], None] | None = None,
 ) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
-    """One runner library per configuration, as many compiled side by side as there are cores; why some have none.
+    """One runner library per configuration, as many compiled in parallel as there are cores; and why some have none.
 
-    Capture needs no library of its own. `first` is called with the library of the first configuration, where that
-    builds, while the others are compiled; what it raises ends the rest. Raises MissingTool as `require_machine`.
+    Capture needs no separate library. `first` is called with the library of the first configuration, if that builds,
+    while the others are compiled; an exception from it ends the rest. Raises MissingTool as `require_machine`.
     """
     require_machine(chosen)
 
@@ -160,7 +161,7 @@ def build_runners(
         number, configured = item
         plan = Plan(*unroll(configured.graph, Space(configured.graph).first()), chosen.target, chosen.arch)
         directory = folder / f"{number:03d}"
-        write_sources(plan, directory, force=True)  # what a run that was killed has left there
+        write_sources(plan, directory, force=True)  # replaces what a killed run left
         try:
             return build_artifact(directory, plan, "runner")
         except BuildFailed as error:
@@ -200,7 +201,7 @@ def _side_by_side(
 
 
 def revision(folder: Path) -> str:
-    """The git revision of the folder, with + where it has changes; "" where there is none."""
+    """The git revision of the folder, with + if it has changes; "" if there is none."""
     import subprocess
 
     def said(*words: str) -> str:
@@ -218,12 +219,12 @@ def revision(folder: Path) -> str:
 
 
 def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
-    """SHA-256 of the file that makes the arrays, in part; "" where none does, or the arrays were given."""
+    """Part of the SHA-256 of the file that computes the arrays; "" if there is none, or the arrays were given."""
     if program.setup is None or options.data is not None:
         return ""
     try:
         text = read_file(find_file(program.setup.file, path.parent, path.parent), regular=True)
-    except OSError:  # the set-up will say so
+    except OSError:  # the set-up reports it
         return ""
     return sha256(text).hexdigest()[:16]
 
@@ -236,8 +237,8 @@ def run_record(
     fixed: Sequence[Fixed] = (),
     folded: bool = False,
 ) -> Run:
-    """`setup`: digest of the file that made the arrays; `fixed`: the choices that are not searched; `folded`: whether
-    traversals are those of one round of each loop. `options.strategy` must be chosen."""
+    """`setup`: digest of the set-up file; `fixed`: the choices that are not searched; `folded`: whether traversals are
+    those of one round of each loop. `options.strategy` must be set."""
     assert options.strategy is not None
     more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {}), **({FOLDED: True} if folded else {})}
     return Run(
@@ -250,23 +251,23 @@ def run_record(
 def that_can_run(
     configurations: Sequence[Configured], chosen: TargetChoice, options: ExploreOptions, notes: list[str]
 ) -> list[Configured]:
-    """Without the transports that this machine lacks. Raises MissingTool where none is left."""
+    """Without the transports that this machine lacks. Raises MissingTool if none is left."""
     out = [c for c in configurations if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]
     if not out:
         require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
     if len(out) < len(configurations):
-        notes.append("without transport=mpi_cuda: this MPI does not say that it takes device pointers")
+        notes.append("without transport=mpi_cuda: this MPI does not report that it accepts device pointers")
     return out
 
 
 def require_device_pointers(configurations: Iterable[Configured], chosen: TargetChoice, vouched: bool) -> None:
-    """Raises MissingTool where one of them gives device pointers to an MPI that does not say that it takes them.
+    """Raises MissingTool if one of them passes device pointers to an MPI that does not report that it accepts them.
 
-    `vouched`: the user says so, on this command line.
+    `vouched`: the user asserts it, on this command line.
     """
     if any(_lacks_device_pointers(c, chosen, vouched) for c in configurations):
         raise MissingTool(
-            "this MPI does not say that it takes device pointers, which transport mpi_cuda needs",
+            "this MPI does not report that it accepts device pointers, which transport mpi_cuda needs",
             "choose another --transport, or give --mpi-takes-device-pointers if you know that it does",
         )
 
@@ -278,22 +279,21 @@ def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A configuration that is not searched, and why: it does not build, or its first traversal does not run."""
+    """A configuration that is not searched, with the reason: it does not build, or its first traversal does not run."""
 
     configured: ConfiguredSpace
     failure: str
 
     @property
     def traversal(self) -> str:
-        """The text of the traversal that stands for it in a results file."""
+        """The text of the traversal that represents it in a results file."""
         return traversal_text(self.configured.space.first(), self.configured.graph)
 
 
 def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: Display) -> Path:
-    """The folder with the arrays and what the references gave: checked where it was given, else generated.
+    """The folder with the arrays and the references' results: checked if it was given, else generated.
 
-    This comes before anything that takes long: most mistakes of a new program are here. Raises UsageError and
-    ProgramError.
+    Called before anything slow: most mistakes in a new program are here. Raises UsageError and ProgramError.
     """
     if options.data is not None:
         data = Path(options.data)
@@ -317,10 +317,10 @@ def loadables_of(
     options: ExploreOptions,
     display: Display,
 ) -> tuple[Orders, list[Loadable], list[Excluded]]:
-    """The configurations that build, with the runner library and the arrays of each; those that do not.
+    """The configurations that build, with the runner library and the arrays of each; and those that do not.
 
-    The first is run once while the others are compiled, and it is said at once where its results are wrong. Raises
-    BuildFailed where none is left.
+    The first is run once while the others are compiled, and wrong results are reported at once. Raises BuildFailed if
+    none is left.
     """
     from dagc.emit import rows  # loads jinja2
 
@@ -364,22 +364,22 @@ _ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
 
 
 def clear_incomplete(data: Path) -> None:
-    """Remove arrays that a run was exchanging when it was killed; a folder with anything else in it stays."""
+    """Remove arrays that a run was exchanging when it was killed; a folder with any other content stays."""
     half = data.is_dir() and not is_output(data)
     if half and all(_ARRAYS.fullmatch(entry.name) for entry in data.iterdir()):
         shutil.rmtree(data)
 
 
 def _first_error(failure: BuildFailed) -> str:
-    """Of what a compiler said, the line of the first error."""
+    """The line of the first error in a compiler's output."""
     lines = failure.message.splitlines()
     return next((line.strip() for line in lines[1:] if "error:" in line), lines[0])
 
 
 def working(machine: LiveMachine, domain: Orders, display: Display = SILENT) -> tuple[Orders, list[Excluded]]:
-    """The configurations that run once with right results, and the others.
+    """The configurations that run once with correct results, and the others.
 
-    Where none is left, raises WrongResult if all results were wrong, else RunFailed.
+    If none is left, raises WrongResult if all results were wrong, else RunFailed.
     """
     wrong = []
     with display.phase("checking results against the reference", len(domain.spaces), "configuration") as phase:

@@ -1,4 +1,4 @@
-"""What tuning asks of the GPU at hand, wired: limits, speed, and hardware counters with functions through them."""
+"""GPU-dependent inputs of tuning: limits, speed, and hardware counters with functions fitted to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each o
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """`fits`: op -> count -> function; `samples`: op -> what was counted, as the tuned file keeps it; `text`: in words,
+    """`fits`: op -> count -> function; `samples`: op -> counts, as stored in the tuned file; `text`: a summary,
     "" where nothing was counted."""
 
     fits: Mapping[str, Mapping[str, Fitted]] = field(default_factory=dict)
@@ -42,26 +42,26 @@ NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: co
 
 
 def named_arch(gpu: str | None) -> str | None:
-    """The architecture of the GPU that is named: its kernels are compiled for it. Raises UsageError for no such one."""
+    """The architecture of the named GPU, for which its kernels are compiled. Raises UsageError for an unknown one."""
     return load_hardware(gpu).arch if gpu is not None else None
 
 
 def is_here(task: TuningTask) -> bool:
-    """Has this machine a GPU of the architecture that is compiled for? Another's times would say nothing."""
+    """Whether this machine has a GPU of the architecture compiled for. Times of another would be meaningless."""
     here = target.gpus()
     return bool(here) and here[0].arch.rstrip("af") == task.chosen.arch.rstrip("af")
 
 
 def gpu_name(task: TuningTask, hardware: Hardware, measured: bool) -> str:
-    """What the times, or else the model, are of: the descriptor that is named may be that of a sister."""
+    """The GPU of the times, or else of the model: the named descriptor may be that of a similar one."""
     return target.gpus()[0].name if measured and task.chosen.target is Target.CUDA and is_here(task) else hardware.name
 
 
 def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[str]]:
-    """The descriptor that the user names, else this machine's GPU (asked and measured once), else that of the
+    """The descriptor named by the user, else this machine's GPU (queried and measured once), else that of the
     architecture; and notes.
 
-    Raises UsageError where there is no such descriptor.
+    Raises UsageError if there is no such descriptor.
     """
     here = target.gpus() if task.chosen.target is Target.CUDA else ()
     if gpu is not None or not here or here[0].arch != task.chosen.arch:
@@ -108,7 +108,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
 
 
 def launch_of(ready: Prepared, sample: Sample) -> Any:
-    """A counted launch as `dagc.perf.counted` takes it."""
+    """A counted launch as input of `dagc.perf.counted`."""
     from dagc.perf.counted import CountedLaunch  # loads numpy, sympy
 
     unit = next(u for u in ready.task.units if u.op == sample.op)

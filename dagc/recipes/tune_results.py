@@ -1,4 +1,4 @@
-"""Results of tuning: measurements, settings that may be chosen, the lines that are printed."""
+"""Results of tuning: measurements, settings that may be chosen, the printed lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 # ---- which settings were checked ----
 
 
-OTHER = "largest difference "  # in what is said of results that differ (templates/runtime/dagc)
+OTHER = "largest difference "  # in messages about results that differ (templates/runtime/dagc)
 
 
 def unchecked(
     task: TuningTask, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
 ) -> dict[str, list[Settings]]:
-    """The other legal settings of each unit: a chooser may take them at other sizes, so they are checked too."""
+    """The other legal settings of each unit: choosers may use them at other sizes, so they are checked too."""
     found = {
         op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
         for op, settings in task.settings.items()
@@ -35,10 +35,10 @@ def unchecked(
 def choosable(
     task: TuningTask, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Point, Settings], Cell]
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
-    """The settings of each unit that a chooser may answer, and notes: those whose results agree with the reference (or,
-    where they cannot be launched at the size of the checks, with another's at the sizes where they were timed), and
-    that failed nowhere. All, where nothing was run; the default alone, where none is right. A size at which each of
-    several settings failed says nothing about them."""
+    """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
+    cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
+    nowhere. All, if nothing was run; only the default, if none is right. A size at which each of several settings
+    failed says nothing about them."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in cells.items() if c.times
     }
@@ -72,8 +72,8 @@ def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, 
 
 
 def doubtful(task: TuningTask, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
-    """Notes of sizes at which all others (two or more) gave other results than the default: at sizes other than that of
-    the checks it is what they are compared with, and may be wrong itself."""
+    """Notes on sizes at which all others (two or more) gave other results than the default: at sizes other than that of
+    the checks, results are compared with the default, which may itself be wrong."""
     notes = []
     for unit in task.units:
         for point in task.points:
@@ -83,23 +83,23 @@ def doubtful(task: TuningTask, cells: Mapping[tuple[str, Point, Settings], Cell]
             if default is not None and default.times and len(others) > 1 and all(OTHER in c.failure for c in others):
                 notes.append(
                     f"{unit.op} at {point.text}: all others give other results than the default,"
-                    f" {settings_text(unit.default)}, which may be what is wrong: see with --check-at '{point.text}'"
+                    f" {settings_text(unit.default)}, which may itself be wrong: check with --check-at '{point.text}'"
                 )
     return notes
 
 
-# ---- measurements, and the lines that are printed ----
+# ---- measurements, and the printed lines ----
 
 
-GUESS = "the default"  # what limits a launch of which nothing is known: neither a model nor a measurement
+GUESS = "the default"  # limit of a launch without a model or a measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One kernel at one size. Times in seconds, NaN where not measured; `best` is the fastest that was measured.
+    """One kernel at one size. Times in seconds, NaN where not measured; `best` is the fastest measured setting.
 
-    `trained`: what chooses was trained on this size, so that the regret here says nothing about other sizes;
-    `left_out`: the regret here of what was trained without it, NaN where that is not known.
+    `trained`: the chooser was trained on this size, so the regret here says nothing about other sizes; `left_out`: the
+    regret here after training without this size, NaN if unknown.
     """
 
     op: str
@@ -117,8 +117,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What `dagc tune` found. `seconds`: of checking and timing `cells` settings, in all; `busy`: of these, what the
-    checks and timings took themselves, without starting processes and loading data."""
+    """The result of `dagc tune`. `seconds`: of checking and timing all `cells`; `busy`: the part of these that checks
+    and timings took, without starting processes and loading data."""
 
     lines: tuple[Line, ...]
     grade: str

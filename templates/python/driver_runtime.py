@@ -69,7 +69,7 @@ def arguments(program: str) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", default="", help="write the measurements; - is standard output")
     parser.add_argument("--check-only", action="store_true", help="check the results, time nothing")
     parser.add_argument(
-        "--mpi-takes-device-pointers", action="store_true", help="believe that this MPI takes device pointers"
+        "--mpi-takes-device-pointers", action="store_true", help="assert that this MPI accepts device pointers"
     )
     options = parser.parse_args()
     if not options.seconds > 0 or options.repeats < 1:

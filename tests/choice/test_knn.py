@@ -26,7 +26,7 @@ LABELS = [4, 4, 4, 4, 4, 8, 8, 8, 16, 32, 32, 32]
 
 
 def test_the_seeds_correction_comes_out() -> None:
-    """Sizes 6e4 to 1e5 of the seed: 20, 35, 40, 32, 40 become 20, 20, 20, 32, 32, since the differences are small."""
+    """Sizes 6e4 to 1e5 of the paper: 20, 35, 40, 32, 40 become 20, 20, 20, 32, 32, since the differences are small."""
     times = [
         {20: 1.0, 35: 1.1, 40: 1.1, 32: 1.2}, {20: 1.0008, 35: 1.0, 40: 1.1, 32: 1.2},
         {20: 1.007, 35: 1.1, 40: 1.0, 32: 1.2}, {20: 1.2, 35: 1.1, 40: 1.1, 32: 1.0},

@@ -25,6 +25,7 @@ from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.conftest import Compare
+from tests.emit.build import graph as of_checkout
 from tests.emit.test_compile import flags, needs_cxx, needs_mpi, needs_nvcc
 from tests.emit.together import write_together
 from tests.examples import examples
@@ -48,7 +49,7 @@ def iteration(plan: Plan) -> str:
 @pytest.mark.parametrize("target", list(Target), ids=lambda t: t.value)
 def test_the_text_of_a_loop(target: Target, golden: Compare) -> None:
     """Rounds from the second to the last but one, two at a time, as the buffers alternate; events are used again."""
-    _, folded = sample(JACOBI, transport="mpi_cuda", nx="64", rows="32")
+    folded = fold(of_checkout(JACOBI, transport="mpi_cuda", nx="64", rows="32"))
     text = (
         "first[t]@s0 record(e0)@s0 last[t]@s0 record(e1)@s0 inner[t]@s1 halo[t].post_recv.north halo[t].post_recv.south"
         " sync(e0) halo[t].post_send.north sync(e1) halo[t].post_send.south halo[t].wait_send halo[t].wait_recv.north"

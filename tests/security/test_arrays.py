@@ -185,5 +185,5 @@ def test_a_results_file_does_not_vouch_for_an_mpi(good: Path, tmp_path: Path) ->
         "UPDATE run SET machine = json_set(machine, '$.target', 'cuda', '$.arch', 'sm_90')",
         mpi_takes_device_pointers=True,
     )  # fmt: skip
-    with pytest.raises(MissingTool, match="does not say that it takes device pointers"):
+    with pytest.raises(MissingTool, match="does not report that it accepts device pointers"):
         explain_recipe.explain(path, explain_recipe.ExplainOptions(quiet=True))

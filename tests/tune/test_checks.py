@@ -132,7 +132,7 @@ def test_what_failed_the_check_is_not_tried_twice(tune: Tune, tmp_path: Path) ->
 def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tune: Tune) -> None:
     done = tune("default of large sizes", method="exhaustive")
     assert len(done.failures) == 2
-    assert [note for note in done.notes if "may be what is wrong" in note and "--check-at 'N=300'" in note]
+    assert [note for note in done.notes if "may itself be wrong" in note and "--check-at 'N=300'" in note]
 
 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:

@@ -186,3 +186,13 @@ def test_a_file_that_asks_for_a_feature_of_another_program_is_refused(tuned: Pat
         connection.execute("UPDATE chooser SET chooser = replace(chooser, '\"excess\"', '\"system(1); //\"')")
     with pytest.raises(UsageError, match=r"is chosen by system\(1\); //, no size or feature of the program"):
         choosers_of(api.load_graph(tuned / "sums.dag"), load_tuned(copy))
+
+
+def test_a_feature_that_crashes_ends_nothing(tmp_path: Path) -> None:
+    bad = PROGRAM.replace("int most = 0;", "int most = 0; *(volatile int*)8 = n;")
+    path = written(tmp_path, "tree(longest)", bad)
+    done = tune_recipe.tune(path, None, TuneOptions(sizes="N=200,500,1000", target="host", cell=0.005))
+    assert done.cells == 9
+    assert [n for n in done.notes if "no features: rank 0: ended by SIGSEGV" in n]
+    assert [n for n in done.notes if n.startswith("rows: no tree: ")]
+    assert not [n for n in done.notes if "to compute" in n]

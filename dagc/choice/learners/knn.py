@@ -90,7 +90,8 @@ def nearest(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequen
 def fit(
     data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
 ) -> Knn:
-    """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the seed).
+    """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the paper on the
+    tridiagonal method).
 
     `rows` hold a value for each of `data`. Raises UsageError as `check_training`.
     """

@@ -1,4 +1,4 @@
-"""Design rules: what the fast implementations of a program have in common (seed section IV)."""
+"""Design rules: what the fast implementations of a program have in common (Tenzing, section IV)."""
 
 from dagc.learn.rules.across import AcrossRules, Claim, Condition, Group, Input, LeftOut, Loss, across, claim_of
 from dagc.learn.rules.across_text import render_across

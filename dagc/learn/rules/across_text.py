@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.program import Value
-from dagc.learn.rules.across import LOSS, WORST, AcrossRules, Group, LeftOut, Loss
+from dagc.learn.rules.across import LOSS, WORST, AcrossRules, Group, Input, LeftOut, Loss
 from dagc.learn.rules.text import cell, finite, in_form, percent, rule_json
 from dagc.store.results import shown
 
@@ -50,6 +51,10 @@ def _where(group: Group, several: bool) -> str:
         return f"on {named} (told from the others by no parameter, size or machine)"
     tested = "" if len(group.inputs) > 1 else "; one input, so this condition is not tested"
     return f"where {group.condition.text} ({named}{tested})"
+
+
+def _noise(given: Input) -> str:
+    return "not known" if math.isnan(given.floor) else percent(given.floor)
 
 
 def _common(learned: AcrossRules) -> list[tuple[str, Value]]:
@@ -94,7 +99,7 @@ def _lines(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         facts = " ".join(f"{name}={shown(value)}" for name, value in one.facts if (name, value) not in common)
         yield (
             f"  {one.name:{width}}  {counted(len(one.samples), 'implementation')}, best {objective.scaled(one.best)},"
-            f" noise {percent(one.floor)}{'; ' if facts else ''}{facts}"
+            f" noise {_noise(one)}{'; ' if facts else ''}{facts}"
         )
     yield "  of all: " + " ".join(f"{name}={shown(value)}" for name, value in common)
     yield from _reasons(learned)
@@ -123,8 +128,7 @@ def _markdown(learned: AcrossRules, objective: Objective) -> Iterable[str]:
     for one in learned.inputs:
         facts = ", ".join(f"{name} = {shown(value)}" for name, value in one.facts)
         yield (
-            f"| {cell(one.name)} | {len(one.samples)} | {objective.scaled(one.best)} | {percent(one.floor)} |"
-            f" {cell(facts)} |"
+            f"| {cell(one.name)} | {len(one.samples)} | {objective.scaled(one.best)} | {_noise(one)} | {cell(facts)} |"
         )
     yield from ("", *(f"- {line}" for line in _reasons(learned)))
     for group in learned.groups:

@@ -1,4 +1,4 @@
-"""Implementations as vectors of features (seed section IV-B), and the names of entries that rules use.
+"""Implementations as vectors of features (Tenzing, section IV-B), and the names of entries that rules use.
 
 Ordering features for every pair of names, stream features for every pair of GPU ops, choices for every decision whose
 value differs. Absent is not "after": `a before b` is yes only where both are there, and `b before a` is a feature of

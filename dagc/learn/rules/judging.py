@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 # ---- accuracy ----
-# How well rules from a part of a space classify all of it (Table V of the seed).
+# How well rules from a part of a space classify all of it (Table V of the Tenzing paper).
 #
 # The classes of the part have ranges, from their fastest to their slowest sample. The tree classifies every
 # implementation of the whole space; accuracy is the share whose time lies in the range of the class that it is given.
@@ -100,9 +100,9 @@ def accuracy(learned: LearnedRules, whole: Samples, seconds: Sequence[float]) ->
 
 
 # ---- consistency ----
-# Rule sets against a full exploration (seed section V, Tables VI to VIII): consistent, over- or underconstrained.
+# Rule sets against a full exploration (Tenzing, section V, Tables VI to VIII): consistent, over- or underconstrained.
 #
-# The seed compares texts. Texts differ where the implementations that they allow do not, so here the implementations
+# The paper compares texts. Texts differ where the implementations that they allow do not, so here the implementations
 # are compared. A rule set speaks for a class; *meant* are the classes of the full exploration whose median lies within
 # the boundaries of that class (or, where none does, the one that its median lies in). Of all implementations of the
 # full exploration, the set's *followers* are those that every rule of it holds for.

@@ -1,4 +1,4 @@
-"""Performance classes from times (seed section IV-A), and which of their boundaries are more than noise.
+"""Performance classes from times (Tenzing, section IV-A), and which of their boundaries are more than noise.
 
 The sorted times are convolved with a step of radius r = 0.5 % of their count (at least 1), peaks of the result are
 found by comparison with their neighbours, and those whose prominence exceeds the 98th percentile are boundaries.
@@ -21,7 +21,7 @@ are cut again, if they were the fastest or slowest and more than three noise flo
 class next to them.
 
 **Several configurations.** Between transports times differ by far more than between orders; then only those differences
-are peaks, and the fastest class is everything that uses the right transport. So, beyond the seed, the fastest class is
+are peaks, and the fastest class is everything that uses the right transport. So, beyond the paper, the fastest class is
 cut again in the same way, as long as it holds implementations of several configurations (`cut_again`).
 """
 

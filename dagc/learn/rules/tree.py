@@ -1,4 +1,4 @@
-"""The decision tree (seed section IV-C): CART, its size by Algorithm 1, pruning by cross-validation; and its rules.
+"""The decision tree (Tenzing, section IV-C): CART, its size by Algorithm 1, pruning by cross-validation; and its rules.
 
 The tree of Algorithm 1 is grown until it is right about the samples that it is grown from, and says nothing of how
 right it is about others. So the samples are dealt out to ten folds, each with its share of every class; a tree is grown
@@ -452,9 +452,10 @@ def learn(
     sides of a boundary: a class is wrong for a sample only where its time is further than the noise from the range of
     that class. NaN, not known: every boundary is drawn, and every other class is wrong.
     `outliers`: how many to expect (None: assumed, not counted); classes that may be outliers are not drawn.
-    `all_classes`: every boundary is drawn, as in the seed. Else a fastest class of several configurations is cut again.
+    `all_classes`: every boundary is drawn, as in the paper. Else a fastest class of several configurations is cut
+    again.
     `cost`: by how much each leaf must lower the error of the tree (0.002 is a readable tree). Default: by
-    cross-validation, and no rules where the tree is no better than one answer; with `all_classes` 0, as in the seed.
+    cross-validation, and no rules where the tree is no better than one answer; with `all_classes` 0, as in the paper.
     `judge` False: the error on held-out samples, which takes most of the time, is not computed; `cost` is 0 by default.
     Estimated times (`measurements` 0) draw no boundaries, but the tree learns from them too.
     `level`: the largest probability of two or more classes where all implementations are equally fast. Boundaries that

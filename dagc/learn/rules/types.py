@@ -45,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A peak of the convolution (seed section IV-A): the sorted times rise after the `position`-th of them, from 0.
+    """A peak of the convolution (Tenzing, section IV-A): the sorted times rise after the `position`-th of them, from 0.
 
     seconds     halfway between the two times that it separates
     height      value of the convolution there: how much larger the mean of the next r times is than that of the last r
@@ -153,7 +153,7 @@ class Feature:
     total: bool = True
 
     def text(self, truth: bool = True) -> str:
-        """As in Fig. 6 of the seed: `yl before CES-b4-post_send`, `yl, pack in different streams`."""
+        """As in Fig. 6 of the Tenzing paper: `yl before CES-b4-post_send`, `yl, pack in different streams`."""
         match self.kind:
             case FeatureKind.CHOICE if truth:
                 return f"{self.a} = {self.b}"
