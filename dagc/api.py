@@ -23,11 +23,11 @@ from dagc.recipes.program import (
     show,
     traversals,
 )
-from dagc.recipes.results import best, export, merge, report, rules
+from dagc.recipes.results import best, export, merge, report, rules, rules_across
 from dagc.recipes.tune import tune
 
 __all__ = [
     "Checked", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best", "check", "compile", "count",
     "explain", "explore", "export", "format_source", "load", "load_graph", "load_space", "merge", "read", "report",
-    "rules", "run_setup", "show", "traversals", "tune",
+    "rules", "rules_across", "run_setup", "show", "traversals", "tune",
 ]  # fmt: skip

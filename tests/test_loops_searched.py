@@ -10,7 +10,7 @@ import pytest
 from dagc.cli.main import main
 from dagc.ir.traversal import parse_traversal
 from dagc.recipes.program import read
-from dagc.space.loops import speaks_of_rounds, unroll
+from dagc.space.loops import is_folded_text, unroll
 from dagc.store.records import load
 from tests.measure.conftest import SAMPLES, can_run
 
@@ -81,7 +81,7 @@ def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path:
     assert results.folded
     folded = read(JACOBI, {"nx": 40, "rows": 5, "steps": 4, "transport": "peer"}, folds=True).graph()
     texts = {i.traversal for i in results.implementations}
-    assert all(speaks_of_rounds(text, folded) for text in texts)
+    assert all(is_folded_text(text, folded) for text in texts)
     assert len(texts) == 8
     for command in (["rules", str(file)], ["best", str(file), "-o", str(best), "--no-build"]):
         assert main(command) == 0

@@ -148,7 +148,7 @@ def _feature(layout: Layout, functions: Functions, feature: CodeFeature) -> Feat
         if isinstance(argument, Region):
             extent = layout.extent(argument)
             copies.append((formal.name, f"{layout.array(argument.array)}, {extent.start}, {extent.count}"))
-            arguments.append(f"{formal.name}.data()")
+            arguments.append(f"{formal.name}.get()")
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = Call(functions.feature_names[feature.name], ", ".join(arguments))

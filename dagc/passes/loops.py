@@ -3,7 +3,7 @@
 A loop is a run of turns of an outermost `for`, in groups of p turns (the period). Each group has the same ops and the
 same edges as the one before: inside, and to as many rounds earlier. Names of arrays play no part, so that two buffers
 that alternate leave the period at one turn. A `for` whose turns do not depend on each other is no loop in time, and
-what is not alike (the first turns, the last) stands beside the loop as it is.
+turns that differ (the first, the last) stay as they are, before or after the loop.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ FRONT = 4  # turns before the run of those that are alike
 
 # (op before, op after, rounds between, whether v waits for completion); ops by their place in the period.
 _Edge: TypeAlias = tuple[int, int, int, bool]
-
-
 # Rounds of a loop: the ops of each, by their place in the period.
 _Rounds: TypeAlias = list[list[int]]
 
@@ -113,8 +111,10 @@ class _Search:
         return best
 
     def _extended(self, front: int, count: int, period: int) -> _Run | None:
-        """The rounds from turn `front` as far as their edges are alike, with the rounds beside them that have more ops
-        or fewer edges. These ops stand before or after the loop; an edge too many only orders too much."""
+        """The rounds from turn `front` as far as their edges are alike, and the round before and after them if these
+        have more ops or fewer edges. Such ops are placed before or after the loop; an edge that such a round lacks
+        orders more than it needs.
+        """
         rounds = [self._round(front + i * period, period) for i in range(count)]
         known = self._alike(rounds)
         if len(rounds) < LEAST - 2 or not rounds:
@@ -181,7 +181,7 @@ def _bounded(edges: Iterable[_Edge]) -> bool:
 
 
 def _kind(op: GraphOp) -> tuple[object, ...]:
-    """Equal for ops that do the same, with other data perhaps. Copies beside an op's own work are its own affair."""
+    """Equal for ops that do the same, with other data perhaps. Its fused copies may differ."""
     chosen = tuple(getattr(op.op, name, None) for name in ("base", "device", "variant", "tunables"))
     return op.action, op.gpu, op.message, op.stream, op.span, chosen
 

@@ -19,7 +19,7 @@ from dagc.recipes.compiled import Running
 from dagc.recipes.program import Defines, read, read_source
 from dagc.report.display import SILENT, Display
 from dagc.space import Space, TooManyStates
-from dagc.space.loops import speaks_of_rounds
+from dagc.space.loops import is_folded_text
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
@@ -187,7 +187,7 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
         if graph.folding is not None and period:
             found, traversal = graph, parse_traversal(period, graph, wanted)
     else:
-        found = graph if speaks_of_rounds(source.text, graph) else graph.unrolled
+        found = graph if is_folded_text(source.text, graph) else graph.unrolled
         traversal = parse_traversal(source.text, found, wanted)
     if found is not graph:
         return found, traversal, None

@@ -21,6 +21,7 @@ from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settin
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Graph
+    from dagc.ir.sym import Number
     from dagc.recipes.options import ExploreOptions
     from dagc.recipes.tune_prepare import TuningTask
     from dagc.report.display import Display
@@ -151,8 +152,11 @@ def _chosen(
     """The settings of the kernels of one configuration, and notes."""
     program = first.graph.program
     if source.file is not None:
-        scalars = {n: int(v) for n, v in read_scalars(program, data, options.ranks).items() if isinstance(v, int)}
-        return settings_by_file(choosers, first.graph, scalars), ()
+        values = {**read_scalars(program, data, options.ranks), "rank": 0, "ranks": options.ranks}
+        computed = [c.op for c in choosers if any(f.code for f in c.features)]
+        left = f"{', '.join(computed)}: the default stays: only the compiled program computes its features"
+        usable = [c for c in choosers if c.op not in computed]
+        return settings_by_file(usable, first.graph, values), (left,) if computed else ()
     before = settings_before(source.earlier, kernels_of(first.configuration), names) if source.earlier else None
     if before is not None:
         return before, ()
@@ -181,14 +185,14 @@ def _with(configured: Configured, chosen: Sequence[Fixed], text: ProgramText, no
     return Configured(configuration_of(graph), {**settings, **configured.defines}, graph)
 
 
-def settings_by_file(choosers: Sequence[Any], graph: Graph, scalars: Mapping[str, int]) -> tuple[Fixed, ...]:
+def settings_by_file(choosers: Sequence[Any], graph: Graph, values: Mapping[str, Number]) -> tuple[Fixed, ...]:
     """The choosers' results at the sizes of a program, for the decisions open in its graph. If -D fixes a part of what
     was tuned, the best setting that agrees with it."""
     names = set(open_settings(graph.program))
     pinned = {d.name: d.chosen for d in graph.program.decisions if d.name not in names}
     out = []
     for chooser in choosers:
-        ranked = [chooser.settings[i] for i in (chooser.choose(scalars), *chooser.ranked(scalars))]
+        ranked = [chooser.settings[i] for i in (chooser.choose(values), *chooser.ranked(values))]
         agree = (s for s in ranked if all(pinned.get(f"{chooser.op}.{n}", v) == v for n, v in s))
         setting = [(f"{chooser.op}.{n}", v) for n, v in next(agree, ())]
         out += [Fixed(name, value, Origin.TUNED) for name, value in setting if name in names]

@@ -16,7 +16,7 @@ from dagc.choice.legal import unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
 from dagc.lab.engine import Options, PriorResult, explore
-from dagc.lab.launches import LIMIT, Launches, SizedProgram, Timing, verify
+from dagc.lab.launches import Launches, SizedProgram, Timing, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 # ---- checks and timings ----
 
 
+FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size: more hangs
 RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
 
 
@@ -112,7 +113,8 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     with Service(WorkerLink(ready.task.ranks)) as service:
         for point, at in ready.at.items():
             library = sized_program(ready, point).library
-            answer = service.insist((library, "features"), partial(service.ask, library, do="features", limit=LIMIT))
+            ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
+            answer = service.insist("features", ask)
             if "error" in answer:
                 ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
                 continue
@@ -120,7 +122,7 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
             slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=True)}
             service.close(library)
     ready.notes += [
-        f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items()
+        f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
     ]
 
 

@@ -68,7 +68,7 @@ def shortened(graph: Graph, rounds: int) -> Graph:
     return replace(graph, folding=Folding(short, tuple(segments), graph.folding.crossing))
 
 
-def speaks_of_rounds(text: str, graph: Graph) -> bool:
+def is_folded_text(text: str, graph: Graph) -> bool:
     """Is this the text of a traversal of a folded graph, not of the unrolled one?"""
     if graph.folding is None:
         return False

@@ -24,14 +24,13 @@ def prune(traversal: Traversal, prover: Prover) -> Traversal:
 
 def renumber(traversal: Traversal) -> Traversal:
     """Number events by their records, from 0."""
-    events: dict[Event, Event] = {}
+    recorded = dict.fromkeys(entry.event for entry in traversal.entries if isinstance(entry, Record))
+    events = {event: Event(number) for number, event in enumerate(recorded)}
     out: list[Entry] = []
     for entry in traversal.entries:
         if isinstance(entry, Issue):
             out.append(entry)
             continue
-        if isinstance(entry, Record):
-            events[entry.event] = Event(len(events))
-        event = events[entry.event]
+        event = events[entry.event]  # in a loop a wait may stand before its record
         out.append(Sync(event) if isinstance(entry, Sync) else type(entry)(event, entry.stream))
     return Traversal(tuple(out))

@@ -12,7 +12,6 @@ from hypothesis import settings as examples_of
 from hypothesis import strategies as st
 
 from dagc import api
-from dagc.base.source import Source
 from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi
 from dagc.emit import emit
@@ -20,15 +19,13 @@ from dagc.emit.rolling import rolled
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
-from dagc.lang.lower import lower, parse_with_includes
-from dagc.passes import build_graph
 from dagc.passes.loops import fold
 from dagc.recipes.program import read
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.conftest import Compare
-from tests.emit.build import ROOT
+from tests.emit.build import graph as of_checkout
 from tests.emit.test_compile import flags, needs_cxx, needs_mpi, needs_nvcc
 from tests.emit.together import write_together
 from tests.examples import examples
@@ -52,9 +49,7 @@ def iteration(plan: Plan) -> str:
 @pytest.mark.parametrize("target", list(Target), ids=lambda t: t.value)
 def test_the_text_of_a_loop(target: Target, golden: Compare) -> None:
     """Rounds from the second to the last but one, two at a time, as the buffers alternate; events are used again."""
-    source = Source(str(JACOBI.relative_to(ROOT)), JACOBI.read_text(encoding="utf-8"))
-    defines = {"transport": "mpi_cuda", "nx": "64", "rows": "32"}
-    folded = fold(build_graph(lower(parse_with_includes(source), defines)))
+    folded = fold(of_checkout(JACOBI, transport="mpi_cuda", nx="64", rows="32"))
     text = (
         "first[t]@s0 record(e0)@s0 last[t]@s0 record(e1)@s0 inner[t]@s1 halo[t].post_recv.north halo[t].post_recv.south"
         " sync(e0) halo[t].post_send.north sync(e1) halo[t].post_send.south halo[t].wait_send halo[t].wait_recv.north"

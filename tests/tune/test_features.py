@@ -17,7 +17,7 @@ from dagc.choice.feature import asked_features, offered, values_of
 from dagc.choice.legal import op_of, units
 from dagc.ir.program import Graph
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
+from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
 
@@ -186,3 +186,24 @@ def test_a_file_that_asks_for_a_feature_of_another_program_is_refused(tuned: Pat
         connection.execute("UPDATE chooser SET chooser = replace(chooser, '\"excess\"', '\"system(1); //\"')")
     with pytest.raises(UsageError, match=r"is chosen by system\(1\); //, no size or feature of the program"):
         choosers_of(api.load_graph(tuned / "sums.dag"), load_tuned(copy))
+
+
+def test_a_feature_that_crashes_ends_nothing(tmp_path: Path) -> None:
+    bad = PROGRAM.replace("int most = 0;", "int most = 0; *(volatile int*)8 = n;")
+    path = written(tmp_path, "tree(longest)", bad)
+    done = tune_recipe.tune(path, None, TuneOptions(sizes="N=200,500,1000", target="host", cell=0.005))
+    assert done.cells == 9
+    assert [n for n in done.notes if "no features: rank 0: ended by SIGSEGV" in n]
+    assert [n for n in done.notes if n.startswith("rows: no tree: ")]
+    assert not [n for n in done.notes if "to compute" in n]
+
+
+def test_a_search_without_the_compiled_program_keeps_the_default(tuned: Path, tmp_path: Path) -> None:
+    options = ExploreOptions(
+        ranks=1, target="host", launch=str(tuned / "t.db"), budget=1, confirm=1, repeats=1, seconds=1e-4, quiet=True
+    )
+    done = api.explore(tuned / "sums.dag", tmp_path / "r.db", options)
+    assert done is not None
+    assert any(n.startswith("rows: the default stays: only the compiled program computes") for n in done.notes)
+    assert done.configuration is not None
+    assert done.configuration.get("rows.bx") == 32

@@ -58,7 +58,7 @@ class Input:
 
     @property
     def floor(self) -> float:
-        """The noise of its samples' times."""
+        """The noise of its samples' times; NaN: not known."""
         return noise_of(self.noise, median(s.measurements for s in self.samples))
 
     @property
@@ -351,9 +351,12 @@ def _claim(table: _Table, given: int, tested: dict[int, Loss]) -> Claim:
     failed = [table.inputs[k].name for k in same if not tested[k].small]
     if failed:
         return Claim(False, f"rules that were learned without {', '.join(failed)} too do not hold there")
-    noisy = [table.inputs[k].name for k in same if table.inputs[k].floor > LOSS]
+    noisy = [table.inputs[k].name for k in same if not table.inputs[k].floor <= LOSS]
     if noisy:
-        return Claim(False, f"the noise of {', '.join(noisy)} hides a loss of {100 * LOSS:.0f} %")
+        known = (
+            "hides" if all(table.inputs[k].floor > LOSS for k in same if table.inputs[k].name in noisy) else "may hide"
+        )
+        return Claim(False, f"the noise of {', '.join(noisy)} {known} a loss of {100 * LOSS:.0f} %")
     reach = max(_outside(table.inputs[k], [table.inputs[j] for j in same if j != k]) for k in same)
     if _outside(here, [table.inputs[k] for k in same]) > reach * (1 + 1e-9):
         return Claim(False, "it lies further outside of the tested sizes than any that was left out")

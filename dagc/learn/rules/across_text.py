@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.program import Value
-from dagc.learn.rules.across import LOSS, WORST, AcrossRules, Group, LeftOut, Loss
+from dagc.learn.rules.across import LOSS, WORST, AcrossRules, Group, Input, LeftOut, Loss
 from dagc.learn.rules.text import cell, finite, in_form, percent, rule_json
 from dagc.store.results import shown
 
@@ -32,6 +33,10 @@ def _loss(loss: Loss) -> str:
     return f"{percent(loss.median)} ({percent(loss.worst)}) of {loss.followers}"
 
 
+def _too_much(loss: Loss) -> str:
+    return "" if loss.small else ", too much: they do not hold here"
+
+
 def _verdict(one: LeftOut) -> str:
     if not one.loss.followers:
         return "not tested"
@@ -50,6 +55,10 @@ def _where(group: Group, several: bool) -> str:
         return f"on {named} (told from the others by no parameter, size or machine)"
     tested = "" if len(group.inputs) > 1 else "; one input, so this condition is not tested"
     return f"where {group.condition.text} ({named}{tested})"
+
+
+def _noise(given: Input) -> str:
+    return "not known" if math.isnan(given.floor) else percent(given.floor)
 
 
 def _common(learned: AcrossRules) -> list[tuple[str, Value]]:
@@ -77,10 +86,11 @@ def _about(learned: AcrossRules) -> Iterable[str]:
     )
     wrong = sum(one.claim.holds and not one.loss.small for one in learned.left_out)
     claimed = sum(one.claim.holds for one in learned.left_out)
-    yield (
-        f"Before its times are looked at, this is said of {claimed} of {count}"
-        + (f", and {counted(wrong, 'time')} wrongly." if claimed else ": for the others it is not known.")
-    )
+    if claimed:
+        wrongly = f"{counted(wrong, 'time')} wrongly"
+        yield f"Before its times are looked at, this is said of {claimed} of {count}, and {wrongly}."
+    else:
+        yield "Before its times are looked at, this is said of none of them."
 
 
 # ---- text -----------------------------------------------------------------------------------
@@ -94,7 +104,7 @@ def _lines(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         facts = " ".join(f"{name}={shown(value)}" for name, value in one.facts if (name, value) not in common)
         yield (
             f"  {one.name:{width}}  {counted(len(one.samples), 'implementation')}, best {objective.scaled(one.best)},"
-            f" noise {percent(one.floor)}{'; ' if facts else ''}{facts}"
+            f" noise {_noise(one)}{'; ' if facts else ''}{facts}"
         )
     yield "  of all: " + " ".join(f"{name}={shown(value)}" for name, value in common)
     yield from _reasons(learned)
@@ -104,7 +114,7 @@ def _lines(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         if not group.rules:
             yield "       every implementation"
         for name, loss in zip(group.inputs, group.losses, strict=True):
-            yield f"       [{name}: loss {_loss(loss)}{'' if loss.small else ', too much: they do not hold here'}]"
+            yield f"       [{name}: loss {_loss(loss)}{_too_much(loss)}]"
     if learned.left_out:
         yield from ("", "Each input left out: what is said of it before, and the loss of rules learned without it,")
         yield "median (95th percentile), beside that of all its implementations"
@@ -123,8 +133,7 @@ def _markdown(learned: AcrossRules, objective: Objective) -> Iterable[str]:
     for one in learned.inputs:
         facts = ", ".join(f"{name} = {shown(value)}" for name, value in one.facts)
         yield (
-            f"| {cell(one.name)} | {len(one.samples)} | {objective.scaled(one.best)} | {percent(one.floor)} |"
-            f" {cell(facts)} |"
+            f"| {cell(one.name)} | {len(one.samples)} | {objective.scaled(one.best)} | {_noise(one)} | {cell(facts)} |"
         )
     yield from ("", *(f"- {line}" for line in _reasons(learned)))
     for group in learned.groups:
@@ -132,7 +141,7 @@ def _markdown(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         yield from (f"- {cell(rule.text)}" for rule in group.rules)
         yield from ("", "| input | loss, median (95th percentile) |", "|---|---|")
         for name, loss in zip(group.inputs, group.losses, strict=True):
-            yield f"| {cell(name)} | {_loss(loss)} |"
+            yield f"| {cell(name)} | {_loss(loss)}{_too_much(loss)} |"
     if learned.left_out:
         yield from ("", "### Each input left out", "")
         yield from ("| input | said before | loss of the followers | loss of all | |", "|---|---|---|---|---|")

@@ -18,6 +18,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -260,9 +261,9 @@ class Store {
 
   // The same, as the host may read them.
   template <class T>
-  std::vector<T> elements(const Array<T>& a, std::int64_t start, std::int64_t count) const {
-    std::vector<T> out(static_cast<std::size_t>(count));
-    fetch(a, start, count, out.data());
+  std::unique_ptr<T[]> elements(const Array<T>& a, std::int64_t start, std::int64_t count) const {
+    std::unique_ptr<T[]> out(new T[static_cast<std::size_t>(count)]);
+    fetch(a, start, count, out.get());
     return out;
   }
 
