@@ -295,8 +295,10 @@ def _broadcast(values: Any, n: int) -> Any:
 
 def emitted(choosers: Sequence[Chooser]) -> Emitted:
     """What a program takes in: all choosers as one C text, and what it asks."""
-    text = "\n".join(c.c_text() for c in choosers)
-    return Emitted(f"{c_head()}\n{text}", tuple(c.choice for c in choosers))
+    from dagc.emit.render import tidy  # loads jinja2
+
+    text = "\n".join((c_head(), *(c.c_text() for c in choosers)))
+    return Emitted(tidy(text), tuple(c.choice for c in choosers))
 
 
 # ---- of launch parameters ----

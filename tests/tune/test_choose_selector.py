@@ -10,12 +10,20 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.choice.choose import Chooser, emitted, unit_chooser
+from dagc.choice.choose import Anchor, Chooser, emitted, unit_chooser
+from dagc.choice.extent import Extent
+from dagc.choice.feature import Feature
+from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.tree import Tree
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
-from dagc.choice.types import Settings
+from dagc.choice.nodes import Split
+from dagc.choice.selector import Answer, Scale
+from dagc.choice.site import Site, SiteKind
+from dagc.choice.types import PROGRAM, Settings
+from dagc.ir.sym import Apply, Fn, Var
 from dagc.perf.hardware import load_hardware
+from tests.conftest import Compare
 from tests.tune.oracle import ROOT
 
 SAMPLES = ROOT / "samples" / "polybench"
@@ -73,3 +81,35 @@ def test_c_chooses_as_python_does(method: str, tmp_path: Path) -> None:
         for here in (*SIZES, {"ni": 300, "nj": 77}, {"ni": 4000, "nj": 100}, *points, points[-1]):
             answer = getattr(loaded, f"ask_{made.op}")((ctypes.c_double * 2)(*(here[n] for n in made.data)))
             assert answer == made.choose(here), (made.op, here)
+
+
+def test_the_text_of_choosers(golden: Compare) -> None:
+    """A tree with measured bests, and neighbours, over features of every scale, after the common head."""
+    settings: list[Settings] = [(("bx", 32), ("by", 8)), (("bx", 64), ("by", 4)), (("bx", 16), ("by", 16))]
+    features = (Feature("share", Var("share")), Feature("n / m", Apply(Fn.DIV, (Var("n"), Var("m")))))
+    scales = (Scale("linear", -1.0, 1.0), Scale("log", 0.25))
+    tree = Tree(("share", "n / m"), scales, Split(0, 0.5, Split(1, 3.25, Answer(0, 1), Answer(2, 0.75)), Answer(1, 1)))
+    near = Knn(("n / m", "share"), scales[::-1], ((1.0, 0.0), (8.0, 0.5)), (0, 1), 2, "distance")
+    extent = Extent((("share", 0.0, 0.5), ("n / m", 1.0, 8.0)))
+    site = Site(SiteKind.LAUNCH, "fill[0]", tuple(settings))
+    plans = Site(SiteKind.PLAN, PROGRAM, ((("m", 4),), (("m", 8),)))
+    learned = Chooser(site, features, anchors=(Anchor((0.25, 1.0), 1),), selector=tree, extent=extent)
+    text = emitted([learned, Chooser(plans, features, selector=near)]).source
+    golden(ROOT / "tests/golden/choice/chooser.h.golden", text)
+
+
+def test_a_feature_that_is_not_finite_gets_the_default_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    near = Knn(("share",), (Scale("linear", 0.0, 1.0),), ((0.0,), (1.0,)), (0, 1), 1, "uniform")
+    site = Site(SiteKind.PLAN, PROGRAM, ((("m", 4),), (("m", 8),)))
+    made = Chooser(site, (Feature("share", Var("share")),), selector=near)
+    assert [made.choose({"share": v}) for v in (0.9, float("nan"), float("inf"), 0.1)] == [1, 0, 0, 0]
+    source = tmp_path / "ask.c"
+    asked = ", ".join(f"at({x}).answer" for x in ("0.9", "NAN", "0.9", "-INFINITY", "0.1"))
+    source.write_text(
+        f"#include <stdio.h>\n{emitted([made]).source}"
+        "static dagc_choice at(double x) { return dagc_choose_plan(&x); }\n"
+        f'int main(void) {{ const int a[] = {{{asked}}}; printf("%d%d%d%d%d", a[0], a[1], a[2], a[3], a[4]); }}\n'
+    )
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"]
+    subprocess.run(["gcc", *flags, str(source), "-o", str(tmp_path / "ask"), "-lm"], check=True)
+    assert subprocess.run([tmp_path / "ask"], check=True, capture_output=True, text=True).stdout == "10100"
