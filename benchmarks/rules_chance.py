@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 
 from dagc.base.statistics import noise_floor
 from dagc.ir.traversal import Traversal
-from dagc.learn.rules import Outliers, Repeats, Sample, classify_times, learn
+from dagc.learn.rules import Outliers, Repeats, Sample, classes_of, classify_times
 from dagc.space import Space
 from dagc.store.results import Configuration
 
@@ -118,7 +118,7 @@ def trial(noise: str, design: str, count: int, seed: int) -> tuple[bool, bool]:
     floor = noise_floor(s.times for s in samples)
     floor = SCALE if math.isnan(floor) else floor  # of the drift reference
     outliers = Outliers.of((s.times for s in samples), floor)
-    learned = learn(samples, floor, outliers=outliers, judge=False, cost=1.0).classes
+    learned = classes_of(samples, floor, outliers)
     repeats = Repeats(tuple(s.measurements for s in sorted(samples, key=lambda s: s.seconds)), outliers)
     untested = classify_times([s.seconds for s in samples], learned.noise, repeats=repeats)
     return len(learned.classes) > 1, len(untested.classes) > 1

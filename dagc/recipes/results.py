@@ -36,6 +36,7 @@ from dagc.learn.rules import (
     accuracy,
     across,
     check,
+    classes_of,
     estimate,
     in_order,
     render,
@@ -52,7 +53,7 @@ from dagc.store.settings import fixed_of, fixed_text
 if TYPE_CHECKING:
     from dagc.ir.program import Graph, Value
     from dagc.lab.orders import Orders
-    from dagc.learn.rules import Estimates, LearnedRules
+    from dagc.learn.rules import Classes, Estimates, LearnedRules
     from dagc.store.results import Configuration, Implementation, Results
 
 
@@ -248,8 +249,12 @@ def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | N
     files = [Loaded(path, objective) for _, path in named]
     _check_joinable(files)
     inputs = _inputs([name for name, _ in named], files)
-    alike = [one.name for one in inputs if len(learn_rules(one.samples, one.noise, judge=False).classes.classes) == 1]
+    alike = [one.name for one in inputs if len(_classes(one).classes) == 1]
     return render_across(across(inputs, alike), form, files[0].results.objective)
+
+
+def _classes(one: Input) -> Classes:
+    return classes_of(one.samples, one.noise, Outliers.of((s.times for s in one.samples), one.noise))
 
 
 def _named(path: str) -> tuple[str, str]:

@@ -31,12 +31,17 @@ class Gap:
     reason: str
 
 
+SHOWN = 12  # gaps in a message: each round of a loop has the same
+
+
 class NotProved(DagcError):
     """A traversal that would race, deadlock or leave work behind (exit code 2)."""
 
     def __init__(self, gaps: tuple[Gap, ...], where: str = "traversal") -> None:
         self.gaps = gaps
-        lines = "".join(f"\n  entry {gap.position + 1}: {gap.reason}" for gap in gaps)
+        lines = "".join(f"\n  entry {gap.position + 1}: {gap.reason}" for gap in gaps[:SHOWN])
+        if len(gaps) > SHOWN:
+            lines += f"\n  and {len(gaps) - SHOWN} more"
         super().__init__(
             f"{where} is not proved:{lines}", "add the missing record, wait or sync, or take an ID of `dagc list`"
         )
@@ -82,7 +87,7 @@ class Prover:
         """Raises NotProved."""
         gaps = self.gaps(traversal)
         if gaps:
-            raise NotProved(gaps, where)
+            raise NotProved(gaps, f"{where}, unrolled," if self._given.folding is not None else where)
 
     def _run(self, traversal: Traversal, *, first_only: bool) -> list[Gap]:
         _, traversal = unroll(self._given, traversal)

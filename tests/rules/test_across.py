@@ -106,8 +106,9 @@ def test_a_claim_that_was_wrong_is_printed() -> None:
 
 def test_noise_that_hides_a_loss_is_said_to() -> None:
     noisy = [_input(f"rows={rows}", _yl_first, 0.05, rows=rows) for rows in (1000, 3000, 9000)]
-    for one in across(noisy).left_out:
-        assert not one.claim.holds
+    learned = across(noisy)
+    assert not any(one.claim.holds for one in learned.left_out)
+    assert "this is said of none of them" in render_across(learned)
     unknown = across([replace(one, noise=math.nan) for one in _sizes(_yl_first, 1000, 3000, 9000)])
     assert all("may hide a loss" in one.claim.reason for one in unknown.left_out)
     assert "noise not known" in render_across(unknown)

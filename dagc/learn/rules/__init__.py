@@ -17,7 +17,7 @@ from dagc.learn.rules.judging import (
 )
 from dagc.learn.rules.labels import Outliers, Repeats, classify_times, noise_of
 from dagc.learn.rules.text import FORMATS, Findings, render, why_no_rules
-from dagc.learn.rules.tree import HeldOut, LearnedRules, held_out, learn, paths
+from dagc.learn.rules.tree import HeldOut, LearnedRules, classes_of, held_out, learn, paths
 from dagc.learn.rules.types import (
     Boundary,
     Classes,
@@ -35,6 +35,6 @@ __all__ = [
     "FEWEST", "FORMATS", "Accuracy", "AcrossRules", "Boundary", "CheckedRuleSet", "Claim", "ClassAccuracy", "Classes",
     "Condition", "Estimates", "Feature", "FeatureKind", "Findings", "Group", "HeldOut", "Input", "LearnedRules",
     "LeftOut", "Loss", "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet", "Sample", "Samples",
-    "Tree", "Verdict", "accuracy", "across", "check", "claim_of", "classify_times", "estimate", "held_out", "in_order",
-    "learn", "noise_of", "paths", "render", "render_across", "why_no_rules",
+    "Tree", "Verdict", "accuracy", "across", "check", "claim_of", "classes_of", "classify_times", "estimate",
+    "held_out", "in_order", "learn", "noise_of", "paths", "render", "render_across", "why_no_rules",
 ]  # fmt: skip

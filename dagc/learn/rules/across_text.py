@@ -33,6 +33,10 @@ def _loss(loss: Loss) -> str:
     return f"{percent(loss.median)} ({percent(loss.worst)}) of {loss.followers}"
 
 
+def _too_much(loss: Loss) -> str:
+    return "" if loss.small else ", too much: they do not hold here"
+
+
 def _verdict(one: LeftOut) -> str:
     if not one.loss.followers:
         return "not tested"
@@ -82,10 +86,11 @@ def _about(learned: AcrossRules) -> Iterable[str]:
     )
     wrong = sum(one.claim.holds and not one.loss.small for one in learned.left_out)
     claimed = sum(one.claim.holds for one in learned.left_out)
-    yield (
-        f"Before its times are looked at, this is said of {claimed} of {count}"
-        + (f", and {counted(wrong, 'time')} wrongly." if claimed else ": for the others it is not known.")
-    )
+    if claimed:
+        wrongly = f"{counted(wrong, 'time')} wrongly"
+        yield f"Before its times are looked at, this is said of {claimed} of {count}, and {wrongly}."
+    else:
+        yield "Before its times are looked at, this is said of none of them."
 
 
 # ---- text -----------------------------------------------------------------------------------
@@ -109,7 +114,7 @@ def _lines(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         if not group.rules:
             yield "       every implementation"
         for name, loss in zip(group.inputs, group.losses, strict=True):
-            yield f"       [{name}: loss {_loss(loss)}{'' if loss.small else ', too much: they do not hold here'}]"
+            yield f"       [{name}: loss {_loss(loss)}{_too_much(loss)}]"
     if learned.left_out:
         yield from ("", "Each input left out: what is said of it before, and the loss of rules learned without it,")
         yield "median (95th percentile), beside that of all its implementations"
@@ -136,7 +141,7 @@ def _markdown(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         yield from (f"- {cell(rule.text)}" for rule in group.rules)
         yield from ("", "| input | loss, median (95th percentile) |", "|---|---|")
         for name, loss in zip(group.inputs, group.losses, strict=True):
-            yield f"| {cell(name)} | {_loss(loss)} |"
+            yield f"| {cell(name)} | {_loss(loss)}{_too_much(loss)} |"
     if learned.left_out:
         yield from ("", "### Each input left out", "")
         yield from ("| input | said before | loss of the followers | loss of all | |", "|---|---|---|---|---|")

@@ -463,21 +463,9 @@ def learn(
     """
     import numpy as np
 
-    chosen = _sorted(samples)
-    if not chosen:
-        raise ValueError("no samples")
-    measured = tuple(s for s in chosen if s.measurements) or chosen
-    floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in measured))
-    repeats = Repeats(tuple(s.measurements for s in measured), outliers or Outliers((), noise))
-    classes = classify_times([s.seconds for s in measured], floor, percentile, repeats)
-    if not all_classes:
-        classes = cut_again(classes, [s.configuration for s in measured], percentile, repeats)
-    table = Samples.of(chosen)
-    features, answers = table.features()
-    if not all_classes and level < 1:
-        timed_rows = np.array([s.measurements > 0 or len(measured) == len(chosen) for s in chosen])
-        classes = tested(classes, Evidence.of(measured, answers[timed_rows]), level)
-    classes, labels = _labelled(chosen, measured, classes)
+    drawn = _drawn(samples, noise, all_classes, percentile, outliers, level)
+    chosen, table, features, answers = drawn.samples, drawn.table, drawn.features, drawn.answers
+    classes, labels = _labelled(chosen, drawn.measured, drawn.classes)
     known = not math.isnan(classes.noise)
     wrong = _wrong(labels, chosen, classes) if known else others(labels, len(classes.classes))
     costs = COSTS if cost is None and not all_classes else (cost or 0.0,)
@@ -492,6 +480,52 @@ def learn(
     tree = growth.tree(wrong, features, tried)
     rule_sets = _rule_sets(tree, Implications(table))
     return LearnedRules(chosen, classes, tuple(map(int, labels)), features, tree, rule_sets, noise, held, leaves)
+
+
+def classes_of(
+    samples: Iterable[Sample], noise: float = math.nan, outliers: Outliers | None = None, level: float = LEVEL
+) -> Classes:
+    """The classes that `learn` would find, without a tree. ValueError without samples."""
+    return _drawn(samples, noise, False, PERCENTILE, outliers, level).classes
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Samples, fastest first, those of them that were measured, all as a table, and the classes of the measured."""
+
+    samples: tuple[Sample, ...]
+    measured: tuple[Sample, ...]
+    table: Samples
+    features: tuple[Feature, ...]
+    answers: Bools
+    classes: Classes
+
+
+def _drawn(
+    samples: Iterable[Sample],
+    noise: float,
+    all_classes: bool,
+    percentile: float,
+    outliers: Outliers | None,
+    level: float,
+) -> _Drawn:
+    import numpy as np
+
+    chosen = _sorted(samples)
+    if not chosen:
+        raise ValueError("no samples")
+    measured = tuple(s for s in chosen if s.measurements) or chosen
+    floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in measured))
+    repeats = Repeats(tuple(s.measurements for s in measured), outliers or Outliers((), noise))
+    classes = classify_times([s.seconds for s in measured], floor, percentile, repeats)
+    if not all_classes:
+        classes = cut_again(classes, [s.configuration for s in measured], percentile, repeats)
+    table = Samples.of(chosen)
+    features, answers = table.features()
+    if not all_classes and level < 1:
+        timed = np.array([s.measurements > 0 or len(measured) == len(chosen) for s in chosen])
+        classes = tested(classes, Evidence.of(measured, answers[timed]), level)
+    return _Drawn(chosen, measured, table, features, answers, classes)
 
 
 def _sorted(samples: Iterable[Sample]) -> tuple[Sample, ...]:
