@@ -173,12 +173,14 @@ def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
 def spread(low: float, high: float, measurements: int, objective: Objective = TIME, *, shrunk: bool = False) -> str:
     """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` are values of the objective.
 
-    Unless it is `shrunk`: of fewer than six measurements even their whole range has less confidence than 95%, and one has no range.
+    Of fewer than six measurements even their whole range has less confidence than 95%, unless the estimate is `shrunk`;
+    one has no range.
     """
     number = counted(measurements, "measurement")
     if measurements == 1:
         return number
-    return f"{'95%' if shrunk or measurements >= 6 else 'range'}: {objective.show(low)} to {objective.show(high)}, {number}"
+    what = "95%" if shrunk or measurements >= 6 else "range"
+    return f"{what}: {objective.show(low)} to {objective.show(high)}, {number}"
 
 
 # ---- the recipe: configurations -> domain -> strategy and machine -> records ----
