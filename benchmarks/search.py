@@ -3,8 +3,8 @@
     python benchmarks/search.py [--results RESULTS.db]... [--strategies model mcts] [--seeds 20] [--json F]
 
 Quality: of the five recorded passes of each implementation, three are handed to the search, drawn by the seed, and
-the other two judge: nothing is judged by what chose it. The reference is what the 20 best of an exhaustive search
-with the three passes take in the other two (their median): the least of all medians would be luck. After each
+the other two judge: nothing is judged by what chose it. The reference is what the best hundredth of an exhaustive
+search with the three passes take in the other two (their median): the least of all medians would be luck. After each
 measurement the current choice (what the strategy would answer) is judged: `within` is how many measurements it takes
 until that is within 3 % of the reference. At the end the ten best are measured until each has its three passes, and
 the choice is judged: `loss`, relative to the reference, so it may be negative, and its mean over the seeds is what
@@ -50,7 +50,7 @@ from dagc.store.results import Configuration, Outcome, Results
 
 WITHIN = 1.03
 TOP = 10
-PLATEAU = 20  # of the best by the passes that choose: what they take in the others is the reference
+PLATEAU = 0.01  # share of the best by the passes that choose, three at least, whose other passes are the reference
 CHOOSE = 3  # passes, of the five that were recorded, that are handed to the search; the others judge
 NEVER = float("inf")
 
@@ -83,7 +83,7 @@ class Replayed:
     def __init__(self, name: str, seed: int, results: Results, graphs: dict[Configuration, Graph]) -> None:
         handed, self.judged = split(results, seed)
         ranked = [(i.configuration, i.traversal) for i in handed.measured()]
-        self.reference = median(self.judged[key] for key in ranked[:PLATEAU])
+        self.reference = median(self.judged[key] for key in ranked[: max(3, int(PLATEAU * len(ranked)))])
         self.exhaustive = self.judged[ranked[0]] / self.reference - 1
         self.domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
         self.machine = ReplayMachine(handed, self.domain, seed)

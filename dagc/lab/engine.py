@@ -131,6 +131,7 @@ class Summary(Generic[C]):
     repeats      measurements that confirm a choice, see `confirmed`
     doubt        probability that something unmeasured is faster by more than `Options.until`, where the search ended
                  for that; else NaN
+    shrunk       is the estimate, with its interval, one that takes account of having chosen the best
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
 
@@ -153,6 +154,7 @@ class Summary(Generic[C]):
     displayed: float = math.nan
     repeats: int = CONFIRMED
     doubt: float = math.nan
+    shrunk: bool = False
 
     @property
     def confirmed(self) -> bool:
@@ -420,6 +422,7 @@ class _Loop(Generic[C]):
             displayed=lowest,
             repeats=min(CONFIRMED, self.options.repeats),
             doubt=self.doubt,
+            shrunk=found is not None and found.shrunk,
         )
 
 

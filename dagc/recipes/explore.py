@@ -117,7 +117,7 @@ class Explored:
             return "\n".join([*out, f"best       none: {why}", ""])
         noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
         time = self.objective.is_time
-        interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective)
+        interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective, shrunk=s.shrunk)
         worst = "slowest measured takes {:.2f} times as long" if time else "worst measured has {:.2f} times as much"
         out += [
             f"best       {self.objective.named(s.seconds)} ({interval_of}){equal(s.ties)}",
@@ -170,15 +170,17 @@ def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
     return [f"{word:10} {line}" for word, line in zip(head, fixed_text(fixed), strict=False)]
 
 
-def spread(low: float, high: float, measurements: int, objective: Objective = TIME) -> str:
+def spread(low: float, high: float, measurements: int, objective: Objective = TIME, *, shrunk: bool = False) -> str:
     """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` are values of the objective.
 
-    Of fewer than six measurements even their whole range has less confidence than 95%, and one has no range.
+    Of fewer than six measurements even their whole range has less confidence than 95%, unless the estimate is `shrunk`;
+    one has no range.
     """
     number = counted(measurements, "measurement")
     if measurements == 1:
         return number
-    return f"{'95%' if measurements >= 6 else 'range'}: {objective.show(low)} to {objective.show(high)}, {number}"
+    what = "95%" if shrunk or measurements >= 6 else "range"
+    return f"{what}: {objective.show(low)} to {objective.show(high)}, {number}"
 
 
 # ---- the recipe: configurations -> domain -> strategy and machine -> records ----
@@ -448,7 +450,7 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
         done,
         best=Candidate(index, parse_traversal(first.traversal, domain.spaces[index].graph, "the results file")),
         seconds=found.seconds, low=found.low, high=found.high, measurements_of_best=found.measurements,
-        ties=found.ties,
+        ties=found.ties, shrunk=found.shrunk,
         worst=results.measured()[-1].seconds(reference), lowest=lowest(results),
     )  # fmt: skip
 

@@ -403,7 +403,7 @@ def best(
     chosen = ranked[rank]
     found = _judged(ranked, rank, loaded.results)
     name = "best" if rank == 0 else f"number {rank}"
-    interval_of = spread(found.low, found.high, found.measurements, compared)
+    interval_of = spread(found.low, found.high, found.measurements, compared, shrunk=found.shrunk)
     head = [
         f"{name:10} {compared.named(found.seconds)} ({interval_of}){equal(found.ties)}",
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),

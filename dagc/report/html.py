@@ -135,7 +135,8 @@ def interval_text(point: Point, by: Quantity) -> str:
 def _estimate_text(found: Estimate, by: Quantity) -> str:
     if found.measurements == 1:
         return "1 measurement, no interval"
-    return f"95 %: {by.text(found.low)} to {by.text(found.high)}, {found.measurements} measurements"
+    what = "95 %" if found.shrunk or found.measurements >= 6 else "range"
+    return f"{what}: {by.text(found.low)} to {by.text(found.high)}, {found.measurements} measurements"
 
 
 def _chip(entry: object, graph: Graph) -> Chip:

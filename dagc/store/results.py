@@ -327,9 +327,10 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the best is expected to take. `low` to `high`: 95%; `measurements` of the best that it rests on.
+    """What the best is expected to take, `low` to `high`, and on how many measurements of it that rests.
 
     ties    how many others are equal to it within the noise
+    shrunk  moved towards candidates that were confirmed with it; the interval then has 95% with few measurements too
     """
 
     seconds: float
@@ -337,6 +338,7 @@ class Estimate:
     high: float
     measurements: int
     ties: int
+    shrunk: bool = False
 
 
 def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> Estimate:
@@ -350,7 +352,7 @@ def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) ->
     found = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
     seconds, low, high = found or (median(best), *interval(best))
     equal = ties(ranked, noise) if found is None else sum(interval(t)[0] <= high for t in ranked[1:])
-    return Estimate(seconds, low, high, len(best), equal)
+    return Estimate(seconds, low, high, len(best), equal, found is not None)
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:

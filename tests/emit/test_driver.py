@@ -145,7 +145,7 @@ def test_several_runs_in_a_row_are_checked_after_timing(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE_SETUP)
     made = graph_of(LATE)
     prepare(Plan(made, Space(made).first(), Target.CUDA), tmp_path / "late.dag", tmp_path)
-    done = run(tmp_path, "--repeats", "2", "--seconds", "0.001")
+    done = run(tmp_path, "--repeats", "300", "--seconds", "0.0001")
     assert done.returncode == 1, done.stderr
     assert "x is wrong: element 4 is 8.0, expected 7.0" in done.stderr
     assert "after 3 runs without a pause" in done.stderr
