@@ -46,7 +46,7 @@ from dagc.perf.program import ParameterKind, RationalProgram
 
 
 def c_head() -> str:
-    """What stands before all choosers of a file."""
+    """Definitions shared by all choosers of a file."""
     from dagc.emit.render import render  # loads jinja2
 
     return render("choice/head.h.j2", helpers=HELPERS + BATCH_HELPERS, fraction=FRACTION)
@@ -55,8 +55,8 @@ def c_head() -> str:
 def chooser_c(chooser: Chooser, margin: float) -> str:
     """C99: `static inline dagc_choice dagc_choose_SITE(const double* features)`; `c_head` goes before it.
 
-    Asked again for the features of the last call, it answers from memory. `margin`: how much faster the model must find
-    another setting than the best of the nearest measured point, as a share.
+    A second call with the same features returns the stored answer. `margin`: by which share another setting must be faster,
+    according to the model, than the best of the nearest measured point.
     """
     from dagc.emit.render import render  # loads jinja2
 
@@ -85,7 +85,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
 
 
 def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
-    """The model's time of all settings at once, where that can be computed exactly: its text, when, and the call."""
+    """The model's time of all settings in one loop, if that is exact: the text, the condition, and the call."""
     if chooser.model is None:
         return {"batch": "", "batched": None}
     programs = [chooser.model] if chooser.launchable is None else [chooser.model, chooser.launchable]
@@ -144,7 +144,7 @@ def _over_settings(program: RationalProgram, columns: tuple[tuple[str, tuple[flo
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """For these features (in the order of the chooser's), this answer was the best of those measured."""
+    """A measured point: its features, in the order of the chooser's, and the best of the measured answers."""
 
     data: tuple[float, ...]
     chosen: int
@@ -152,11 +152,11 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """What is chosen at a site, from a vector of features.
+    """Chooses an answer of a site from a vector of features.
 
-    `model` gives the time of a launch in cycles, all but sizes and the block put in; None: measured bests only.
-    `launchable`: can an answer be taken at all? `columns`: parameters of both, with a value for each answer.
-    `selector` answers where nothing was measured; there is no model beside it. `extent`: of the measured features.
+    `model`: the time of a launch in cycles, a function of sizes and block; None: measured bests only. `launchable`: 1 if an
+    answer can be launched. `columns`: parameters of both programs that depend on the answer, a value for each answer.
+    `selector`: answers where nothing was measured; it replaces the model. `extent`: range of the measured features.
     """
 
     site: Site
@@ -186,7 +186,7 @@ class Chooser:
     # ---- in Python ----------------------------------------------------------------------------
 
     def vector(self, values: Mapping[str, Number]) -> tuple[float, ...]:
-        """The features, from what a rank knows: scalars, `rank`, `ranks`, and what the program has computed."""
+        """The features, from the values of a rank: scalars, `rank`, `ranks`, and computed features."""
         return tuple(f.value(values) for f in self.features)
 
     def times(self, values: Mapping[str, Number]) -> list[float]:
@@ -244,7 +244,7 @@ class Chooser:
         return why({n: float(v) for n, v in evaluate_all(self.model, {**columns, **sizes}).items()})
 
     def _sizes(self, values: Mapping[str, Number]) -> dict[str, int]:
-        """The features of models: whole numbers, as C takes them."""
+        """The features as integers, as the model's C code takes them."""
         vector = zip(self.data, self.vector(values), strict=True)
         return {name: int(v) for name, v in vector if math.isfinite(v)}
 
@@ -267,7 +267,7 @@ class Chooser:
 
     @property
     def choice(self) -> Choice:
-        """What the emitted program asks."""
+        """The call in the emitted program."""
         return Choice(
             self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
             self.site.decisions, self.extent.text,
@@ -294,7 +294,7 @@ def _broadcast(values: Any, n: int) -> Any:
 
 
 def emitted(choosers: Sequence[Chooser]) -> Emitted:
-    """What a program takes in: all choosers as one C text, and what it asks."""
+    """All choosers as one C text, and the calls in the emitted program."""
     from dagc.emit.render import tidy  # loads jinja2
 
     text = "\n".join((c_head(), *(c.c_text() for c in choosers)))
@@ -305,19 +305,19 @@ def emitted(choosers: Sequence[Chooser]) -> Emitted:
 
 
 def whole_parameters(program: Program, names: Iterable[str]) -> frozenset[str]:
-    """Of the names, the whole parameters of a program: constants in it."""
+    """Those of the names that are integer parameters of the program, which are constants in it."""
     whole = {p.name for p in program.params if type(p.value) is int}
     return frozenset(whole & set(names))
 
 
 def _sizes_among(program: Program, names: set[str]) -> set[str]:
-    """Whole scalars: what a choice by measured bests alone goes by."""
+    """Integer scalars: the features of a chooser that has measured bests only."""
     return {s.name for s in program.scalars if s.type.value[0] in "iu"} & names
 
 
 @dataclass(frozen=True, slots=True)
 class _Programs:
-    """Of an op: the model's time, when it can be launched, and a note."""
+    """The programs of an op (time of a launch, whether it can be launched), and a note."""
 
     model: RationalProgram | None
     launchable: RationalProgram | None
@@ -377,7 +377,7 @@ def unit_chooser(
 
 
 def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
-    """What models ask of a setting: its block."""
+    """Parameters of models that depend on the setting: its block."""
     blocks = [block_of(graph.program, op_of(graph, unit), s) for s in settings]
     return {
         "blockDim_x": [float(b[0]) for b in blocks],

@@ -1,7 +1,7 @@
-"""Features: the numbers that a selector sees, each an expression over what a rank knows before its dag runs.
+"""Features: the inputs of selectors. Each is an expression over values that a rank has before its dag runs.
 
-A kind of feature is one file of `dagc/choice/features` with a function `offer(context)` that gives the features of this
-kind that a program has; nothing else knows the kinds.
+A kind of feature is one file of `dagc/choice/features` with a function `offer(context)`, which yields the features of this
+kind that a program has. Nothing else depends on the kinds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Feature:
     code: tuple[CodeFeature, ...] = ()
 
     def value(self, values: Mapping[str, Number]) -> float:
-        """Its value, computed in doubles as C does; NaN where it has none (a division by zero). KeyError: a value is
-        missing."""
+        """Its value in double precision, as C computes it; NaN if it is undefined (a division by zero). Raises KeyError for a
+        missing value."""
         try:
             found = _in_doubles(self.expression, values)
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
@@ -41,7 +41,7 @@ class Feature:
 
 
 def _in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
-    """As `dagc.ir.sym.to_c` has it: integers, a division in doubles, `floor` and `ceil` exact."""
+    """Evaluates as the C code of `dagc.ir.sym.to_c` does: integers, divisions in doubles, exact `floor` and `ceil`."""
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Var):
@@ -58,7 +58,7 @@ def _in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
 
 @dataclass(frozen=True)
 class Context:
-    """Where features are looked for: a program, and in it an op (None: at program level)."""
+    """Whose features: those of an op of a program, or of the program itself (`op` None)."""
 
     program: Program
     op: KernelOp | None = None
@@ -69,7 +69,7 @@ class Context:
 
     @property
     def declared(self) -> tuple[Declared, ...]:
-        """Features as written: the kernel's, else the program's."""
+        """Declared features: the kernel's, or the program's."""
         return self.kernel.features if self.kernel is not None else self.program.features
 
     @property
@@ -80,12 +80,12 @@ class Context:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """Names that a rank has a value of when its arrays have been read."""
+        """Names whose values a rank has once its arrays have been read."""
         return frozenset((*(s.name for s in self.program.scalars), "rank", "ranks"))
 
     @cached_property
     def names(self) -> Mapping[str, Sym]:
-        """What the kernel's names stand for: formals and lets, but no tunables, which are to be chosen."""
+        """Values of the kernel's formals and lets. Tunables are missing: they are to be chosen."""
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
         kernel, op = self.kernel, self.op
         if kernel is None or op is None:
@@ -98,7 +98,7 @@ class Context:
         return env
 
     def resolve(self, expr: Sym) -> Sym | None:
-        """Over known names and code features; None where it depends on anything else (a tunable)."""
+        """The expression over known names and code features; None if it depends on anything else (a tunable)."""
         declared = {f.name: f for f in self.declared}
         env = dict(self.names)
         for feature in self.declared:  # in the order of the text: each sees those above it
@@ -117,8 +117,8 @@ _SYMS = (Const, Var, Apply)
 
 
 def offered(program: Program, op: KernelOp | None = None) -> dict[str, Feature]:
-    """All features that a selector may ask for, by name: of an op, or of the program. A name that two kinds offer is
-    that of the first file."""
+    """All features that a selector may use, by name: of an op, or of the program. If two kinds offer a name, the first
+    file has precedence."""
     context = Context(program, op)
     out: dict[str, Feature] = {}
     for kind in names_in("choice/features"):
@@ -131,8 +131,8 @@ def offered(program: Program, op: KernelOp | None = None) -> dict[str, Feature]:
 def values_of(
     features: Mapping[str, Feature], values: Mapping[str, Number], constants: Mapping[str, int] | None = None
 ) -> dict[str, float]:
-    """The features that can be computed from what is known somewhere, by name. `constants`: parameters that are
-    constants of the program there, and others elsewhere; those that are the same everywhere are left out."""
+    """The features that can be computed from `values`, by name. `constants`: values of parameters that are compiled into
+    the program and differ between the measured sizes; other parameters are left out."""
     out = {}
     for name, feature in features.items():
         if constants and name in constants:
@@ -143,7 +143,7 @@ def values_of(
 
 
 def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, ...]) -> tuple[Feature, ...]:
-    """The features that arguments of a `select` name, each once. Raises UsageError for what is none."""
+    """The features that the arguments of a `select` name, each once. Raises UsageError for anything else."""
     context, found = Context(program, op), offered(program, op)
     out: dict[str, Feature] = {}
     for argument in arguments:

@@ -1,7 +1,7 @@
-"""What a learned selector is: a function from a vector of features (float64) to the number of a choice.
+"""Learned selectors: functions from a vector of features (float64) to the number of a choice.
 
-Selectors work on coordinates: integers that `Scale` makes of the features, by steps that are exact in floating point.
-So Python and C compare the same numbers, and no rounding of a mathematical library decides a tie.
+Selectors work on coordinates: integers that `Scale` computes from the features without rounding errors. Python and C
+therefore compare the same numbers, and ties do not depend on a mathematical library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sites: places where something is open until the program runs, and chosen then."""
+"""Sites: decisions that stay open until the program runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dagc.choice.types import PROGRAM, settings_text
 
 
 class SiteKind(Enum):
-    """What is chosen: the launch parameters of an op, or a whole program (a plan) of several."""
+    """What is chosen: the launch parameters of an op, or one of several compiled programs (plans)."""
 
     LAUNCH = "launch"
     PLAN = "plan"
