@@ -55,8 +55,8 @@ def c_head() -> str:
 def chooser_c(chooser: Chooser, margin: float) -> str:
     """C99: `static inline dagc_choice dagc_choose_SITE(const double* features)`; `c_head` goes before it.
 
-    A second call with the same features returns the stored answer. `margin`: by which share another setting must be faster,
-    according to the model, than the best of the nearest measured point.
+    A second call with the same features returns the stored answer. `margin`: by which share another setting must be
+    faster, according to the model, than the best of the nearest measured point.
     """
     from dagc.emit.render import render  # loads jinja2
 
@@ -154,8 +154,8 @@ class Anchor:
 class Chooser:
     """Chooses an answer of a site from a vector of features.
 
-    `model`: the time of a launch in cycles, a function of sizes and block; None: measured bests only. `launchable`: 1 if an
-    answer can be launched. `columns`: parameters of both programs that depend on the answer, a value for each answer.
+    `model`: the time of a launch in cycles, a function of sizes and block; None: measured bests only. `launchable`: 1 if
+    an answer can be launched. `columns`: parameters of both programs that depend on the answer, a value for each.
     `selector`: answers where nothing was measured; it replaces the model. `extent`: range of the measured features.
     """
 

@@ -1,7 +1,7 @@
 """Features: the inputs of selectors. Each is an expression over values that a rank has before its dag runs.
 
-A kind of feature is one file of `dagc/choice/features` with a function `offer(context)`, which yields the features of this
-kind that a program has. Nothing else depends on the kinds.
+A kind of feature is one file of `dagc/choice/features` with a function `offer(context)`, which yields the features of
+this kind that a program has. Nothing else depends on the kinds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Feature:
     code: tuple[CodeFeature, ...] = ()
 
     def value(self, values: Mapping[str, Number]) -> float:
-        """Its value in double precision, as C computes it; NaN if it is undefined (a division by zero). Raises KeyError for a
-        missing value."""
+        """Its value in double precision, as C computes it; NaN if it is undefined (a division by zero). Raises KeyError
+        for a missing value."""
         try:
             found = _in_doubles(self.expression, values)
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
@@ -131,8 +131,8 @@ def offered(program: Program, op: KernelOp | None = None) -> dict[str, Feature]:
 def values_of(
     features: Mapping[str, Feature], values: Mapping[str, Number], constants: Mapping[str, int] | None = None
 ) -> dict[str, float]:
-    """The features that can be computed from `values`, by name. `constants`: values of parameters that are compiled into
-    the program and differ between the measured sizes; other parameters are left out."""
+    """The features that can be computed from `values`, by name. `constants`: values of parameters that are compiled
+    into the program and differ between the measured sizes; other parameters are left out."""
     out = {}
     for name, feature in features.items():
         if constants and name in constants:
