@@ -154,8 +154,8 @@ class Anchor:
 class Chooser:
     """Chooses an answer of a site from a vector of features.
 
-    `model`: the time of a launch in cycles, a function of sizes and block; None: measured bests only. `launchable`: 1 if
-    an answer can be launched. `columns`: parameters of both programs that depend on the answer, a value for each.
+    `model`: the time of a launch in cycles, a function of sizes and block; None: measured bests only. `launchable`: 1
+    if an answer can be launched. `columns`: parameters of both programs that depend on the answer, a value for each.
     `selector`: answers where nothing was measured; it replaces the model. `extent`: range of the measured features.
     """
 
