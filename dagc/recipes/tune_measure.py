@@ -144,6 +144,10 @@ class _Run:
         self.timed = 0  # cells
         self.programs: dict[Point, SizedProgram] = {}
 
+    def keep_cell(self, cell: Cell) -> None:
+        self.timed += 1
+        self.keep(cell)
+
     def over(self) -> bool:
         return self.end is not None and self.clock() > self.end
 
@@ -246,8 +250,8 @@ class _Run:
         budget = None if item.budget is None else item.budget - len(known)
         left = None if self.end is None else self.end - self.clock()
         done = explore(
-            domain, strategy, machine, _Cells(self, item), Options(budget, left, confirm=0, seed=self.task.seed),
-            known=known,
+            domain, strategy, machine, CellStore(item.op, item.point, self.keep_cell),
+            Options(budget, left, confirm=0, seed=self.task.seed), known=known,
         )  # fmt: skip
         if done.interrupted:
             raise KeyboardInterrupt
@@ -277,26 +281,24 @@ class _Starting:
         self._strategy.observe(candidate, outcome)
 
 
-class _Cells:
-    """Keeps what is measured of a unit at a point as cells."""
+class CellStore:
+    """A store of the laboratory that hands on what is measured of an op at a point as cells."""
 
-    def __init__(self, run: _Run, item: Wanted) -> None:
-        self._run, self._item, self._began = run, item, 0.0
+    def __init__(self, op: str, point: Point, keep: Callable[[Cell], None]) -> None:
+        self._op, self._point, self._keep, self._began = op, point, keep, 0.0
 
     def begin(self, candidate: Settings) -> Settings:
         self._began = time.perf_counter()
         return candidate
 
     def add(self, key: Settings, outcome: Outcome, purpose: str = "search") -> None:
-        self._keep(key, outcome.times, "")
+        self._cell(key, outcome.times, "")
 
     def fail(self, key: Settings, failure: str) -> None:
-        self._keep(key, (), failure)
+        self._cell(key, (), failure)
 
-    def _keep(self, settings: Settings, times: tuple[float, ...], failure: str) -> None:
-        took = time.perf_counter() - self._began
-        self._run.timed += 1
-        self._run.keep(Cell(self._item.op, self._item.point, settings, times, failure, took))
+    def _cell(self, settings: Settings, times: tuple[float, ...], failure: str) -> None:
+        self._keep(Cell(self._op, self._point, settings, times, failure, time.perf_counter() - self._began))
 
 
 def decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:

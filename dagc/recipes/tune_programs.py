@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,18 @@ from dagc.choice.selector import number as as_json
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
+from dagc.lab.engine import Options, explore
 from dagc.lab.launches import Programs, Row, Timing
 from dagc.lab.plans import METHODS, measured, plan_label, program_select
+from dagc.lab.settings import LaunchSettings
+from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
 from dagc.measure.service import Library, Service
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
+from dagc.recipes.tune_measure import CellStore
 from dagc.recipes.tune_prepare import TuningTask, points_of
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Line, Tuning
@@ -282,10 +287,15 @@ def tune_program(
     ):
         cells, data = _before(task, records, options)
         _enough(method, task, data)
-        for cell in _cells(task, service, cells, data, folder, options, records, progress, failures):
+
+        def keep(cell: Cell) -> None:
+            if records is not None:
+                records.add_cell(cell, 0)
             cells[cell.point, cell.settings] = cell
             if cell.failure:
                 failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
+
+        _measure(task, service, dict(cells), data, folder, options, records, progress, failures, keep)
         learned = learn(task, method, cells, data)
         if records is not None:
             learned = replace(learned, notes=(*filter(None, [records.note]), *learned.notes))
@@ -349,7 +359,7 @@ def _enough(method: str, task: ProgramTask, data: Mapping[Point, Any]) -> None:
 # ---- measured -------------------------------------------------------------------------------
 
 
-def _cells(
+def _measure(
     task: ProgramTask,
     service: Service,
     known: Mapping[tuple[Point, Settings], Cell],
@@ -359,18 +369,26 @@ def _cells(
     records: Any,
     progress: Progress | None,
     failures: list[str],
-) -> Iterator[Cell]:
-    """Every cell that is not known yet, kept as it comes. A size that the set-up does not take is added to `failures`.
+    keep: Callable[[Cell], None],
+) -> None:
+    """Measure every cell that is not known yet; `keep` gets each as it comes. A size that the set-up does not take is
+    added to `failures`.
 
     The data of one size lie on disk at a time.
     """
-    import shutil
-
     todo = _wanted(task, known, options.budget)
     needed = [s for s in task.settings if any(s in wanted for _, wanted in todo)]
     built, refused = build_programs(task, needed, folder, progress)
     end = None if options.seconds is None else time.monotonic() + options.seconds
     total, done = sum(len(wanted) for _, wanted in todo), 0
+
+    def kept(cell: Cell) -> None:
+        nonlocal done
+        keep(cell)
+        done += 1
+        if progress is not None:
+            progress(done, total, f"{cell.point.text} {_text(cell.settings)}")
+
     for number, (point, wanted) in enumerate(todo):
         place = folder / f"data-{number}"
         try:
@@ -381,18 +399,21 @@ def _cells(
             continue
         if records is not None:
             records.set_fact("program data", [[list(p.params), [as_json(x) for x in v]] for p, v in data.items()])
+        for s in wanted:
+            if s in refused:
+                kept(Cell(PROGRAM, point, s, (), refused[s]))
         libraries = {s: (Library(program.library, place), program.rows) for s, program in built.items()}
-        machine = Programs(service, libraries, Timing(seconds=options.cell))
-        results = [Cell(PROGRAM, point, s, (), refused[s]) for s in wanted if s in refused]
-        for cell in chain(results, (_cell(point, s, machine) for s in wanted if s in built)):
-            if records is not None:
-                records.add_cell(cell, 0)
-            yield cell
-            done += 1
-            if progress is not None:
-                progress(done, total, f"{point.text} {_text(cell.settings)}")
-            if end is not None and time.monotonic() > end:
-                return
+        domain = LaunchSettings([s for s in wanted if s in built])
+        left = None if end is None else end - time.monotonic()
+        searched = explore(
+            domain, find("exhaustive")(domain, task.seed + number),
+            Programs(service, libraries, Timing(seconds=options.cell)), CellStore(PROGRAM, point, kept),
+            Options(time=left, confirm=0, seed=task.seed),
+        )  # fmt: skip
+        if searched.interrupted:
+            raise KeyboardInterrupt
+        if end is not None and time.monotonic() > end:
+            return
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -410,12 +431,6 @@ def _wanted(task: ProgramTask, known: Collection[Any], budget: int | None) -> li
             todo.append((point, wanted[:left]))
         left -= len(wanted[:left])
     return todo
-
-
-def _cell(point: Point, settings: Settings, machine: Programs) -> Cell:
-    began = time.perf_counter()
-    outcome = machine.measure(settings)
-    return Cell(PROGRAM, point, settings, outcome.times, outcome.failure, time.perf_counter() - began)
 
 
 def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[float, ...]:
