@@ -402,19 +402,21 @@ def _measure(
         for s in wanted:
             if s in refused:
                 kept(Cell(PROGRAM, point, s, (), refused[s]))
-        libraries = {s: (Library(program.library, place), program.rows) for s, program in built.items()}
-        domain = LaunchSettings([s for s in wanted if s in built])
+        here = {s: (Library(built[s].library, place), built[s].rows) for s in wanted if s in built}
+        machine = Programs(service, here, Timing(seconds=options.cell))
         left = None if end is None else end - time.monotonic()
-        searched = explore(
-            domain, find("exhaustive")(domain, task.seed + number),
-            Programs(service, libraries, Timing(seconds=options.cell)), CellStore(PROGRAM, point, kept),
-            Options(time=left, confirm=0, seed=task.seed),
-        )  # fmt: skip
-        if searched.interrupted:
-            raise KeyboardInterrupt
+        _search(machine, list(here), CellStore(PROGRAM, point, kept), left, task.seed + number)
         if end is not None and time.monotonic() > end:
             return
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _search(machine: Programs, settings: Sequence[Settings], store: CellStore, left: float | None, seed: int) -> None:
+    """Measure the settings in random order, for at most `left` seconds."""
+    domain = LaunchSettings(settings)
+    options = Options(time=left, confirm=0, seed=seed)
+    if explore(domain, find("exhaustive")(domain, seed), machine, store, options).interrupted:
+        raise KeyboardInterrupt
 
 
 def _wanted(task: ProgramTask, known: Collection[Any], budget: int | None) -> list[tuple[Point, list[Settings]]]:
