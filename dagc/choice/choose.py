@@ -365,7 +365,9 @@ def unit_chooser(
     names = sorted(data or _sizes_among(program, measured))
     used = _asked(programs.model, programs.launchable)
     placed = dict.fromkeys(
-        Anchor(tuple(float(at[n]) for n in names), list(settings).index(best)) for at, best in anchors
+        Anchor(tuple(float(at[n]) for n in names), list(settings).index(best))
+        for at, best in anchors
+        if all(n in at and math.isfinite(at[n]) for n in names)
     )
     launchable = programs.launchable
     return Chooser(

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
+from dagc.choice.selector import MOST_FEATURES
 from dagc.ir.plan import CodeFeature
 from dagc.ir.program import Feature as Declared
 from dagc.ir.program import Kernel, KernelOp, Program, Region
@@ -157,4 +158,6 @@ def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, 
                 "name scalars, features, and expressions of them",
             )
         out[names[0]] = found[names[0]]
+    if len(out) > MOST_FEATURES:
+        raise UsageError(f"`select` asks for {len(out)} features", f"choose by {MOST_FEATURES} at most")
     return tuple(out.values())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
 from dagc.choice.legal import op_of
-from dagc.choice.types import settings_text
+from dagc.choice.types import PROGRAM, settings_text
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.launches import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
@@ -82,13 +82,21 @@ def tune(
         return tune_program(text, output, options, progress)
     if options.method and options.method not in METHODS:
         raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
+    # Before anything is compiled or measured for it.
+    fresh = output is None or is_fresh(Path(output), options.resume)
     task = tuning_task(
         text, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
+        earlier=() if fresh or output is None else _sizes_in(output),
     )  # fmt: skip
-    if output is not None:
-        is_fresh(Path(output), options.resume)  # before anything is compiled or measured for it
     return tune_task(task, output, options, progress)
+
+
+def _sizes_in(path: str | Path) -> list[Point]:
+    """The sizes at which kernels were timed in a tuned file."""
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    return [cell.point for cell in load_tuned(path).cells if cell.op != PROGRAM and cell.times]
 
 
 def tune_task(
@@ -159,6 +167,8 @@ def _wanted(
     strategies = set(searching())
     left = options.budget if options.budget is not None else 10**9
     for point in ready.task.points:
+        if point in ready.task.earlier:
+            continue
         at = ready.at[point]
         for unit in ready.task.units:
             fits = at.fits[unit.op]

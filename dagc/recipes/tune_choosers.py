@@ -110,6 +110,7 @@ def learn(
     names = asked.data or _features(ready, unit, list(points))
     index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
     rows = _vectors(ready, unit, names, points)
+    missing = len(points) - len(rows)
     points = {p: timed for p, timed in points.items() if p in rows}
     training = merged(
         list(rows.values()),
@@ -117,7 +118,8 @@ def learn(
         [[(c.interval[0], c.seconds, c.interval[1]) for c in timed] for timed in points.values()],
     )
     if not names or len(training.sizes) < FEWEST:
-        return _fallback(asked, f"{len(training.sizes)} different sizes measured in full, {FEWEST} are needed")
+        lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
+        return _fallback(asked, f"{len(training.sizes)} different sizes measured in full{lost}, {FEWEST} are needed")
     try:
         selector = train(asked.method, names, training, seed)
     except UsageError as error:

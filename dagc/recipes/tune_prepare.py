@@ -194,7 +194,7 @@ class TuningTask:
     reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
     `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
     another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
-    what the `select` of each op asks for.
+    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured.
     """
 
     text: ProgramText
@@ -211,6 +211,7 @@ class TuningTask:
     graphs: Mapping[Point, Graph] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    earlier: tuple[Point, ...] = ()
 
     @property
     def program(self) -> Program:
@@ -268,8 +269,10 @@ def tuning_task(
     arch: str | None = None,
     seed: int = 0,
     ranks: int = 1,
+    earlier: Iterable[Point] = (),
 ) -> TuningTask:
     """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`; without: the values after `over`.
+    `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
 
     Raises ProgramError and UsageError.
     """
@@ -279,14 +282,23 @@ def tuning_task(
     points = points_of(graph.program, sizes)
     check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
+    before = tuple(p for p in dict.fromkeys(earlier) if p not in points and _same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units]).items():
             settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
     return TuningTask(
-        text, chosen, graph, tuned_units, points, settings, check, seed, ranks, graphs=graphs,
-        constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
+        text, chosen, graph, tuned_units, (*points, *before), settings, check, seed, ranks, graphs=graphs,
+        earlier=before, constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
+
+
+def _same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
+    """Is the program that of `graph` at a size, too?"""
+    try:
+        return _compiled_part(text.program(dict(point.params))) == _compiled_part(graph.program)
+    except DagcError:
+        return False
 
 
 MOST_PROGRAMS = 16

@@ -397,6 +397,12 @@ def _measure(
             failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
             shutil.rmtree(place, ignore_errors=True)
             continue
+        undefined = [f.name for f, x in zip(task.select.features, data[point], strict=True) if not math.isfinite(x)]
+        if undefined:
+            del data[point]
+            failures.append(f"{point.text or 'as given'}: skipped: `{undefined[0]}` is not a finite number there")
+            shutil.rmtree(place, ignore_errors=True)
+            continue
         if records is not None:
             records.set_fact("program data", [[list(p.params), [as_json(x) for x in v]] for p, v in data.items()])
         for s in wanted:

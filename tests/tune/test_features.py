@@ -207,3 +207,34 @@ def test_a_search_without_the_compiled_program_keeps_the_default(tuned: Path, tm
     assert any(n.startswith("rows: the default stays: only the compiled program computes") for n in done.notes)
     assert done.configuration is not None
     assert done.configuration.get("rows.bx") == 32
+
+
+def test_a_size_without_a_finite_feature_is_not_learned_from(tmp_path: Path) -> None:
+    bad = PROGRAM.replace("nnz / n", "nnz / (n - 500)")
+    done = tune_recipe.tune(
+        written(tmp_path, "tree(mean)", bad), tmp_path / "t.db",
+        TuneOptions(sizes="N=200,500,1000", target="host", cell=0.005),
+    )  # fmt: skip
+    (note,) = [n for n in done.notes if n.startswith("rows: no tree: ")]
+    assert "2 different sizes measured in full (a feature is not finite or was not computed at 1 more), 3 are" in note
+    assert load_tuned(tmp_path / "t.db").kernel_choosers["rows"].selector is None
+
+
+def test_too_many_features_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    many = ", ".join(f"n + {i}" for i in range(1, 18))
+    with pytest.raises(UsageError, match="asks for 17 features"):
+        tune_recipe.tune(written(tmp_path, f"tree({many})"), tmp_path / "t.db", TuneOptions(target="host"))
+
+
+def test_a_file_whose_names_are_of_other_scalars_is_refused_or_used(tuned: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "t.db"
+    shutil.copy(tuned / "t.db", copy)
+    with sqlite3.connect(copy) as connection:
+        (text,) = connection.execute("SELECT chooser FROM chooser").fetchone()
+        record = json.loads(text)
+        record |= {"data": ["nnz"], "anchors": [{"data": [7], "chosen": 1}]}
+        connection.execute("UPDATE chooser SET chooser = ?", (json.dumps(record),))
+    (chooser,) = choosers_of(api.load_graph(tuned / "sums.dag"), load_tuned(copy))
+    assert chooser.anchors == (), "measured by other features: says nothing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,17 @@ def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.Captu
         main(["tune", "--method", "help"])
     assert end.value.code == 0
     assert {"knn", "tree", "forest"} <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_sizes_of_a_resumed_file_count_for_the_chooser(plain: Path, tmp_path: Path) -> None:
+    """At another size nothing is measured anew, and what was known is kept."""
+    tuned = tmp_path / "tuned.db"
+    options = TuneOptions(method="tree", sizes="N=100,300,900", target="host", cell=0.005)
+    tune_recipe.tune(plain, tuned, options)
+    again = tune_recipe.tune(plain, tuned, replace(options, sizes="N=2000", resume=True))
+    assert again.cells == 12
+    assert not again.failures
+    kept = load_tuned(tuned).kernel_choosers["fill"]
+    assert kept.selector is not None
+    assert sorted(a.data[kept.data.index("n")] for a in kept.anchors) == [100, 300, 900, 2000]
+    assert {line.point.text for line in again.lines} == {f"N={n}" for n in (100, 300, 900, 2000)}

@@ -107,13 +107,11 @@ def _best_line(findings: Findings) -> Iterable[str]:
     best, learned = findings.best, findings.learned
     if best is None:
         return
-    measured = f"{findings.objective.scaled(best.seconds)}, {counted(best.measurements, 'measurement')}"
     if learned.tree.leaves == 1:
-        yield f"What `dagc best` takes: {measured}."
         return
     followed = learned.satisfied(best)
     place = learned.of_class(followed.number).index(followed) + 1
-    yield f"What `dagc best` takes: {measured}; it follows rule set {place} of class {followed.number + 1}."
+    yield f"What `dagc best` takes follows rule set {place} of class {followed.number + 1}."
 
 
 def why_no_rules(learned: LearnedRules) -> str:
