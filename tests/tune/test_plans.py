@@ -294,6 +294,20 @@ def faulty(place: Path) -> Path:
 
 @pytest.mark.mpi
 @runs
+def test_a_feature_that_is_not_finite_is_named_and_not_kept(place: Path, tmp_path: Path) -> None:
+    text = FAULTY.replace("select k with knn(n)", "feature odd = 1 / (n - 40)\nselect k with knn(odd)")
+    (place / "odd.dag").write_text(text.replace("{1, 2, 3, 4}", "{1, 2}"))
+    (place / "faulty.py").write_text(FAULTY_PY)
+    options = TuneOptions(sizes="N=10,20,30,40", target="host", cell=0.005)
+    done = tune_recipe.tune(place / "odd.dag", tmp_path / "t.db", options)
+    assert list(done.failures) == ["N=40: skipped: `odd` is not a finite number there"]
+    kept = load_tuned(tmp_path / "t.db").program_chooser
+    assert kept is not None
+    assert kept.data == ("odd",)
+
+
+@pytest.mark.mpi
+@runs
 def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path) -> None:
     """In two steps: a budget, and the rest with `resume`."""
     options = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, budget=5)
