@@ -21,6 +21,8 @@ from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 PROGRAM = '''program sums
 param N : i64 = 500 over {200, 500, 1000, 2000, 3000}
 setup "sums.py" matrix(N)
