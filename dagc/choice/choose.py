@@ -133,15 +133,6 @@ def worth_measuring(top: int, legal: int) -> int:
     return min(top, (legal + 1) // 2)
 
 
-@lru_cache(maxsize=64)
-def _over_settings(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> Evaluator:
-    """A model over all settings; what depends on these alone is computed once."""
-    import numpy as np
-
-    names = {p.name for p in program.parameters}
-    return Evaluator(program, {n: np.array(v) for n, v in columns if n in names})
-
-
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """A measured point: its features, in the order of the chooser's, and the best of the measured answers."""
@@ -364,18 +355,28 @@ def unit_chooser(
     data |= whole_parameters(program, measured)
     names = sorted(data or _sizes_among(program, measured))
     used = _asked(programs.model, programs.launchable)
-    placed = dict.fromkeys(
-        Anchor(tuple(float(at[n]) for n in names), list(settings).index(best))
-        for at, best in anchors
-        if all(n in at and math.isfinite(at[n]) for n in names)
-    )
+    placed = _placed(anchors, names, settings)
     launchable = programs.launchable
     return Chooser(
         Site(SiteKind.LAUNCH, unit.op, tuple(settings)), tuple(features[n] for n in names),
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
-        launchable if launchable is not None and launchable.parameters else None, tuple(placed), selector,
+        launchable if launchable is not None and launchable.parameters else None, placed, selector,
         Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
     )  # fmt: skip
+
+
+def _placed(
+    anchors: Sequence[tuple[Mapping[str, float], Settings]], names: Sequence[str], settings: Sequence[Settings]
+) -> tuple[Anchor, ...]:
+    """The measured points at which all of these features are known and finite."""
+    numbers = list(settings)
+    return tuple(
+        dict.fromkeys(
+            Anchor(tuple(float(at[n]) for n in names), numbers.index(best))
+            for at, best in anchors
+            if all(n in at and math.isfinite(at[n]) for n in names)
+        )
+    )
 
 
 def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:

@@ -138,3 +138,15 @@ def defines_of(args: argparse.Namespace) -> dict[str, str]:
 
 def quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no notes, no progress display")
+
+
+def watchdog(parser: argparse.ArgumentParser) -> None:
+    """For commands that measure."""
+    help = "seconds after which a measurement counts as hung (default: 20)"
+    parser.add_argument("--watchdog", type=seconds, default=20.0, metavar="S", help=help)
+
+
+def device_pointers(parser: argparse.ArgumentParser) -> None:
+    """For commands that measure."""
+    help = "assert that the MPI accepts device pointers, if it cannot be queried"
+    parser.add_argument("--mpi-takes-device-pointers", action="store_true", help=help)

@@ -17,6 +17,7 @@ from dagc.base.resources import __version__
 from dagc.cli.arguments import (
     defines,
     defines_of,
+    device_pointers,
     duration,
     file,
     included,
@@ -261,8 +262,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds after which an iteration counts as hung (default: 20)",
     )
-    help = "assert that the MPI accepts device pointers, if it cannot be queried"
-    add("--mpi-takes-device-pointers", action="store_true", help=help)
+    device_pointers(compile_)
     add("--force", action="store_true", help="write into a directory that dagc did not create")
     help = "launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
     add("--launch", default="fixed", metavar="fixed|TUNED", help=help)

@@ -11,6 +11,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.cli.arguments import (
     defines,
     defines_of,
+    device_pointers,
     duration,
     file,
     include,
@@ -22,6 +23,7 @@ from dagc.cli.arguments import (
     seconds,
     share,
     unroll,
+    watchdog,
 )
 
 
@@ -105,6 +107,12 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     defines(parser)
     unroll(parser)
     prune(parser)
+    _add_measuring(parser)
+
+
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    """How `explore` measures, and where."""
+    add = parser.add_argument
     add("--passes", type=positive, default=1, metavar="N", help="measurements of each implementation (default: 1)")
     add("--confirm", type=natural, default=10, metavar="K", help="re-measure the best K at the end (default: 10)")
     add("--repeats", type=positive, default=5, metavar="R", help="each of them R times (default: 5)")
@@ -118,33 +126,13 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--data", metavar="DIR", help="arrays written by `dagc setup` (default: generated)")
     add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
     add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
-    add(
-        "--max",
-        type=positive,
-        default=100_000,
-        metavar="N",
-        help="largest space for an exhaustive search (default: 100000)",
-    )
-    add(
-        "--max-configurations",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="maximal number of configurations to compile (default: 64)",
-    )
-    add(
-        "--watchdog",
-        type=seconds,
-        default=20.0,
-        metavar="S",
-        help="seconds after which a measurement counts as hung (default: 20)",
-    )
+    help = "largest space for an exhaustive search (default: 100000)"
+    add("--max", type=positive, default=100_000, metavar="N", help=help)
+    help = "maximal number of configurations to compile (default: 64)"
+    add("--max-configurations", type=positive, default=64, metavar="N", help=help)
+    watchdog(parser)
     add("--no-trace", action="store_true", help="do not trace the best and the slowest at the end")
-    add(
-        "--mpi-takes-device-pointers",
-        action="store_true",
-        help="assert that the MPI accepts device pointers, if it cannot be queried",
-    )
+    device_pointers(parser)
     quiet(parser)
 
 
@@ -278,19 +266,9 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     add("--data", metavar="DIR", help="arrays written by `dagc setup` (default: generated)")
     add("--seed", type=natural, default=0, metavar="N", help="seed (default: 0)")
     add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
-    add(
-        "--watchdog",
-        type=seconds,
-        default=20.0,
-        metavar="S",
-        help="seconds after which a measurement counts as hung (default: 20)",
-    )
+    watchdog(parser)
     add("--other-machine", action="store_true", help="measure even if the file is from another machine")
-    add(
-        "--mpi-takes-device-pointers",
-        action="store_true",
-        help="assert that the MPI accepts device pointers, if it cannot be queried",
-    )
+    device_pointers(parser)
     quiet(parser)
 
 

@@ -208,6 +208,16 @@ def rules(
         alone = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown)
         return render(alone, form)
     full = Loaded(against, shown.text)
+    known = _shared_configurations(path, loaded, against, full)
+    # Rules say nothing about configurations that they were not learned from.
+    canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
+    whole = Samples.of(canonical.samples)
+    share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
+    return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
+
+
+def _shared_configurations(path: str | Path, loaded: Loaded, against: str | Path, full: Loaded) -> set[Configuration]:
+    """The configurations of `loaded`. Raises UsageError unless `full` is of the same program and ranks, and has one."""
     if full.results.program.hash != loaded.results.program.hash:
         raise UsageError(
             f"{path} and {against} hold results of two programs ({loaded.results.program.hash},"
@@ -224,11 +234,7 @@ def rules(
     known = {i.configuration for i in loaded.results.implementations}
     if not known & {i.configuration for i in full.results.implementations}:
         raise UsageError(f"{path} and {against} have no configuration in common", "compare the same transport")
-    # Rules say nothing about configurations that they were not learned from.
-    canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
-    whole = Samples.of(canonical.samples)
-    share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
-    return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
+    return known
 
 
 # ---- rules across inputs --------------------------------------------------------------------

@@ -397,12 +397,6 @@ def _measure(
             failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
             shutil.rmtree(place, ignore_errors=True)
             continue
-        undefined = [f.name for f, x in zip(task.select.features, data[point], strict=True) if not math.isfinite(x)]
-        if undefined:
-            del data[point]
-            failures.append(f"{point.text or 'as given'}: skipped: `{undefined[0]}` is not a finite number there")
-            shutil.rmtree(place, ignore_errors=True)
-            continue
         if records is not None:
             records.set_fact("program data", [[list(p.params), [as_json(x) for x in v]] for p, v in data.items()])
         for s in wanted:
@@ -442,11 +436,16 @@ def _wanted(task: ProgramTask, known: Collection[Any], budget: int | None) -> li
 
 
 def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[float, ...]:
-    """The arrays and references of one size, and the selector's data there."""
+    """The arrays and references of one size, and the selector's data there. Raises DagcError where one of them is not
+    finite."""
     program = task.text.program({**dict(point.params), **dict(task.default)})
     run_setup(program, task.text.path.parent, 1, task.seed, place)
     scalars = read_scalars(program, place)
-    return tuple(f.value(scalars) for f in task.select.features)
+    found = {f.name: f.value(scalars) for f in task.select.features}
+    undefined = [name for name, value in found.items() if not math.isfinite(value)]
+    if undefined:
+        raise DagcError(f"`{undefined[0]}` is not a finite number there")
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)
