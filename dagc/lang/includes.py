@@ -179,6 +179,9 @@ class _Reader:
     def _folder(self, item: ast.Include, source: Source, folder: str) -> None:
         """`include "folder/"`: code finds headers there."""
         path = Path(source.path).parent / item.file
+        if not re.fullmatch(r"[\w./ +@-]+", item.file):  # it becomes a word of CMake
+            help = "rename it: letters, digits, spaces and `._+@-`"
+            self.report.fail("missing-file", f"`{item.file}` is not a name that CMake takes", item.span, help)
         if self.texts is None:
             try:
                 refuse_outside(path, self.top)

@@ -178,3 +178,10 @@ def test_names_of_files_and_libraries_are_data(tmp_path: Path) -> None:
     assert "$(" not in listed
     assert "hit)" not in listed
     assert (done.directory / "code" / name).is_file()
+
+
+@pytest.mark.parametrize("name", ["a;b/", "$ENV{HOME}/", "a\\b/"])
+def test_names_of_folders_are_words_of_cmake(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    found = api.check(write(tmp_path, f'{HEAD}include "{name}"\n{KERNEL}{DAG}'))
+    assert "is not a name that CMake takes" in found.render()
