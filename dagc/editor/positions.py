@@ -110,7 +110,7 @@ def moves_between(old: str, new: str) -> Moves:
     middles = [re.split("(?<=\n)", text) for text in (old[edit.start : edit.old_end], new[edit.start : edit.new_end])]
     if all(1 < len(lines) <= _MOST_LINES for lines in middles):
         starts = [[edit.start, *(edit.start + end for end in accumulate(map(len, lines)))] for lines in middles]
-        for i, j, count in SequenceMatcher(None, *middles, autojunk=False).get_matching_blocks():
+        for i, j, count in SequenceMatcher(None, middles[0], middles[1], autojunk=False).get_matching_blocks():
             kept.append((starts[0][i], starts[1][j], starts[0][i + count] - starts[0][i]))
     kept.append((edit.old_end, edit.new_end, len(old) - edit.old_end))
     return Moves(tuple(block for block in kept if block[2] or block[:2] == (0, 0)))
