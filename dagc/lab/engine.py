@@ -44,11 +44,13 @@ class Store(Protocol[M_contra]):
 
 @dataclass(frozen=True, slots=True)
 class PriorResult(Generic[C]):
-    """What an earlier run found out about a candidate. `seconds` have drift divided out already; `confirming` are those
-    of them that confirmed it."""
+    """Measurements of a candidate by an earlier run.
+
+    `values` have drift divided out; `confirming` are those of them that confirmed it.
+    """
 
     candidate: C
-    seconds: tuple[float, ...]
+    values: tuple[float, ...]
     failure: str = ""
     confirming: tuple[float, ...] = ()
 
@@ -80,12 +82,12 @@ class Options:
 class Progress(Generic[C]):
     """The state of a search after a measurement.
 
-    `seconds` are all times so far, in the order taken: the search's own list, not a copy.
+    `values` are all measurements so far, in the order taken: the list of the search itself, not a copy.
 
     phase        "search", "passes" or "confirm"
     budget       measurements that the phase will take at most, None: not known
     space        size of the space, None: not counted
-    best         the fastest so far, `best_seconds` the median of its `measurements_of_best` measurements
+    best         the fastest so far, `best_value` the median of its `measurements_of_best` measurements
     """
 
     phase: str
@@ -96,37 +98,39 @@ class Progress(Generic[C]):
     failures: int
     elapsed: float
     time: float | None
-    best_seconds: float
+    best_value: float
     best: C | None
-    seconds: Sequence[float]
+    values: Sequence[float]
     measurements_of_best: int = 0
 
 
 @dataclass(slots=True)
 class Tally(Generic[C]):
-    """All that is known of one candidate. `seconds` have drift divided out; `confirming` are those of them that were
-    taken once it was settled what is confirmed."""
+    """The measurements of one candidate.
+
+    `values` have drift divided out; `confirming` are those of them taken after the choice of what is confirmed.
+    """
 
     candidate: C
     key: Any
-    seconds: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
     failure: str = ""
     confirming: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
-        return median(self.seconds) if self.seconds else math.inf
+        return median(self.values) if self.values else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Summary(Generic[C]):
-    """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
+    """The result of a search. `best` is None if nothing could be measured.
 
-    seconds      the estimate for the best, from measurements that did not choose it, `low` to `high` with 95%
+    value        the estimate for the best, from measurements that did not choose it, `low` to `high` with 95%
                  (`dagc.store.results.best_estimate`)
     ties         how many others are equal to the best within the noise
     reasons      (why, how many implementations), of those that could not be measured, most first
-    lowest       the lowest single measurement, of whichever implementation: less than `seconds` where that was chance
+    lowest       the lowest single measurement, of whichever implementation: less than `value` where that was chance
     displayed    the same as the display has shown it, scaled to the drift reference as it was when the search began
     repeats      measurements that confirm a choice, see `confirmed`
     doubt        probability that something unmeasured is faster by more than `Options.until`, where the search ended
@@ -136,7 +140,7 @@ class Summary(Generic[C]):
     """
 
     best: C | None
-    seconds: float
+    value: float
     low: float
     high: float
     measurements_of_best: int
@@ -223,12 +227,12 @@ class _Loop(Generic[C]):
     # ---- phases -------------------------------------------------------------------------
 
     def learn(self, earlier: PriorResult[C]) -> None:
-        tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure, list(earlier.confirming))
+        tally = Tally(earlier.candidate, None, list(earlier.values), earlier.failure, list(earlier.confirming))
         self.tallies[earlier.candidate] = tally
         if self.same is not None:
             self.first_of.setdefault(self.same(earlier.candidate), tally)
-        seconds = median(earlier.seconds) if earlier.seconds else math.nan
-        self.strategy.observe(earlier.candidate, Outcome(seconds, failure=earlier.failure))
+        value = median(earlier.values) if earlier.values else math.nan
+        self.strategy.observe(earlier.candidate, Outcome(value, failure=earlier.failure))
         self._consider(tally)
 
     def search(self) -> None:
@@ -257,7 +261,7 @@ class _Loop(Generic[C]):
     def passes(self) -> None:
         """Everything again, pass after pass, each in an order of its own."""
         for number in range(1, self.options.passes):
-            again = [t for t in self._timed() if len(t.seconds) <= number]
+            again = [t for t in self._timed() if len(t.values) <= number]
             self.random.shuffle(again)
             for i, tally in enumerate(again):
                 if not self._time_to_search():
@@ -287,7 +291,7 @@ class _Loop(Generic[C]):
         chosen = sorted(self._timed(), key=lambda t: t.median)
         if isinstance(self.strategy, Chooser):
             better = [self.tallies[c] for c in self.strategy.ranked(self.options.confirm) if c in self.tallies]
-            chosen = [*(t for t in better if t.seconds and not t.failure), *(t for t in chosen if t not in better)]
+            chosen = [*(t for t in better if t.values and not t.failure), *(t for t in chosen if t not in better)]
         del chosen[self.options.confirm :]
         if self.options.time is not None and self.times:
             left = (self.options.time - self._elapsed()) / self._cost()
@@ -329,7 +333,7 @@ class _Loop(Generic[C]):
         twin = self.first_of.get(self.same(candidate))
         if twin is None or twin.candidate == candidate:
             return None
-        return Outcome(twin.median if twin.seconds else math.nan, failure=twin.failure)
+        return Outcome(twin.median if twin.values else math.nan, failure=twin.failure)
 
     def _measure(self, candidate: C, phase: str, budget: int | None) -> Outcome:
         tally = self.tallies.get(candidate)
@@ -350,10 +354,10 @@ class _Loop(Generic[C]):
         else:
             self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
             outcome = self._without_drift(outcome)
-            tally.seconds.append(outcome.seconds)
+            tally.values.append(outcome.value)
             if phase == "confirm":
-                tally.confirming.append(outcome.seconds)
-            self.times.append(outcome.seconds)
+                tally.confirming.append(outcome.value)
+            self.times.append(outcome.value)
             self.timed += elapsed
         self._consider(tally)
         if self.progress is not None:
@@ -365,20 +369,20 @@ class _Loop(Generic[C]):
             return outcome
         if math.isnan(self.base):
             self.base = outcome.reference
-        return replace(outcome, seconds=outcome.seconds * drift_factor(self.base, outcome.reference))
+        return replace(outcome, value=outcome.value * drift_factor(self.base, outcome.reference))
 
     def _consider(self, tally: Tally[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
         if self.best is tally:
             self.best = min(self._timed(), key=lambda t: t.median, default=None)
-        elif tally.failure or not tally.seconds:
+        elif tally.failure or not tally.values:
             return
         elif self.best is None or tally.median < self.best.median:
             self.best = tally
 
     def _timed(self) -> list[Tally[C]]:
         """What may be the best. One that failed once may not, however fast it was before."""
-        return [t for t in self.tallies.values() if t.seconds and not t.failure]
+        return [t for t in self.tallies.values() if t.values and not t.failure]
 
     def _report(self, phase: str, budget: int | None, progress: Callable[[Progress[C]], None]) -> None:
         # While the best are confirmed, what is shown is what would be the result: not a single lucky time.
@@ -394,17 +398,17 @@ class _Loop(Generic[C]):
         )  # fmt: skip
 
     def _ranked(self) -> tuple[Tally[C], ...]:
-        return rank(self._timed(), lambda t: t.seconds, lambda t: t.confirming)
+        return rank(self._timed(), lambda t: t.values, lambda t: t.confirming)
 
     def summary(self) -> Summary[C]:
         timed = self._timed()
-        lowest = min((min(t.seconds) for t in timed), default=math.nan)
+        lowest = min((min(t.values) for t in timed), default=math.nan)
         ranked = self._ranked()
         best = ranked[0] if ranked else None
         found = best_estimate([_judged(t) for t in ranked]) if ranked else None
         return Summary(
             best=best.candidate if best else None,
-            seconds=found.seconds if found else math.nan,
+            value=found.value if found else math.nan,
             low=found.low if found else math.nan,
             high=found.high if found else math.nan,
             measurements_of_best=found.measurements if found else 0,
@@ -428,4 +432,4 @@ class _Loop(Generic[C]):
 
 def _judged(tally: Tally[Any]) -> list[float]:
     """What its speed is judged by: measurements that did not choose it, all where there are none."""
-    return tally.confirming or tally.seconds
+    return tally.confirming or tally.values

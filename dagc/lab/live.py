@@ -98,12 +98,12 @@ class LiveMachine:
             self.time_reference()
         if self._objective.is_time:
             return Outcome(seconds, self._around(), iterations)
-        values = {"time": seconds, **others}
-        value = self._objective.value(values)
-        if math.isnan(value) or not all(0 <= amount < math.inf for amount in values.values()):
-            said = ", ".join(f"{name} {amount:g}" for name, amount in values.items())
+        metrics = {"time": seconds, **others}
+        value = self._objective.value(metrics)
+        if math.isnan(value) or not all(0 <= amount < math.inf for amount in metrics.values()):
+            said = ", ".join(f"{name} {amount:g}" for name, amount in metrics.items())
             return Outcome(failure=f"no objective: {self._objective.text} is no number above 0 ({said})")
-        return Outcome(value, iterations=iterations, values=values)
+        return Outcome(value, iterations=iterations, metrics=metrics)
 
     def time_reference(self) -> float:
         """Time the drift reference now; NaN where there is none yet, or it fails. Also at the end of a search."""

@@ -227,8 +227,8 @@ class OrderStore:
         return self._records.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
 
     def add(self, key: ImplementationId, outcome: Outcome, purpose: str = "search") -> None:
-        others = dict(outcome.values)
-        seconds = others.pop("time", outcome.seconds)
+        others = dict(outcome.metrics)
+        seconds = others.pop("time", outcome.value)
         self._records.add(key, seconds, outcome.reference, outcome.iterations, purpose, others)
 
     def fail(self, key: ImplementationId, failure: str) -> None:

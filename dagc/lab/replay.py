@@ -40,8 +40,8 @@ class ReplayMachine:
         turn = self._next.get(implementation.id, 0)
         self._next[implementation.id] = turn + 1
         dealt = order[turn % len(order)]
-        values = {} if self.results.objective.is_time else implementation.measurements[dealt].values
-        return Outcome(times[dealt], iterations=1, values=values)
+        metrics = {} if self.results.objective.is_time else implementation.measurements[dealt].metrics
+        return Outcome(times[dealt], iterations=1, metrics=metrics)
 
     def judged(self, candidate: Candidate) -> float:
         """The median of the passes that `measure` has not dealt out; of all where it has dealt out every one."""

@@ -19,7 +19,7 @@ EXPLORATION = math.sqrt(2)
 
 
 class TreeNode:
-    """A prefix. `untried` are decisions without a rollout; `n` counts rollouts, tmin and tmax are seconds below it."""
+    """A prefix. `untried`: decisions without a rollout. `n`: rollouts; tmin and tmax: the extreme values below it."""
 
     __slots__ = ("children", "decision", "done", "n", "node", "parent", "tmax", "tmin", "untried")
 
@@ -86,11 +86,11 @@ class Tree(Generic[C]):
         if new:
             self._finish(at)
         rollout = at.n == 0
-        seconds = outcome.seconds
+        value = outcome.value
         while True:
             at.n += rollout
-            if not math.isnan(seconds):
-                at.tmin, at.tmax = min(at.tmin, seconds), max(at.tmax, seconds)
+            if not math.isnan(value):
+                at.tmin, at.tmax = min(at.tmin, value), max(at.tmax, value)
             if at.parent is None:
                 break
             at = at.parent

@@ -76,10 +76,10 @@ class Strategy(Generic[C]):
         self.closed.add(candidate)
         row = self._built.row[candidate]
         self._states.extend(bytes(max(0, row + 1 - len(self._states))))
-        self._states[row] = _FAILED if math.isnan(outcome.seconds) else _TIMED
-        if not math.isnan(outcome.seconds):
+        self._states[row] = _FAILED if math.isnan(outcome.value) else _TIMED
+        if not math.isnan(outcome.value):
             self.measured += 1
-            self._built.observe(candidate, outcome.seconds * 1e6)
+            self._built.observe(candidate, outcome.value * 1e6)
 
     def best(self) -> C | None:
         """The current choice: of what was measured, the one with the smallest expected time. Not the luckiest one."""
