@@ -227,7 +227,7 @@ _RULES: dict[str, _Rule] = {
 
 _MOST_ERRORS = 20
 MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
-_TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
+TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
 
 
 @uncollected()
@@ -264,6 +264,20 @@ def parse(source: Source) -> ast.Module:
             return _build(tree, source)
         break
     raise ProgramError(diagnostics, {source.path: source})
+
+
+def accepted_after(text: str) -> frozenset[str]:
+    """The tokens that may follow a text, as in `dagc.lang.syntax.Stop.accepts`; none if it has an error."""
+    from lark.exceptions import UnexpectedInput
+
+    state = _parser().parse_interactive(text)
+    try:
+        state.exhaust_lexer()
+    except UnexpectedInput:
+        return frozenset()
+    names = _terminal_texts()
+    accepted = state.accepts()  # type: ignore[no-untyped-call]
+    return frozenset(names.get(str(name), str(name)) for name in accepted)
 
 
 def _build(tree: object, source: Source) -> ast.Module:
@@ -314,7 +328,7 @@ def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnost
         return None
     for token in tokens[bisect_left(tokens, position, key=lambda t: t.start) :]:
         at_margin = token.start == 0 or text[token.start - 1] == "\n"
-        if at_margin and token.kind is TokenKind.WORD and token.text in _TOP_ITEMS:
+        if at_margin and token.kind is TokenKind.WORD and token.text in TOP_ITEMS:
             return token.start
     return None
 
