@@ -175,7 +175,7 @@ _RULES: dict[str, _Rule] = {
     **{name: _node(kind) for name, kind in _NODES.items()},
     **{name: _word(kind) for name, kind in _WORDS.items()},
     **{name: _node(ast.Binary, op) for name, op in _OPERATORS.items()},
-    **dict.fromkeys(("names", "dims", "formals", "group", "block", "exprs", "args"), lambda b, c, s: _some(c)),
+    **dict.fromkeys(("names", "dims", "formals", "group", "block", "exprs", "sums", "args"), lambda b, c, s: _some(c)),
     "start": _start,
     "nothing": lambda b, c, s: None,
     # values
@@ -191,7 +191,9 @@ _RULES: dict[str, _Rule] = {
     "impl": lambda b, c, s: ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s),
     "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
     "code_text": lambda b, c, s: ast.Code(c[0], text=unix_lines(c[1][3:-3]), span=s),
-    "code_file": lambda b, c, s: ast.Code(c[0], function=str(c[1]), file=_string(c[2]), span=s),
+    "code_file": lambda b, c, s: ast.Code(c[0], None, c[1][0], _string(c[2]), c[1][1], span=s),
+    "code_whole": lambda b, c, s: ast.Code(c[0], file=_string(c[1]), span=s),
+    "function": lambda b, c, s: (str(c[0]), c[1] or ()),
     # the graph
     "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
     "dag": lambda b, c, s: ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0])),
