@@ -8,6 +8,7 @@ from html import escape
 
 from dagc.base.errors import counted
 from dagc.ir.program import Action, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp
+from dagc.ir.sym import show
 from dagc.passes.reasons import carried
 
 _FILL = {"gpu": "#d9ead3", "mpi": "#cfe2f3", "cpu": "#fff2cc", "end": "#eeeeee"}
@@ -37,6 +38,9 @@ def detail(op: GraphOp) -> str:
         words.append((message.send if op.action is Action.POST_SEND else message.recv).array)
     elif isinstance(op.op, ExchangeOp) and op.action is Action.GROUP:
         words += list(dict.fromkeys(f"{m.send.text} to {m.recv.text}" for m in op.op.messages))
+    asked = op.op.messages[op.message] if isinstance(op.op, ExchangeOp) and op.message is not None else op.op
+    when = getattr(asked, "when", None)
+    words += [f"if {show(when)}"] if when is not None else []
     words += [f"then {staged.region.text} to the host" for staged in op.copy_out]
     words += [f"first {staged.region.text} to the device" for staged in op.copy_in]
     return ", ".join(words)
