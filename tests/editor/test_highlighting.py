@@ -173,7 +173,7 @@ def _in_vim(text: str, folder: Path) -> list[str]:
 def test_vim_has_every_keyword_and_ends_code(tmp_path: Path) -> None:
     lines = [CONTEXTS.get(word, word) for word in sorted(RESERVED | FREE)]
     names = [f"require {word} + 1" for word in sorted(FREE)]
-    code = ['cuda """ for (;;) (/* open', '"""', "let a = 1"]
+    code = ['cuda """ for (;;) (open', '"""', "let a = 1"]
     found = _in_vim("\n".join([*lines, *names, *code, ""]), tmp_path)
     at = 0
     for word, line in zip(sorted(RESERVED | FREE), lines, strict=True):
