@@ -602,13 +602,18 @@ class Parsed:
 
 
 @uncollected()
-def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
-    """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
+def parse_with_includes(
+    source: Source, texts: Mapping[str, str] | None = None, opened: Mapping[str, str] | None = None
+) -> Parsed:
+    """`texts`: path -> text of included files, if not from the files; `opened`: resolved path -> text, instead of some.
+
+    Raises `ProgramError` for the text's syntax.
+    """
     module = parse(source)
     report, sources, named = Report(), {source.path: source}, Named()
     items: tuple[ast.Item, ...] = ()
     try:
-        items, named = read_included(module.items, source, sources, report, texts)
+        items, named = read_included(module.items, source, sources, report, texts, opened)
     except RecursionError:
         report.error("too-deep", "nested too deep", module.span, "split the text into smaller pieces")
     return Parsed(source, module, items, sources, named, report.sorted(sources))
