@@ -13,6 +13,7 @@ from typing import Any
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import noise_floor
+from dagc.ir.program import Value
 from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders
@@ -144,7 +145,7 @@ class LiveMachine:
 
     def probe(self, index: int) -> str:
         """Open the library of a space, check and time its first traversal. The failure, "" if there is none."""
-        return self._time(Candidate(index, self.domain.spaces[index].space.first()))[2]
+        return self._time(self.domain.first(index))[2]
 
     def narrow(self, spaces: Sequence[int]) -> Orders:
         """Measure only these spaces from now on. Returns the new domain; candidates of the old one are invalid."""
@@ -160,7 +161,10 @@ class LiveMachine:
         """One traced iteration on all ranks, uncaptured; empty where it fails."""
         index = candidate.space
         try:
-            answer = self._ask(index, do="trace", rows=self._rows(candidate, False), limit=self._limit(index))
+            answer = self._ask(
+                index, do="trace", rows=self._rows(candidate, False), settings=self._settings(candidate),
+                limit=self._limit(index),
+            )  # fmt: skip
         except RanksDied:
             return ()
         return tuple(TraceSpan(int(rank), int(at), *times) for rank, at, *times in answer.get("spans", ()))
@@ -172,6 +176,12 @@ class LiveMachine:
 
     def _rows(self, candidate: Candidate, capture: bool) -> list[list[int]]:
         return [list(row) for row in self._loadables[candidate.space].rows(candidate.traversal, capture)]
+
+    def _settings(self, candidate: Candidate) -> list[tuple[str, Value]]:
+        """The values of the launch parameters that its library leaves open."""
+        sites = self.domain.spaces[candidate.space].sites
+        chosen = zip(sites, candidate.settings, strict=True)
+        return [pair for site, number in chosen for pair in site.decisions(number).items()]
 
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)
@@ -187,6 +197,7 @@ class LiveMachine:
         try:
             answer = self._audit(index) or self._ask(
                 index, do="measure", rows=self._rows(candidate, self._loadables[index].capture),
+                settings=self._settings(candidate),
                 # Checked again when a candidate is confirmed, but not each time where it is measured very often.
                 check=times == 1, recheck=times & (times - 1) == 0,
                 seconds=self._seconds, guess=guess, metrics=list(metrics), limit=self._limit(index),
@@ -210,10 +221,12 @@ class LiveMachine:
         key = self._loadables[index].library
         if key not in self._audited:
             space = self.domain.spaces[index].space
-            orders = [Candidate(index, traversal) for traversal in (space.first(), space.last())]
+            usual = self.domain.spaces[index].usual
+            orders = [Candidate(index, traversal, usual) for traversal in (space.first(), space.last())]
             tables = [self._rows(order, False) for order in orders]
+            settings = self._settings(orders[0])
             try:
-                answer = self._ask(index, do="audit", tables=tables, limit=self._limit(index))
+                answer = self._ask(index, do="audit", tables=tables, settings=settings, limit=self._limit(index))
             except RanksDied as death:  # perhaps in one order only: what is measured will show it
                 answer = {}
                 self._op_failed[key] = str(death)

@@ -98,9 +98,9 @@ class SettingsModel:
         self.row: Mapping[Settings, int] = {s: i for i, s in enumerate(settings)}
         self.times: dict[Settings, list[float]] = defaultdict(list)
         self._logs: list[float] = []
-        steps = _steps(settings)
-        self._process = Process(steps.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
-        self._process.extend(steps)
+        bits = steps(settings)
+        self._process = Process(bits.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
+        self._process.extend(bits)
         self._process.rebuild(np.full((len(settings), 1), SCALE, dtype=np.float32))
         known = np.array(prior if len(prior) else [1.0] * len(settings), dtype=float)
         finite = known[np.isfinite(known)]
@@ -143,7 +143,7 @@ class SettingsModel:
         return float(self.estimate()[0][rows].min()) if rows else math.inf
 
 
-def _steps(settings: Sequence[Settings]) -> Any:
+def steps(settings: Sequence[Settings]) -> Any:
     """For each setting and each value of a tunable but its least: is it at least so large? Shape (settings, steps)."""
     import numpy as np
 

@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.fit import SPREAD, fit_costs
+from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import OUTLIER, Process
 
@@ -46,7 +46,7 @@ class Model:
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
-        self._usual: Array = np.array(self.pool.costs.prior)
+        self._usual: Array = self.pool.prior
         self._learned = learned
         self._prior = self._usual if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
@@ -64,7 +64,7 @@ class Model:
     @property
     def costs(self) -> Array:
         """Those fitted last, in microseconds, above 0."""
-        return np.maximum(self._costs, 0.02 * self._prior)
+        return self.pool.above(self._costs, self._prior)
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -161,12 +161,12 @@ class Model:
         self._observed = _held(self._observed)
         process.observed = []
         blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
-        parts = [self.pool.batch.paths(self._costs, block)[1] for block in blocks]
+        parts = [self.pool.paths(self._costs, block)[1] for block in blocks]
         paths = np.concatenate(parts)
         self._simulated = paths @ self._prior
         if not self.times:
             self._level = float(np.median(self._simulated))
-        scaled = paths * (SPREAD * self._prior / self._level)
+        scaled = paths * (self.pool.spread(self._prior) / self._level)
         rows, times = [self.pool.row[c] for c, _ in self._observed], [t for _, t in self._observed]
         if len(rows) >= ADAPTED:
             process.paths = scaled
@@ -178,8 +178,8 @@ class Model:
 
     def _paths(self, rows: Numbers) -> tuple[Array, Array]:
         """Of new rows, with the costs fitted last: the paths as the process wants them, and the simulated times."""
-        paths = self.pool.batch.paths(self._costs, rows)[1]
-        return paths * (SPREAD * self._prior / self._level), paths @ self._prior
+        paths = self.pool.paths(self._costs, rows)[1]
+        return paths * (self.pool.spread(self._prior) / self._level), paths @ self._prior
 
     def _due(self) -> bool:
         """Fitting costs more than the rest: at first every time, then each time that half as much again is known."""
@@ -200,7 +200,9 @@ class Model:
 
     def _fitted(self, prior: Array, start: Array, rows: Numbers, values: Array) -> Array:
         deviation = 2 * NOISE * self._level
-        return fit_costs(lambda costs: self.pool.batch.paths(costs, rows), prior, start, values, deviation)
+        return fit_costs(
+            lambda costs: self.pool.paths(costs, rows), prior, start, values, deviation, spread=self.pool.spread(prior)
+        )
 
     def _scale(self, rows: Numbers, values: Array) -> None:
         """Prior costs of this machine and of a problem of this size.
@@ -208,21 +210,21 @@ class Model:
         For each of a few speeds of the machine, all work is made longer or shorter by one factor, so that the times
         agree; that speed is taken whose costs, fitted, explain the measurements best and stay nearest to their prior.
         """
-        work, some = np.array(self.pool.costs.work()), rows[:SCALED_BY]
+        work, some = np.array(self.pool.work()), rows[:SCALED_BY]
         tried: list[tuple[float, Array, Array]] = []
         bases = [(speed, self._usual) for speed in SPEEDS]
         for speed, base in bases if self._learned is None else [(1.0, self._learned), *bases]:
             factor, machine = 1.0, np.where(work, 0.0, speed * base)
             for _ in range(STEPS):  # Newton's: times are linear in the factor along their paths
                 prior = machine + np.where(work, factor * base, 0.0)
-                _, paths = self.pool.batch.paths(prior, some)
+                _, paths = self.pool.paths(prior, some)
                 share = np.maximum(paths @ np.where(work, base, 0.0), 1e-9)
                 factor = float(np.clip(np.median((values[:SCALED_BY] - paths @ machine) / share), *SCALES))
             prior = np.round(machine + np.where(work, factor * base, 0.0), 6)
             costs = self._fitted(prior, prior, rows, values)
-            times = self.pool.batch.times(costs, rows)
+            times = self.pool.times(costs, rows)
             off = np.minimum(((values - times) / (2 * NOISE * self._level)) ** 2, 9.0).sum()
-            far = (((costs - prior) / (SPREAD * prior)) ** 2).sum() + math.log2(speed) ** 2
+            far = (((costs - prior) / self.pool.spread(prior)) ** 2).sum() + math.log2(speed) ** 2
             tried.append((round(float(off + far), 3), prior, costs))
         _, self._prior, self._costs = min(tried, key=lambda one: one[0])
 

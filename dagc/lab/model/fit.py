@@ -17,25 +17,27 @@ DIGITS = 6  # of a cost in microseconds: libraries of linear algebra differ in t
 
 def fit_costs(
     simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, seconds: Array, deviation: float,
-    weights: Array | None = None,
+    weights: Array | None = None, spread: Array | None = None,
 ) -> Array:  # fmt: skip
     """Costs that explain `seconds` (microseconds, one for each simulated candidate), each near its prior.
 
     `simulate(costs)` gives times and how often each cost lies on each path, shapes (n,) and (n, costs). A time is
     linear in the costs as long as the paths stay the same, so the regularised least-squares problem is solved for the
     paths found last, a few times over. `deviation`: standard deviation of a measurement and of the simulation, in
-    microseconds. `weights`: of each squared residual (default: 1), less for what may be an outlier.
+    microseconds. `weights`: of each squared residual (default: 1), less for what may be an outlier. `spread`: standard
+    deviation of each cost (default: SPREAD of the prior); a cost whose prior is above 0 stays above 0.
     """
     import numpy as np
 
     before, costs = prior, start.copy()
     each = np.ones(len(seconds)) if weights is None else weights
-    weight = np.diag((deviation / (SPREAD * before)) ** 2)
+    weight = np.diag((deviation / (SPREAD * before if spread is None else spread)) ** 2)
+    least = np.where(before > 0, 0.02 * before, -np.inf)
     for _ in range(ROUNDS):
         _, table = simulate(costs)
         weighted = table.T * each
         solution = np.linalg.solve(weighted @ table + weight, weighted @ (seconds - table @ before)) + before
         solution = np.round(solution, DIGITS)
         # Half a step: the paths belong to the costs that they were found with.
-        costs = 0.5 * costs + 0.5 * np.maximum(solution, 0.02 * before)
+        costs = 0.5 * costs + 0.5 * np.maximum(solution, least)
     return costs

@@ -7,11 +7,14 @@ by instruction, as arrays (`dagc.lab.model.batch`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TypeAlias
 
 from dagc.ir.program import Action, Graph, GraphOp
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+from dagc.lab.candidate import LaunchSite
 from dagc.store.results import Configuration
 
 # Microseconds, before anything is measured: a current GPU and a current CPU (launch 4 us, record 0.3 us).
@@ -49,12 +52,13 @@ class Costs:
     scale: float = 1.0
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
-    def number(self, kind: str, what: str = "") -> int:
-        """The number of a cost; `what` distinguishes costs of one kind (the name of an op)."""
+    def number(self, kind: str, what: str = "", prior: float | None = None) -> int:
+        """The number of a cost; `what` distinguishes costs of one kind (the name of an op). `prior`: of this one, in
+        microseconds; None: that of its kind."""
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)
-            self.prior.append(PRIOR[kind] * self.scale)
+            self.prior.append((PRIOR[kind] if prior is None else prior) * self.scale)
         return self.numbers[name]
 
     def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
@@ -75,8 +79,13 @@ class Costs:
 class Simulator:
     """Turns traversals of one configuration into instructions."""
 
-    def __init__(self, graph: Graph, configuration: Configuration, costs: Costs) -> None:
+    def __init__(
+        self, graph: Graph, configuration: Configuration, costs: Costs, sites: Sequence[LaunchSite] = ()
+    ) -> None:
+        """`sites`: the ops whose launch settings differ from candidate to candidate."""
         self.graph = graph
+        self._sites = {site.op: site for site in sites}
+        self.levels: dict[str, int] = {}  # of these ops, by base name: the number of the cost
         self.captured = configuration.get("capture") is True
         transport = graph.transport.value
         self.costs = costs
@@ -96,15 +105,17 @@ class Simulator:
         """Costs of an op: of a GPU op its duration; of a wait the call, and the time that the message takes."""
         assert isinstance(op, GraphOp)
         base = op.name.split("[")[0]
-        chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}."))
+        site = self._sites.get(base)
+        open_ = site.names if site is not None else ()
+        chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}.") and n not in open_)
         number = self.costs.number
         if op.gpu:
             kind = {Action.COPY: "copy", Action.STAGE_OUT: "stage", Action.STAGE_IN: "stage", Action.GROUP: "group"}
-            out = [
-                number(
-                    kind.get(op.action, "kernel"), f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
-                )
-            ]
+            what = f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
+            prior = site.prior[0] if site is not None and site.prior and isfinite(site.prior[0]) else None
+            out = [number(kind.get(op.action, "kernel"), what, prior)]
+            if site is not None:
+                self.levels[base] = out[0]
             return (*out, *(number("stage", staged.region.text) for staged in (*op.copy_in, *op.copy_out)))
         if op.action in _POSTS:
             if op.action is Action.POST_RECV:

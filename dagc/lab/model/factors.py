@@ -1,0 +1,69 @@
+"""What an op takes under each of its launch settings: a level, times what a model says, times what the model misses.
+
+The level is a cost of the simulation like any other. What is missed is a Gaussian process over the settings, alike for
+those that are a few steps of their tunables apart; it is written as independent numbers (`Factor.root`), so that the
+fit and the process over candidates (`dagc.lab.model.process`) treat these as further costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagc.choice.types import Settings
+from dagc.lab.candidate import LaunchSite
+from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, steps
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+PARTS = 40  # independent numbers, at most, that stand for what is missed of one op
+LEAST = 0.05  # share of the level: no setting is expected to take less
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The settings of one op.
+
+    level    number of the cost that is its level: the time under the first setting
+    first    where the independent numbers begin in the vector of all parameters
+    ratios   shape (settings,): what the model says of each, relative to the first
+    root     shape (settings, parts): times independent normal numbers, the share that is missed
+    """
+
+    level: int
+    first: int
+    settings: tuple[Settings, ...]
+    ratios: Array
+    root: Array
+
+    @property
+    def parts(self) -> slice:
+        return slice(self.first, self.first + self.root.shape[1])
+
+    def times(self, parameters: Array) -> Array:
+        """What each setting takes, in microseconds."""
+        import numpy as np
+
+        missed = np.maximum(1.0 + self.root @ parameters[self.parts], LEAST)
+        return np.asarray(self.ratios * parameters[self.level] * missed)
+
+    @classmethod
+    def of(cls, site: LaunchSite, level: int, first: int) -> Factor:
+        import numpy as np
+
+        known = np.array(site.prior if site.prior else [1.0] * len(site.settings), dtype=float)
+        finite = known[np.isfinite(known)]
+        known = np.where(np.isfinite(known), known, finite.max() if len(finite) else 1.0)
+        bits = steps(site.settings)
+        differ = np.abs(bits[:, None, :] - bits[None, :, :]).sum(axis=2)
+        alike = np.exp(-differ / (LENGTH * max(1, bits.shape[1])))
+        values, vectors = np.linalg.eigh(alike)
+        largest = np.argsort(-values, kind="stable")[:PARTS]
+        root = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
+        # The signs of eigenvectors are the library's choice.
+        root = root * np.where(root[np.abs(root).argmax(axis=0), np.arange(root.shape[1])] < 0, -1.0, 1.0)
+        deviation = MISSED if site.prior else UNKNOWN
+        return cls(level, first, site.settings, known / known[0], np.round(deviation * root, 9))
