@@ -85,9 +85,7 @@ def configurations(
     `build` lowers the program under choices. The one with every default comes first. Raises UsageError where there are
     more than `most`, and where none is left.
     """
-    names = list(opened)
-    combinations = [dict(zip(names, values, strict=True)) for values in product(*opened.values())]
-    distinct = list({_key(c): c for c in reversed(combinations)}.values())[::-1]
+    distinct = combinations(opened)
     if len(distinct) > most:
         raise UsageError(
             f"{len(distinct)} configurations, more than {most}: each is compiled before the search",
@@ -108,6 +106,13 @@ def configurations(
             f"no configuration is left: {refused[0].reason}", "open other decisions, or fix others with -D"
         )
     return tuple(by_configuration.values()), tuple(refused)
+
+
+def combinations(opened: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
+    """All combinations of the opened decisions, each configuration once."""
+    names = list(opened)
+    every = [dict(zip(names, values, strict=True)) for values in product(*opened.values())]
+    return list({_key(c): c for c in reversed(every)}.values())[::-1]
 
 
 def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:

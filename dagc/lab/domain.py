@@ -1,7 +1,7 @@
 """What a laboratory searches: assignments to the choices that are open, as a decision process.
 
-Orders with their streams and configurations (`dagc.lab.orders`) are one domain, the launch settings of an op
-(`dagc.lab.settings`) are another. Strategies know these protocols only, so each of them serves both.
+Orders with their streams, configurations and launch settings (`dagc.lab.orders`) are one domain, the launch settings of
+a single op (`dagc.lab.settings`) are another. Strategies know these protocols only, so each of them serves both.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class Domain(Protocol[C]):
 
     def sample(self, random: Random) -> C:
         """A random candidate: each equally likely where they can be counted, else by `walk`."""
+
+    def likely(self, random: Random) -> C:
+        """A random candidate, drawn by what is known before anything is measured; without that as `sample`."""
 
     def near(self, candidate: C, random: Random) -> C:
         """A random candidate that has much in common with this one."""

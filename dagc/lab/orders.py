@@ -241,13 +241,16 @@ class Orders:
         return Candidate(index, configured.space.walk(random), settings)
 
     def likely(self, random: Random) -> Candidate:
-        """A random candidate whose launch settings are drawn by what the models say of them; mostly the faster ones."""
-        candidate = self.sample(random)
+        """A random configuration, each equally likely however many traversals it has; a random traversal of it; launch
+        settings drawn by what the models say of them, mostly the faster ones."""
+        index = random.randrange(len(self.spaces)) if len(self.spaces) > 1 else 0
+        space = self.spaces[index].space
+        traversal = space.walk(random) if self._sizes is None else space.at(random.randrange(space.count()))
         settings = []
-        for site in self.spaces[candidate.space].sites:
+        for site in self.spaces[index].sites:
             prior = site.prior or (1.0,) * len(site.settings)
             settings.append(min(range(len(prior)), key=lambda i: prior[i] * math.exp(random.gauss(0, DOUBTED))))
-        return Candidate(candidate.space, candidate.traversal, tuple(settings))
+        return Candidate(index, traversal, tuple(settings))
 
     def near(self, candidate: Candidate, random: Random) -> Candidate:
         """One op moved, one stream rebound, one sync op moved, dropped or added, another launch setting of one op, or

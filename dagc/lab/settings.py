@@ -43,6 +43,9 @@ class LaunchSettings:
     def sample(self, random: Random) -> Settings:
         return random.choice(self.settings)
 
+    def likely(self, random: Random) -> Settings:
+        return self.sample(random)
+
     def near(self, candidate: Settings, random: Random) -> Settings:
         """One that differs in as few tunables as any does."""
         differs = {s: sum(a != b for a, b in zip(s, candidate, strict=True)) for s in self.settings if s != candidate}

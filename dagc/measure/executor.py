@@ -11,8 +11,8 @@ A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in
     trace    key rows [settings]                        -> spans: rank, position, begin, end, gpu_begin, gpu_end
     features key                                        -> values and seconds of rank 0
 
-`settings` and `base` give open launch parameters as (decision, value); without, they stay as they are. For libraries with
-open launch parameters:
+`settings` and `base` give open launch parameters as (decision, value); those that are not given stay as they are. For
+libraries with open launch parameters:
 
     verify   key rows base settings runs                -> wrong, or {}
     place    key rows base ops op iterations            -> wrong, or {}

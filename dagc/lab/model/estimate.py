@@ -50,6 +50,7 @@ class Model:
         self._learned = learned
         self._prior = self._usual if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
+        self._centre = self._prior  # what the process takes the costs to deviate from
         self._fitted_with = 0
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
@@ -163,10 +164,11 @@ class Model:
         blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
         parts = [self.pool.paths(self._costs, block)[1] for block in blocks]
         paths = np.concatenate(parts)
-        self._simulated = paths @ self._prior
+        self._centre = self.pool.centre(self._costs, self._prior)
+        self._simulated = paths @ self._centre
         if not self.times:
             self._level = float(np.median(self._simulated))
-        scaled = paths * (self.pool.spread(self._prior) / self._level)
+        scaled = paths * (self.pool.spread(self._centre) / self._level)
         rows, times = [self.pool.row[c] for c, _ in self._observed], [t for _, t in self._observed]
         if len(rows) >= ADAPTED:
             process.paths = scaled
@@ -179,7 +181,7 @@ class Model:
     def _paths(self, rows: Numbers) -> tuple[Array, Array]:
         """Of new rows, with the costs fitted last: the paths as the process wants them, and the simulated times."""
         paths = self.pool.paths(self._costs, rows)[1]
-        return paths * (self.pool.spread(self._prior) / self._level), paths @ self._prior
+        return paths * (self.pool.spread(self._centre) / self._level), paths @ self._centre
 
     def _due(self) -> bool:
         """Fitting costs more than the rest: at first every time, then each time that half as much again is known."""
@@ -201,8 +203,9 @@ class Model:
     def _fitted(self, prior: Array, start: Array, rows: Numbers, values: Array) -> Array:
         deviation = 2 * NOISE * self._level
         return fit_costs(
-            lambda costs: self.pool.paths(costs, rows), prior, start, values, deviation, spread=self.pool.spread(prior)
-        )
+            lambda costs: self.pool.paths(costs, rows), prior, start, values, deviation,
+            spread=self.pool.spread(prior), heavy=self.pool.heavy,
+        )  # fmt: skip
 
     def _scale(self, rows: Numbers, values: Array) -> None:
         """Prior costs of this machine and of a problem of this size.

@@ -17,7 +17,7 @@ DIGITS = 6  # of a cost in microseconds: libraries of linear algebra differ in t
 
 def fit_costs(
     simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, seconds: Array, deviation: float,
-    weights: Array | None = None, spread: Array | None = None,
+    weights: Array | None = None, spread: Array | None = None, heavy: Array | None = None,
 ) -> Array:  # fmt: skip
     """Costs that explain `seconds` (microseconds, one for each simulated candidate), each near its prior.
 
@@ -25,16 +25,19 @@ def fit_costs(
     linear in the costs as long as the paths stay the same, so the regularised least-squares problem is solved for the
     paths found last, a few times over. `deviation`: standard deviation of a measurement and of the simulation, in
     microseconds. `weights`: of each squared residual (default: 1), less for what may be an outlier. `spread`: standard
-    deviation of each cost (default: SPREAD of the prior); a cost whose prior is above 0 stays above 0.
+    deviation of each cost (default: SPREAD of the prior); a cost whose prior is above 0 stays above 0. `heavy`: which
+    costs may be far from their prior: theirs is a Cauchy distribution.
     """
     import numpy as np
 
     before, costs = prior, start.copy()
     each = np.ones(len(seconds)) if weights is None else weights
-    weight = np.diag((deviation / (SPREAD * before if spread is None else spread)) ** 2)
+    wide = SPREAD * before if spread is None else spread
     least = np.where(before > 0, 0.02 * before, -np.inf)
     for _ in range(ROUNDS):
         _, table = simulate(costs)
+        far = 0.0 if heavy is None else np.where(heavy, ((costs - before) / wide) ** 2, 0.0)
+        weight = np.diag((deviation / wide) ** 2 / (1 + far))
         weighted = table.T * each
         solution = np.linalg.solve(weighted @ table + weight, weighted @ (seconds - table @ before)) + before
         solution = np.round(solution, DIGITS)

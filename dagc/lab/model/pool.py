@@ -90,6 +90,20 @@ class Pool:
         costs = len(self.costs.prior)
         return np.concatenate([SPREAD * prior[:costs], np.ones(len(prior) - costs)])
 
+    @property
+    def heavy(self) -> Array | None:
+        """Which parameters may be far from their prior: with launch settings the costs, since how an op depends on its
+        settings would otherwise be bent to explain a level that is wrong. None: none of them."""
+        import numpy as np
+
+        return np.arange(len(self.prior)) < len(self.costs.prior) if self._factors else None
+
+    def centre(self, parameters: Array, prior: Array) -> Array:
+        """What parameters deviate from once some are fitted: with launch settings the costs fitted, else the prior."""
+        import numpy as np
+
+        return np.where(self.heavy, self.above(parameters, prior), prior) if self._factors else prior
+
     def above(self, parameters: Array, prior: Array) -> Array:
         """The parameters with all costs above 0."""
         import numpy as np
@@ -109,8 +123,8 @@ class Pool:
     def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
         """The same, and how each parameter adds to it: shapes (rows,), (rows, parameters).
 
-        The product of the second with the parameters is the first. The part of what is missed stands for a change of the
-        parameters near these ones.
+        The product of the second with the parameters is the first. The part of what is missed stands for a change near
+        these parameters.
         """
         import numpy as np
 
