@@ -35,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("unoptimised")
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 SMALL = {"rows": "2000"}
 QUICK = ExploreOptions(
-    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_cuda", only="orders", quiet=True, budget=12
+    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_cuda", only="orders", quiet=True,
+    budget=12,
 )  # fmt: skip
 
 

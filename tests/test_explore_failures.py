@@ -76,8 +76,8 @@ def expected(data, *, rank, size, seed, rows):
     return {"y": 2.0 * data["x"]}
 """
 QUICK = ExploreOptions(
-    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_host", quiet=True, budget=20, trace=False,
-    only="orders",
+    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_host", quiet=True, budget=20,
+    trace=False, only="orders",
 )  # fmt: skip
 
 

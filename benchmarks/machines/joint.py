@@ -2,9 +2,9 @@
 
     python -m benchmarks.machines.joint --machines 24 --unseen --seeds 10 --budget 150 --jobs 16 --markdown F
 
-Each machine is one of `family.py`, with a site for every kernel: what a kernel takes depends on its block by a hidden law
-(threads in a block, coalescing, tails, and a part that nothing explains). Most sites have a prior, which is wrong by
-some tens of percent; some have none. Compared are the joint search, the two stages one after the other with the same
+Each machine is one of `family.py`, with a site for every kernel: what a kernel takes depends on its block by a hidden
+law (threads in a block, coalescing, tails, and a part that nothing explains). Most sites have a prior, which is wrong
+by some tens of percent; some have none. Compared are the joint search, the two stages one after the other with the same
 number of measurements (each op alone with the model of `dagc tune`, then the orders), and random candidates.
 
 `within` is the number of measurements until the choice is at most 3 % slower than the best that is known: that of hill
@@ -20,7 +20,7 @@ import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -44,11 +44,8 @@ from dagc.store.results import Configuration, Outcome
 EVALUATIONS, STARTS = 12_000, 6
 ALONE = 6  # measurements of each op alone, of the two stages
 BLOCKS_1D = tuple((("bx", x),) for x in (128, 32, 64, 256, 512, 1024))
-BLOCKS_2D = ((("bx", 32), ("by", 1)),) + tuple(
-    (("bx", x), ("by", y))
-    for x, y in product((8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16))
-    if x * y <= 1024 and (x, y) != (32, 1)
-)
+_SIZES_2D = [(x, y) for x, y in product((8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16)) if x * y <= 1024]
+BLOCKS_2D = tuple((("bx", x), ("by", y)) for x, y in sorted(_SIZES_2D, key=lambda size: size != (32, 1)))
 PROGRAMS: dict[str, tuple[Path, dict[str, Any]]] = {
     "spmv": (SAMPLES / "spmv" / "spmv.dag", {"transport": "mpi_cuda"}),
     "heat": (SAMPLES / "heat" / "heat.dag", {"transport": "mpi_cuda", "steps": 1}),
@@ -88,7 +85,7 @@ class Joint:
         return 1e-6 * work * self.laws[space][op][number]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _graphs(program: str) -> tuple[tuple[Configuration, Graph], ...]:
     path, defines = PROGRAMS[program]
     chosen = [{"yl.variant": a, "yr.variant": b} for a, b in product(VARIANTS, VARIANTS)] if program == "spmv" else [{}]
@@ -252,8 +249,8 @@ def evaluate(machines: list[int], names: list[str], seeds: int, budget: int, job
 def markdown(record: dict[str, Any], names: list[str]) -> str:
     budget, best = record["budget"], {int(m): b for m, b in record["best"].items()}
     out = [
-        f"{len(best)} machines, {record['seeds']} seeds, {budget} measurements. Measurements until the choice is within"
-        " 3 % of the best known: median over seeds (95 % interval); true loss after the last, median.",
+        f"{len(best)} machines, {record['seeds']} seeds, {budget} measurements. Measurements until the choice is",
+        "within 3 % of the best known: median over seeds (95 % interval); true loss after the last, median.",
         "", f"| machine | program | candidates | {' | '.join(names)} |", f"|---|---|---|{'---|' * len(names)}",
     ]  # fmt: skip
     losses: dict[str, list[float]] = {n: [] for n in names}
