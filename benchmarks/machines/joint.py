@@ -187,7 +187,7 @@ def _searched(machine: Joint, domain: Any, name: str, number: int, budget: int, 
             break
         outcome = Outcome(machine.truth(candidate) * next(factors))
         strategy.observe(candidate, outcome)
-        seen.setdefault(candidate, []).append(outcome.seconds)
+        seen.setdefault(candidate, []).append(outcome.value)
         choice = strategy.best() if isinstance(strategy, Chooser) else min(seen, key=lambda c: median(seen[c]))
         assert choice is not None
         choices.append(machine.truth(choice))

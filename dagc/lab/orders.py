@@ -1,7 +1,7 @@
-"""What is searched: the traversals of one or several configurations and their launch settings, as one decision process.
+"""The traversals of one or several configurations and their launch settings, as one decision process.
 
-With several configurations the first decision is the configuration; then come the launch settings, site by site, then
-the decisions of its space (`dagc.space.moves`). So a search over transports, blocks and orders is one search.
+With several configurations, the first decision is the configuration; then come the launch settings, site by site, then
+the decisions of its space (`dagc.space.moves`). A search over transports, blocks and orders is therefore one search.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dagc.store.results import Configuration, ImplementationId, Outcome
 if TYPE_CHECKING:
     from dagc.lab.model.estimate import Model
 
-# States times ops that counting one space may take: about a second. A search does without the number.
+# Limit on states times ops for counting one space: about a second. A search does not need the number.
 COUNTING_WORK = 500_000
 RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
 RESET = 0.5  # share of the others that differ in launch settings, where there are any
 STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
 DOUBTED = 0.4  # standard deviation, in natural logarithms, with which settings are drawn around what a model says
 AGAIN = 0.3  # probability that a neighbour has one change more
-MOST_OPS = 128  # that the model simulates: a sample of 1000 takes some seconds then, the features of pairs 50 MB
+MOST_OPS = 128  # limit for simulation: a sample of 1000 then takes some seconds, the features of pairs 50 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Orders:
     """All implementations that a search may measure."""
 
     def __init__(self, spaces: Sequence[ConfiguredSpace], earlier: Sequence[tuple[Candidate, float]] = ()) -> None:
-        """`spaces` must not be empty, their configurations distinct. `earlier`: candidates with the seconds that they
-        took elsewhere, at another size or on another machine; the model begins with the costs that explain these."""
+        """`spaces` must not be empty, and their configurations must be distinct. `earlier`: candidates with their times
+        in seconds at another size or on another machine; the model starts with costs fitted to them."""
         self.earlier = tuple(earlier)
         if not spaces:
             raise ValueError("a domain without a configuration")
@@ -86,7 +86,7 @@ class Orders:
         return None
 
     def number(self, configuration: Configuration) -> int | None:
-        """Index of the space with this configuration, None if it is not searched."""
+        """Index of the space with this configuration, None if there is none."""
         found = self.find(configuration)
         return None if found is None else found[0]
 
@@ -110,13 +110,13 @@ class Orders:
 
     @property
     def folded(self) -> bool:
-        """Are traversals those of one round of each loop?"""
+        """Whether traversals describe one round of each loop."""
         return any(s.graph.folding is not None for s in self.spaces)
 
     # ---- the decision process -----------------------------------------------------------
 
     def start(self) -> Node:
-        """Nothing decided; with a single configuration, that one is chosen."""
+        """The root node; a single configuration is already chosen."""
         return Node(None, None) if len(self.spaces) > 1 else self._enter(0, ())
 
     def _enter(self, index: int, settings: tuple[int, ...]) -> Node:
@@ -125,7 +125,7 @@ class Orders:
         return Node(index, configured.space.moves.start() if complete else None, settings)
 
     def offers(self, node: Node) -> dict[Decision, list[Asker]]:
-        """Every decision that may come next, with what `step` wants of it, in a fixed order. Empty: all is decided."""
+        """Decision -> askers, for every possible next decision, in a fixed order. Empty if all is decided."""
         if node.space is None:
             return {index: [] for index in range(len(self.spaces))}
         if node.state is None:
@@ -135,7 +135,7 @@ class Orders:
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
 
     def weights(self, node: Node, offers: Mapping[Decision, list[Asker]]) -> Sequence[int] | None:
-        """How many candidates each of the offers leads to; None where they are too many to count."""
+        """The number of candidates below each offer; None if there are too many to count."""
         if self._sizes is None:
             return None
         if node.space is None:
@@ -147,7 +147,7 @@ class Orders:
         return [space.counter.count(space.moves.step(node.state, entry, askers)) for entry, askers in entries]
 
     def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
-        """Where one of the offers leads."""
+        """The node after one of the offers."""
         if isinstance(decision, int):
             return self._enter(decision, ())
         if node.space is None:
@@ -173,7 +173,7 @@ class Orders:
         return (*chosen, *settings, *candidate.traversal.entries)
 
     def candidate(self, path: Sequence[Decision]) -> Candidate:
-        """The candidate that decisions lead to. Raises ValueError where the configuration is not among them."""
+        """The candidate at the end of a path. Raises ValueError if the configuration is missing."""
         chosen = [decision for decision in path if isinstance(decision, int)]
         if len(chosen) != (len(self.spaces) > 1):
             raise ValueError("a path without the choice of the configuration")
@@ -185,7 +185,7 @@ class Orders:
 
     @property
     def has_surrogate(self) -> bool:
-        """Not of programs of so many ops that simulating a sample takes longer than measuring it."""
+        """False for programs with so many ops that simulating a sample takes longer than measuring it."""
         return len({op.name for s in self.spaces for op in s.graph.ops}) <= MOST_OPS
 
     def surrogate(self) -> Model:
@@ -204,11 +204,11 @@ class Orders:
             return None
 
     def more_than(self) -> int:
-        """A lower bound of the size where that is not known; 0 where it is."""
+        """A lower bound of the size if it is not known, else 0."""
         return 0 if self._sizes is not None else self._more_than
 
     def size(self) -> int | None:
-        """How many candidates there are; None if a space is too large to count."""
+        """The number of candidates; None if a space is too large to count."""
         return None if self._sizes is None else sum(self._sizes)
 
     def at(self, number: int) -> Candidate:
@@ -353,7 +353,7 @@ class Records(Protocol):
 
 
 class OrderStore:
-    """Keeps what is measured of the candidates of a domain in a results file."""
+    """Writes measurements of the candidates of a domain to a results file."""
 
     def __init__(self, domain: Orders, records: Records) -> None:
         self._domain, self._records = domain, records
@@ -363,8 +363,8 @@ class OrderStore:
         return self._records.begin(self._domain.configuration(candidate), text)
 
     def add(self, key: ImplementationId, outcome: Outcome, purpose: str = "search") -> None:
-        others = dict(outcome.values)
-        seconds = others.pop("time", outcome.seconds)
+        others = dict(outcome.metrics)
+        seconds = others.pop("time", outcome.value)
         self._records.add(key, seconds, outcome.reference, outcome.iterations, purpose, others)
 
     def fail(self, key: ImplementationId, failure: str) -> None:
@@ -376,7 +376,7 @@ def domain_of(
     work: int = COUNTING_WORK,
     sites: Mapping[Configuration, tuple[LaunchSite, ...]] | None = None,
 ) -> Orders:
-    """The traversals of these graphs. Those with equal moves (transports, launch parameters) share one count.
+    """The traversals of these graphs. Graphs with equal moves (transports, launch parameters) are counted once.
 
     `work` bounds the counting of each, in states times ops. `sites`: the launch settings that are searched too.
     """

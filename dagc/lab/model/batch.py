@@ -1,4 +1,4 @@
-"""Many traversals simulated at once: arrays with a column for each."""
+"""Simulates many traversals at once: arrays with one column each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_OWN: Own = MappingProxyType({})
 
 
 class Batch:
-    """Programs (`Simulator.program`) side by side, the short ones filled up with instructions that do nothing."""
+    """Programs (`Simulator.program`) side by side, padded with no-ops to equal length."""
 
     def __init__(self, costs: Costs) -> None:
         import numpy as np
@@ -33,7 +33,7 @@ class Batch:
         return int(self.programs.shape[1])
 
     def extend(self, programs: Sequence[Sequence[int]]) -> None:
-        """More columns."""
+        """Add columns."""
         import numpy as np
 
         longest = max([len(self.programs), *map(len, programs)])
@@ -44,7 +44,7 @@ class Batch:
         self.programs = out
 
     def keep(self, columns: Numbers) -> None:
-        """Only these columns are left."""
+        """Drop all other columns."""
         self.programs = self.programs[:, columns]
 
     def times(self, costs: Array, columns: Any = slice(None), own: Own = NO_OWN) -> Array:
@@ -55,14 +55,14 @@ class Batch:
         return self._run(costs, self.programs[:, columns], None, own)[0]
 
     def paths(self, costs: Array, columns: Numbers, own: Own = NO_OWN) -> tuple[Array, Array]:
-        """The same of some columns, with how often each cost lies on the path that was waited for.
+        """As `times`, for some columns, with how often each cost lies on the critical path.
 
         Shapes (columns,) and (columns, costs); the product of the second with the costs is the first.
         """
         import numpy as np
 
         programs = self.programs[:, columns]
-        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)), dtype=np.uint16)  # small: copied often
+        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)), dtype=np.uint16)  # narrow: copied often
         times, paths = self._run(costs, programs, counts, own)
         return times, paths.astype(np.float64)
 
@@ -75,7 +75,7 @@ class Batch:
                 totals[row, number] += 1
         target, a, b, total = np.array(list(self.costs.instructions)).T
         width = programs.shape[1]
-        # Added up in one order, whatever library multiplies matrices elsewhere.
+        # A fixed order of additions, whichever library multiplies matrices.
         shared = np.where(np.isin(np.arange(len(costs)), list(own)), 0.0, costs)
         added = np.repeat((totals * shared).cumsum(axis=1)[:, -1][total][:, None], width if own else 1, axis=1)
         for number, values in own.items():
@@ -90,7 +90,7 @@ class Batch:
         for step in programs:
             first, second = flat[left[step] + column], flat[right[step] + column]
             if counts is not None:
-                # Equal moments: the first, as one who waits for what is there already does not wait.
+                # Of equal moments the first: waiting for an event that has already completed takes no time.
                 won = np.where(second > first, b[step], a[step])
                 counts[target[step], column] = counts[won, column] + totals[total[step]]
             flat[targets[step] + column] = np.maximum(first, second) + added[step, of_column]

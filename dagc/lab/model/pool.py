@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
+    Bools = np.ndarray[Any, np.dtype[np.bool_]]
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-ROUNDS = 3  # of a loop that are simulated: in the first, nothing of the round before is under way
-_ABSENT = 1 << 20  # place of an op that a candidate does not have
+ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
+_ABSENT = 1 << 20  # position of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
 
 
@@ -91,7 +92,7 @@ class Pool:
         return np.concatenate([SPREAD * prior[:costs], np.ones(len(prior) - costs)])
 
     @property
-    def heavy(self) -> Array | None:
+    def heavy(self) -> Bools | None:
         """Which parameters may be far from their prior: with launch settings the costs, since how an op depends on its
         settings would otherwise be bent to explain a level that is wrong. None: none of them."""
         import numpy as np
@@ -102,7 +103,7 @@ class Pool:
         """What parameters deviate from once some are fitted: with launch settings the costs fitted, else the prior."""
         import numpy as np
 
-        return np.where(self.heavy, self.above(parameters, prior), prior) if self._factors else prior
+        return prior if self.heavy is None else np.where(self.heavy, self.above(parameters, prior), prior)
 
     def above(self, parameters: Array, prior: Array) -> Array:
         """The parameters with all costs above 0."""
@@ -154,18 +155,18 @@ class Pool:
 
     @property
     def bits(self) -> int:
-        """How many features there are."""
+        """The number of features."""
         return _CONFIGURATION * len(self.spaces) + len(self._pairs) + len(self._gpu_pairs) + len(self._steps)
 
     def keep(self, rows: Numbers) -> None:
-        """Only these rows are left, renumbered in this order."""
+        """Drop all other rows; these are renumbered in this order."""
         self.candidates = [self.candidates[row] for row in rows]
         self.row = {candidate: row for row, candidate in enumerate(self.candidates)}
         self._choice = self._choice[rows]
         self.batch.keep(rows)
 
     def extend(self, candidates: Iterable[Candidate]) -> Single:
-        """Adds those that are new, in their order; their features, shape (new ones, bits), 0 or 1.
+        """Add the new candidates, in order. Returns their features, 0 or 1, shape (new candidates, bits).
 
         Features are the configuration, the order of all pairs of ops, which GPU ops share a stream, and of each launch
         parameter which of its values it reaches.
