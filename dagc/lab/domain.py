@@ -46,6 +46,10 @@ class Surrogate(Protocol[C]):
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
 
+    def improved(self, candidates: Sequence[C], random: Random) -> list[C]:
+        """The candidates, with the choices whose effects the model knows one by one (launch settings) as a draw from
+        what it expects makes them fastest. Empty if it knows none."""
+
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
 

@@ -137,6 +137,10 @@ class SettingsModel:
         mean = np.exp(self._prior + level + missed)
         return mean, mean * deviation
 
+    def improved(self, candidates: Sequence[Settings], random: Random) -> list[Settings]:
+        """None: a candidate is a setting, and the model expects something of each."""
+        return []
+
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         mean, _ = self.estimate()
         return self._process.doubt(mean / float(mean[measured].min()), unmeasured, measured, share)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from threadpoolctl import ThreadpoolController
 
 from dagc.lab.candidate import Candidate, ConfiguredSpace
@@ -59,6 +61,7 @@ class Model:
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
         self._estimate: tuple[Array, Array] | None = None
+        self._precision_root: Array | None = None  # of the fitted costs
         # The arrays are small. Threads of BLAS gain little on an idle machine; on a machine whose cores are busy, for
         # example with polling ranks, they wait for each other a hundred times longer than they work.
         self._threads = ThreadpoolController()
@@ -200,6 +203,26 @@ class Model:
             self._scale(rows, values)
         self._costs = self._fitted(self._prior, self._costs, rows, values)
         self._fitted_with, self._simulated = len(self.times), None
+        if self.pool.has_settings:
+            self._precision_root = self._root_of_precision(rows)
+
+    def _root_of_precision(self, rows: Numbers) -> Array:
+        """Root of the inverse covariance of the fitted costs, where these are what explains the measurements."""
+        deviation = math.hypot(2 * NOISE, self._process.signal) * self._level
+        table = self.pool.paths(self._costs, rows)[1] / deviation
+        return np.linalg.cholesky(table.T @ table + np.diag(self.pool.spread(self._centre) ** -2.0))
+
+    def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
+        """The candidates with the launch settings that are fastest for a draw of the costs; empty without settings."""
+        if not self.pool.has_settings:
+            return []
+        drawn = np.array([random.gauss(0, 1) for _ in self._costs])
+        root = self._precision_root
+        costs = self._costs + (
+            self.pool.spread(self._prior) * drawn if root is None else solve_triangular(root.T, drawn)
+        )
+        costs = self.pool.above(costs, self._prior)
+        return [self.pool.improved(candidate, costs) for candidate in candidates]
 
     def _fitted(self, prior: Array, start: Array, rows: Numbers, values: Array) -> Array:
         deviation = 2 * NOISE * self._level

@@ -97,7 +97,7 @@ class Pool:
         settings would otherwise be bent to explain a level that is wrong. None: none of them."""
         import numpy as np
 
-        return np.arange(len(self.prior)) < len(self.costs.prior) if self._factors else None
+        return np.arange(len(self.prior)) < len(self.costs.prior) if self.has_settings else None
 
     def centre(self, parameters: Array, prior: Array) -> Array:
         """What parameters deviate from once some are fitted: with launch settings the costs fitted, else the prior."""
@@ -150,6 +150,17 @@ class Pool:
             has = choice[:, number] >= 0
             values[has] = factor.times(parameters)[choice[has, number]]
         return out
+
+    def improved(self, candidate: Candidate, parameters: Array) -> Candidate:
+        """The candidate with the launch settings that are fastest under these parameters."""
+        numbers = self._factor_of[candidate.space]
+        settings = tuple(int(self._factors[number].times(parameters).argmin()) for number in numbers)
+        return Candidate(candidate.space, candidate.traversal, settings)
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether any candidate has launch settings."""
+        return bool(self._factors)
 
     # ---- rows -----------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one
 SAMPLE = 600  # the first sample of a larger space
 RENEW = 6  # measurements between two local searches on the model
 ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
+DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
 FASTEST = 8  # candidates whose neighbours are added
 MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
 GAIN = 12  # the first measurements go by expected improvement alone
@@ -42,6 +43,7 @@ class Strategy(Generic[C]):
         self.before: list[tuple[C, Outcome]] = []  # observations before the model was built
         self.measured = 0
         self.grown_with = -RENEW
+        self.fair = 0  # proposals that were drawn uniformly
         self.closed: set[C] = set()
         self._states = bytearray()  # of each row of the pool: _OPEN, _FAILED or _TIMED
         self._built: Surrogate[C] | None = None  # built when first needed: that takes a while
@@ -141,6 +143,8 @@ class Strategy(Generic[C]):
             fastest = np.argsort(np.round(mean, 6), kind="stable")[:FASTEST]
             starts = [model.candidates[int(i)] for i in (*hopeful, *fastest)]
             near = [self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)]
+            for begin in range(0, GROWTH, DRAWN):
+                near += model.improved(near[begin : begin + DRAWN], self.random)
             model.extend(c for c in near if c not in self.closed)
         if len(model.candidates) > MOST:
             mean, deviation = model.estimate()
@@ -160,8 +164,11 @@ class Strategy(Generic[C]):
         size = self.domain.size()
         if size is not None and len(self.closed) >= size:
             return None
+        self.fair += 1
         for _ in range(1000):
             candidate = self.domain.sample(self.random)
+            if self.fair % 2 and self._built is not None:  # uniform in what the model does not know one by one
+                candidate = next(iter(self._built.improved([candidate], self.random)), candidate)
             if candidate not in self.closed:
                 return candidate
         return next((c for c in self.domain if c not in self.closed), None)
