@@ -96,7 +96,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine supports)"
     add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
-    help = "also search this decision: staging, yl.variant, yl.block=64,128, all; may be repeated"
+    help = "also search this decision: per_axis, yl.block=64,128, all; may be repeated (default: variants, staging)"
     add("--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]", help=help)
     add(
         "--launch", metavar="search|auto|fixed|TUNED",

@@ -210,7 +210,7 @@ class Model:
         """Root of the inverse covariance of the fitted costs, where these are what explains the measurements."""
         deviation = math.hypot(2 * NOISE, self._process.signal) * self._level
         table = self.pool.paths(self._costs, rows)[1] / deviation
-        return np.linalg.cholesky(table.T @ table + np.diag(self.pool.spread(self._centre) ** -2.0))
+        return np.asarray(np.linalg.cholesky(table.T @ table + np.diag(self.pool.spread(self._centre) ** -2.0)))
 
     def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
         """The candidates with the launch settings that are fastest for a draw of the costs; empty without settings."""
