@@ -53,7 +53,6 @@ class Model:
         self._learned = learned
         self._prior = self._usual if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
-        self._centre = self._prior  # what the process takes the costs to deviate from
         self._fitted_with = 0
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
@@ -70,6 +69,11 @@ class Model:
     def costs(self) -> Array:
         """The costs fitted last, in microseconds, above 0."""
         return self.pool.above(self._costs, self._prior)
+
+    @property
+    def _centre(self) -> Array:
+        """The costs of `_expected`."""
+        return self.costs if self.pool.has_settings else self._prior
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -166,10 +170,9 @@ class Model:
         self._observed = _held(self._observed)
         process.observed = []
         blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
-        parts = [self.pool.paths(self._costs, block)[1] for block in blocks]
+        simulated, parts = zip(*(self.pool.paths(self._costs, block) for block in blocks), strict=True)
         paths = np.concatenate(parts)
-        self._centre = self.pool.centre(self._costs, self._prior)
-        self._simulated = paths @ self._centre
+        self._simulated = self._expected(np.concatenate(simulated), paths)
         if not self.times:
             self._level = float(np.median(self._simulated))
         scaled = paths * (self.pool.spread(self._centre) / self._level)
@@ -184,8 +187,13 @@ class Model:
 
     def _paths(self, rows: Numbers) -> tuple[Array, Array]:
         """Paths (in the units of the process) and simulated times of new rows, with the costs fitted last."""
-        paths = self.pool.paths(self._costs, rows)[1]
-        return paths * (self.pool.spread(self._centre) / self._level), paths @ self._centre
+        simulated, paths = self.pool.paths(self._costs, rows)
+        return paths * (self.pool.spread(self._centre) / self._level), self._expected(simulated, paths)
+
+    def _expected(self, simulated: Array, paths: Array) -> Array:
+        """What the process takes times to deviate from: those of the prior costs along the paths; with launch settings
+        those of the fitted costs, which may be far from their prior, and of which times are no linear function."""
+        return simulated if self.pool.has_settings else np.asarray(paths @ self._prior)
 
     def _due(self) -> bool:
         """Whether to fit again: at first always, then each time the number of measurements has grown by half."""

@@ -1,8 +1,8 @@
 """What an op takes under each of its launch settings: a level, times what a model says, times what the model misses.
 
-The level is a cost of the simulation like any other. What is missed is a Gaussian process over the settings, alike for
-those that are a few steps of their tunables apart; it is written as independent numbers (`Factor.root`), so that the
-fit and the process over candidates (`dagc.lab.model.process`) treat these as further costs.
+The level is a cost of the simulation like any other. The logarithm of what is missed is a Gaussian process over the
+settings, alike for those that are a few steps of their tunables apart; it is written as independent numbers
+(`Factor.root`), so that the fit and the process over candidates (`dagc.lab.model.process`) treat these as further costs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
 PARTS = 40  # independent numbers, at most, that stand for what is missed of one op
-LEAST = 0.05  # share of the level: no setting is expected to take less
+MOST = 4.0  # of the logarithm of what is missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Factor:
     level    number of the cost that is its level: the time under the first setting
     first    where the independent numbers begin in the vector of all parameters
     ratios   shape (settings,): what the model says of each, relative to the first
-    root     shape (settings, parts): times independent normal numbers, the share that is missed
+    root     shape (settings, parts): times independent normal numbers, the logarithm of what is missed
     """
 
     level: int
@@ -43,12 +43,11 @@ class Factor:
     def parts(self) -> slice:
         return slice(self.first, self.first + self.root.shape[1])
 
-    def times(self, parameters: Array) -> Array:
-        """What each setting takes, in microseconds."""
+    def relative(self, parameters: Array) -> Array:
+        """What each setting takes, over the level."""
         import numpy as np
 
-        missed = np.maximum(1.0 + self.root @ parameters[self.parts], LEAST)
-        return np.asarray(self.ratios * parameters[self.level] * missed)
+        return np.asarray(self.ratios * np.exp(np.clip(self.root @ parameters[self.parts], -MOST, MOST)))
 
     @classmethod
     def of(cls, site: LaunchSite, level: int, first: int) -> Factor:

@@ -36,11 +36,15 @@ def fit_costs(
     wide = SPREAD * before if spread is None else spread
     least = np.where(before > 0, 0.02 * before, -np.inf)
     for _ in range(ROUNDS):
-        _, table = simulate(costs)
-        far = 0.0 if heavy is None else np.where(heavy, ((costs - before) / wide) ** 2, 0.0)
+        simulated, table = simulate(costs)
+        left = times - table @ before  # what the deviations from the prior have to explain
+        far = 0.0
+        if heavy is not None:
+            left = left - (simulated - table @ costs)  # 0 where times are linear in the costs
+            far = np.where(heavy, ((costs - before) / wide) ** 2, 0.0)
         weight = np.diag((deviation / wide) ** 2 / (1 + far))
         weighted = table.T * each
-        solution = np.linalg.solve(weighted @ table + weight, weighted @ (times - table @ before)) + before
+        solution = np.linalg.solve(weighted @ table + weight, weighted @ left) + before
         solution = np.round(solution, DIGITS)
         # Half a step: the paths are those of the previous costs.
         costs = 0.5 * costs + 0.5 * np.maximum(solution, least)

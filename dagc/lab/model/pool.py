@@ -99,12 +99,6 @@ class Pool:
 
         return np.arange(len(self.prior)) < len(self.costs.prior) if self.has_settings else None
 
-    def centre(self, parameters: Array, prior: Array) -> Array:
-        """What parameters deviate from once some are fitted: with launch settings the costs fitted, else the prior."""
-        import numpy as np
-
-        return prior if self.heavy is None else np.where(self.heavy, self.above(parameters, prior), prior)
-
     def above(self, parameters: Array, prior: Array) -> Array:
         """The parameters with all costs above 0."""
         import numpy as np
@@ -122,10 +116,9 @@ class Pool:
         return self.batch.times(parameters[: len(self.costs.prior)], rows, own)
 
     def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
-        """The same, and how each parameter adds to it: shapes (rows,), (rows, parameters).
+        """The same, and its derivatives by the parameters: shapes (rows,), (rows, parameters).
 
-        The product of the second with the parameters is the first. The part of what is missed stands for a change near
-        these parameters.
+        Without launch settings the product of the second with the parameters is the first.
         """
         import numpy as np
 
@@ -135,7 +128,7 @@ class Pool:
         for number, factor in enumerate(self._factors):
             has = np.flatnonzero(choice[:, number] >= 0)
             setting = choice[has, number]
-            often = counts[has, factor.level] * factor.ratios[setting]
+            often = counts[has, factor.level] * factor.relative(parameters)[setting]
             table[has, factor.level] = often
             table[has, factor.parts] = (often * parameters[factor.level])[:, None] * factor.root[setting]
         return times, table
@@ -148,13 +141,13 @@ class Pool:
         for number, factor in enumerate(self._factors):
             values = out.setdefault(factor.level, np.full(len(choice), parameters[factor.level]))
             has = choice[:, number] >= 0
-            values[has] = factor.times(parameters)[choice[has, number]]
+            values[has] = parameters[factor.level] * factor.relative(parameters)[choice[has, number]]
         return out
 
     def improved(self, candidate: Candidate, parameters: Array) -> Candidate:
         """The candidate with the launch settings that are fastest under these parameters."""
         numbers = self._factor_of[candidate.space]
-        settings = tuple(int(self._factors[number].times(parameters).argmin()) for number in numbers)
+        settings = tuple(int(self._factors[number].relative(parameters).argmin()) for number in numbers)
         return Candidate(candidate.space, candidate.traversal, settings)
 
     @property
