@@ -198,7 +198,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
         (["--strategy", "luck"], "there is no strategy `luck`"),
         (["--transport", "pigeon"], "`transport` cannot be pigeon"),
         (["--open", "speed"], "no decision `speed`"),
-        (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "96 implementations, more than 10"),
+        (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "6144 implementations, more than 10"),
         (["--open", "all", "--max-configurations", "3"], "configurations, more than 3"),
         (["--budget", "0"], "not a whole number of at least 1"),
         (["--time", "soon"], "not a positive number of seconds"),

@@ -121,7 +121,8 @@ def test_settings_are_searched_together_with_the_orders(tmp_path: Path, capsys: 
     again = run(file, {"last.bx": "64"}, only=None, strategy=None, budget=2, confirm=0, resume=True)
     assert again.summary.space == done.summary.space
     assert len({i.configuration for i in load(file).implementations} | found) >= len(found)
-    replayed = run(tmp_path / "none.db", {"last.bx": "64"}, only=None, budget=3, replay=str(file))
+    replayed = explore(HEAT, None, replace(QUICK, only=None, budget=3, replay=str(file)), {**SMALL, "last.bx": "64"})
+    assert replayed is not None
     assert replayed.summary.space == done.summary.space
 
 

@@ -114,7 +114,7 @@ def found_in(file: Path) -> dict[str, Any]:
         return {"said": "nothing was measured"}
     best = best_estimate([i.judged(results.reference) for i in ranked], results.noise)
     return {
-        "us": 1e6 * best.seconds, "low": 1e6 * best.low, "high": 1e6 * best.high, "noise": results.noise,
+        "us": 1e6 * best.value, "low": 1e6 * best.low, "high": 1e6 * best.high, "noise": results.noise,
         "measured": sum(len(i.measurements) for i in results.implementations),
         "choices": ranked[0].configuration.text, "traversal": ranked[0].traversal,
     }  # fmt: skip

@@ -18,12 +18,14 @@ class LaunchSite:
     """The launch settings of an op (or of all ops of one base name) that a search may choose.
 
     settings   the legal ones, each once, that of the program first
-    prior      what a model says each takes, in microseconds of an assumed machine; empty: there is no model
+    prior      what each is expected to take, in microseconds: as a model says, of an assumed machine; empty: unknown
+    doubts     standard deviation of each of these, in natural logarithms, where single launches were timed; else empty
     """
 
     op: str
     settings: tuple[Settings, ...]
     prior: tuple[float, ...] = ()
+    doubts: tuple[float, ...] = ()
 
     def decisions(self, number: int) -> dict[str, Value]:
         """One of the settings, as decisions of the program: `{"inner.bx": 64}`."""

@@ -64,5 +64,5 @@ class Factor:
         root = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
         # The signs of eigenvectors are the library's choice.
         root = root * np.where(root[np.abs(root).argmax(axis=0), np.arange(root.shape[1])] < 0, -1.0, 1.0)
-        deviation = MISSED if site.prior else UNKNOWN
-        return cls(level, first, site.settings, known / known[0], np.round(deviation * root, 9))
+        deviation = np.array(site.doubts) if site.doubts else np.full(len(known), MISSED if site.prior else UNKNOWN)
+        return cls(level, first, site.settings, known / known[0], np.round(deviation[:, None] * root, 9))

@@ -38,7 +38,7 @@ def fit_costs(
     for _ in range(ROUNDS):
         simulated, table = simulate(costs)
         left = times - table @ before  # what the deviations from the prior have to explain
-        far = 0.0
+        far = np.zeros(len(costs))
         if heavy is not None:
             left = left - (simulated - table @ costs)  # 0 where times are linear in the costs
             far = np.where(heavy, ((costs - before) / wide) ** 2, 0.0)
