@@ -4,7 +4,8 @@
 
 Each machine is one of `family.py`, with a site for every kernel: what a kernel takes depends on its block by a hidden
 law (threads in a block, coalescing, tails, and a part that nothing explains). Most sites have a prior, which is wrong
-by some tens of percent; some have none. Compared are the joint search, the two stages one after the other with the same
+by some tens of percent; some have none. Compared are the joint search (each op alone first, a few
+settings; then everything together), the two stages one after the other with the same
 number of measurements (each op alone with the model of `dagc tune`, then the orders), and random candidates.
 
 As `dagc explore` does, the best ten are measured five times more at the end, and what these say is the result.
@@ -38,7 +39,7 @@ from dagc.ir.program import Graph
 from dagc.lab.candidate import Candidate, LaunchSite
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
-from dagc.lab.settings import LaunchSettings
+from dagc.lab.settings import LaunchSettings, timed_alone
 from dagc.lab.strategy import Chooser, find
 from dagc.store.results import Configuration, Outcome
 
@@ -171,10 +172,30 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
     machine = draw(seed)
     factors = machine.noise.factors(Random(1000 * seed + number))
     began = time.process_time()
-    run = _staged if name == "staged" else _searched
+    run: Any = {"staged": _staged, "joint": _joint}.get(name, _searched)
     choices, best = run(machine, machine.domain, name, number, budget, factors)
     ms = 1e3 * (time.process_time() - began) / budget
     return {"machine": seed, "strategy": name, "seed": number, "choices": choices, "confirmed": best, "ms": ms}
+
+
+def _joint(
+    machine: Joint, domain: Orders, name: str, number: int, budget: int, factors: Any
+) -> tuple[list[float], float]:
+    """Each op alone, then everything together, as `dagc explore`."""
+    choices: list[float] = []
+    known: dict[LaunchSite, LaunchSite] = {}
+    for space, configured in enumerate(domain.spaces):
+        for site in configured.sites:
+            if site not in known:
+
+                def alone(setting: int, space: int = space, site: LaunchSite = site) -> Outcome:
+                    choices.append(machine.truth(domain.first(0)))
+                    return Outcome(machine.alone(space, site.op, setting) * next(factors))
+
+                known[site] = timed_alone(site, alone, ALONE, number)
+    spaces = [replace(s, sites=tuple(known[site] for site in s.sites)) for s in domain.spaces]
+    more, best = _searched(machine, Orders(spaces), name, number, budget - len(choices), factors)
+    return choices + more, best
 
 
 def _searched(
@@ -182,7 +203,7 @@ def _searched(
 ) -> tuple[list[float], float]:
     """Exact times of the choice after each measurement, and of that which CONFIRM of the best, measured REPEATS times
     each, confirm in the end."""
-    strategy = find("model" if name == "joint" else name)(domain, number)
+    strategy = find("model" if name in ("joint", "blind") else name)(domain, number)
     seen: dict[Any, list[float]] = {}
     choices: list[float] = []
     for _ in range(budget):
@@ -230,7 +251,7 @@ def _staged(
             for i, site in enumerate(configured.sites)
         )
     fixed = _Fixed(machine, tuned)
-    more, best = _searched(fixed, fixed.domain, "joint", number, budget - len(choices), factors)
+    more, best = _searched(fixed, fixed.domain, "blind", number, budget - len(choices), factors)
     return choices + more, best
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dagc.choice.types import Settings
+from dagc.lab.candidate import LaunchSite
+from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +23,7 @@ MISSED = 0.25  # standard deviation of the error of a performance model, in natu
 UNKNOWN = 0.8  # the same without a model
 SCALE = 5.0  # standard deviation of the common scale of all times, which no model predicts
 NOISE = 0.02  # relative standard deviation of a measured time
+IN_PLACE = 0.08  # the same, of what an op takes in its program beside what it takes alone
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
 
@@ -148,6 +152,32 @@ class SettingsModel:
     def incumbent(self) -> float:
         rows = [self.row[s] for s in self.times]
         return float(self.estimate()[0][rows].min()) if rows else math.inf
+
+
+def timed_alone(site: LaunchSite, measure: Callable[[int], Outcome], number: int, seed: int) -> LaunchSite:
+    """The site with what `number` timings of single launches say of all of its settings; as it is if all fail.
+
+    `measure`: time one of the settings, by its number. Which are timed is chosen as `dagc tune --method model` does.
+    """
+    import numpy as np
+
+    from dagc.lab.strategies.model import Strategy  # loads numpy, scipy
+
+    domain = LaunchSettings(site.settings, site.prior)
+    strategy, model = Strategy(domain, seed), domain.surrogate()
+    for _ in range(min(number, len(site.settings))):
+        chosen = strategy.propose()
+        if chosen is None:
+            break
+        outcome = measure(site.settings.index(chosen))
+        strategy.observe(chosen, outcome)
+        if not math.isnan(outcome.value):
+            model.observe(chosen, 1e6 * outcome.value)
+    if not model.times:
+        return site
+    mean, deviation = model.estimate()
+    doubts = np.hypot(deviation / mean, IN_PLACE)
+    return replace(site, prior=tuple(map(float, np.round(mean, 6))), doubts=tuple(map(float, np.round(doubts, 6))))
 
 
 def steps(settings: Sequence[Settings]) -> Any:

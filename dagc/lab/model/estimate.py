@@ -249,7 +249,7 @@ class Model:
         tried: list[tuple[float, Array, Array]] = []
         bases = [(speed, self._usual) for speed in SPEEDS]
         for speed, base in bases if self._learned is None else [(1.0, self._learned), *bases]:
-            factor, machine = 1.0, np.where(work, 0.0, speed * base)
+            factor, machine = 1.0, np.where(work, 0.0, np.where(self.pool.timed, base, speed * base))
             for _ in range(STEPS):  # Newton's: times are linear in the factor along their paths
                 prior = machine + np.where(work, factor * base, 0.0)
                 _, paths = self.pool.paths(prior, some)

@@ -2,7 +2,7 @@
 
 The level is a cost of the simulation like any other. The logarithm of what is missed is a Gaussian process over the
 settings, alike for those that are a few steps of their tunables apart; it is written as independent numbers
-(`Factor.root`), so that the fit and the process over candidates (`dagc.lab.model.process`) treat these as further costs.
+(`Factor.root`), so that the fit and the process over candidates (`dagc.lab.model.process`) treat them as more costs.
 """
 
 from __future__ import annotations

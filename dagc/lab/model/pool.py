@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
+TIMED_SPREAD = 0.15  # relative standard deviation of a cost that was timed alone: in a program it may differ
 _ABSENT = 1 << 20  # position of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
 
@@ -89,7 +90,9 @@ class Pool:
         import numpy as np
 
         costs = len(self.costs.prior)
-        return np.concatenate([SPREAD * prior[:costs], np.ones(len(prior) - costs)])
+        share = np.full(costs, SPREAD)
+        share[list(self.costs.timed)] = TIMED_SPREAD
+        return np.concatenate([share * prior[:costs], np.ones(len(prior) - costs)])
 
     @property
     def heavy(self) -> Bools | None:
@@ -105,6 +108,13 @@ class Pool:
 
         costs = np.arange(len(prior)) < len(self.costs.prior)
         return np.where(costs, np.maximum(parameters, 0.02 * prior), parameters)
+
+    @property
+    def timed(self) -> Bools:
+        """Which parameters were measured alone."""
+        import numpy as np
+
+        return np.isin(np.arange(len(self.prior)), list(self.costs.timed))
 
     def work(self) -> list[bool]:
         """Which parameters grow with the size of the problem."""

@@ -41,6 +41,7 @@ class Costs:
     instructions   all instructions, by number; the first does nothing
     streams        labels of all configurations
     messages       the largest number of messages of a configuration
+    timed          costs whose prior was measured
     scale          real ops per simulated op: rounds of loops beyond the first ones are not simulated
     """
 
@@ -50,6 +51,7 @@ class Costs:
     prior: list[float] = field(default_factory=list)
     sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
     scale: float = 1.0
+    timed: set[int] = field(default_factory=set)
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "", prior: float | None = None) -> int:
@@ -68,7 +70,7 @@ class Costs:
 
     def work(self) -> list[bool]:
         """Which costs grow with the problem size; the others belong to the machine."""
-        return [name.split()[0] in WORK for name in self.numbers]
+        return [name.split()[0] in WORK and number not in self.timed for name, number in self.numbers.items()]
 
     @property
     def moments(self) -> int:
@@ -116,6 +118,7 @@ class Simulator:
             out = [number(kind.get(op.action, "kernel"), what, prior)]
             if site is not None:
                 self.levels[base] = out[0]
+                self.costs.timed |= {out[0]} if site.doubts else set()
             return (*out, *(number("stage", staged.region.text) for staged in (*op.copy_in, *op.copy_out)))
         if op.action in _POSTS:
             if op.action is Action.POST_RECV:
