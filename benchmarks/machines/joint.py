@@ -183,17 +183,21 @@ def _joint(
 ) -> tuple[list[float], float]:
     """Each op alone, then everything together, as `dagc explore`."""
     choices: list[float] = []
-    known: dict[LaunchSite, LaunchSite] = {}
+    known: dict[tuple[Any, ...], LaunchSite] = {}
     for space, configured in enumerate(domain.spaces):
         for site in configured.sites:
-            if site not in known:
+            key = site, configured.configuration.get(f"{site.op}.variant")
+            if key not in known:
 
                 def alone(setting: int, space: int = space, site: LaunchSite = site) -> Outcome:
                     choices.append(machine.truth(domain.first(0)))
                     return Outcome(machine.alone(space, site.op, setting) * next(factors))
 
-                known[site] = timed_alone(site, alone, ALONE, number)
-    spaces = [replace(s, sites=tuple(known[site] for site in s.sites)) for s in domain.spaces]
+                known[key] = timed_alone(site, alone, ALONE, number)
+    spaces = []
+    for s in domain.spaces:
+        sites = tuple(known[site, s.configuration.get(f"{site.op}.variant")] for site in s.sites)
+        spaces.append(replace(s, sites=sites))
     more, best = _searched(machine, Orders(spaces), name, number, budget - len(choices), factors)
     return choices + more, best
 

@@ -13,9 +13,11 @@ from typing import Any
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import noise_floor
-from dagc.ir.program import Value
+from dagc.choice.types import Settings
+from dagc.ir.enums import Opcode
 from dagc.ir.traversal import Traversal
-from dagc.lab.candidate import Candidate
+from dagc.lab.candidate import Candidate, LaunchSite
+from dagc.lab.launches import Launches, SizedProgram, Timing, Values
 from dagc.lab.orders import Orders
 from dagc.measure.link import Link, RanksDied
 from dagc.measure.machine import machine_facts
@@ -157,6 +159,23 @@ class LiveMachine:
         self._reference = None
         return narrowed
 
+    def alone(
+        self, index: int, site: LaunchSite, repeats: int, timing: Timing, rtol: float
+    ) -> Callable[[int], Outcome]:
+        """Times single launches of an op of a space under one of its settings, by its number, from the data that it
+        finds in its program. `repeats`: runs of the program in which the references were made."""
+        first, graph = self.domain.first(index), self.domain.spaces[index].graph.unrolled
+        rows = tuple(self._loadables[index].rows(first.traversal, False))
+        issued = tuple(a for kind, a, _ in rows if kind == Opcode.ISSUE and graph.ops[a].name != "end")
+        op = next(a for a in issued if graph.ops[a].name.split("[")[0] == site.op)
+        program = SizedProgram(self._loadables[index].library, rows, issued, repeats)
+
+        def named(settings: Settings) -> Values:
+            return [(f"{site.op}.{name}", value) for name, value in settings]
+
+        launches = Launches(self._service, program, op, self._settings(first), named, timing=timing, rtol=rtol)
+        return lambda number: launches.measure(site.settings[number])
+
     def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:
         """Trace one iteration on all ranks, without capture; empty if it fails."""
         index = candidate.space
@@ -177,11 +196,11 @@ class LiveMachine:
     def _rows(self, candidate: Candidate, capture: bool) -> list[list[int]]:
         return [list(row) for row in self._loadables[candidate.space].rows(candidate.traversal, capture)]
 
-    def _settings(self, candidate: Candidate) -> list[tuple[str, Value]]:
+    def _settings(self, candidate: Candidate) -> list[tuple[str, int]]:
         """The values of the launch parameters that its library leaves open."""
         sites = self.domain.spaces[candidate.space].sites
         chosen = zip(sites, candidate.settings, strict=True)
-        return [pair for site, number in chosen for pair in site.decisions(number).items()]
+        return [(f"{site.op}.{name}", value) for site, number in chosen for name, value in site.settings[number]]
 
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)

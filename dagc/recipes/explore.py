@@ -30,6 +30,7 @@ from dagc.recipes.launch import (
     choosers_for,
     launch_sites,
     launched,
+    timed_sites,
     with_defaults,
 )
 from dagc.recipes.options import ExploreOptions
@@ -240,6 +241,7 @@ class _Ready:
     excluded: Sequence[Excluded]
     fixed: tuple[Fixed, ...]
     notes: list[str]
+    data: Path
 
 
 def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link, display: Display) -> _Ready:
@@ -276,7 +278,7 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     domain = warm(domain, program, options, notes)
     domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
     notes += [*settled.notes, *sites.notes]
-    return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes)
+    return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes, data)
 
 
 def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
@@ -299,6 +301,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         notes += filter(None, [records.note])
         _declare(records, ready.objective, units())
         domain, wrong = working(machine, ready.domain, display)
+        if options.strategy == "model" and any(s.sites for s in domain.spaces):
+            domain = timed_sites(machine, ready.data, options, ready.chosen.target, display)
         if not domain.earlier:  # a configuration was excluded
             domain = warm(domain, program, options, [])
         for left in (*ready.excluded, *wrong):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +12,19 @@ from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, coun
 from dagc.base.files import scratch_directory
 from dagc.choice.legal import op_of
 from dagc.choice.types import Point, Settings
+from dagc.ir.plan import Target
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.configurations import Configured, configuration_of
+from dagc.lab.launches import Timing
+from dagc.lab.orders import Orders
+from dagc.lab.settings import timed_alone
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune import tune_task
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
 from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand
-from dagc.recipes.tune_prepare import at_point, resources_of, task_as_given, unbuilt
+from dagc.recipes.tune_measure import RESULTS_AGREE
+from dagc.recipes.tune_prepare import DEFAULT_FLUSH, at_point, repeats_of, resources_of, task_as_given, unbuilt
 from dagc.recipes.tune_results import GUESS
 from dagc.recipes.tuned import choosers_of
 from dagc.setup import read_scalars
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Graph
     from dagc.ir.sym import Number
+    from dagc.lab.live import LiveMachine
     from dagc.recipes.options import ExploreOptions
     from dagc.recipes.tune_prepare import TuningTask
     from dagc.report.display import Display
@@ -41,6 +48,7 @@ SEARCH = "search"  # the value of --launch, and in the options of a run
 TOP = 3  # of the model's ranking, measured beside the default before a search
 CELL_SECONDS = 0.1
 MEASURING_SECONDS = 20.0
+TIMING_SHARE = 0.1  # of the time given for a search, for timing single launches before it
 MOST_TUNED = 8  # choices of kernels (variants): each is compiled for tuning
 NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tunes them here anyway)"
 
@@ -303,6 +311,37 @@ def launch_sites(
                 if len(settings[u.op]) > 1
             )
     return Sites({c: sites for c, sites in out.items() if sites}, tuple(dict.fromkeys(notes)))
+
+
+ALONE = 6  # settings of each op that are timed alone before the search, at most
+
+
+def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, target: Target, display: Display) -> Orders:
+    """The domain of a machine with what timing single launches says of the settings of each op; the machine's from now
+    on. For at most MEASURING_SECONDS, or a share of the time given."""
+    spaces = machine.domain.spaces
+    limit = MEASURING_SECONDS if options.time is None else min(MEASURING_SECONDS, TIMING_SHARE * options.time)
+    end = time.monotonic() + limit
+    timing = Timing(seconds=CELL_SECONDS, flush=DEFAULT_FLUSH if target is Target.CUDA else 0)
+    known: dict[tuple[object, ...], LaunchSite] = {}
+    with display.phase("timing single launches", unit="op") as phase:
+        for index, configured in enumerate(spaces):
+            program = configured.graph.program
+            for site in configured.sites:
+                key = site, configured.configuration.get(f"{site.op}.variant")
+                if key in known or time.monotonic() > end:
+                    continue
+                repeats = repeats_of(program, read_scalars(program, data, options.ranks))
+                measure = machine.alone(index, site, repeats, timing, RESULTS_AGREE)
+                known[key] = timed_alone(site, measure, ALONE, options.seed)
+                phase.advance()
+    out = []
+    for configured in spaces:
+        variants = [configured.configuration.get(f"{site.op}.variant") for site in configured.sites]
+        sites = tuple(known.get((s, v), s) for s, v in zip(configured.sites, variants, strict=True))
+        out.append(replace(configured, sites=sites))
+    machine.domain = Orders(out, machine.domain.earlier)
+    return machine.domain
 
 
 def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Settings, ...]]:
