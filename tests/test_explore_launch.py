@@ -164,3 +164,63 @@ def test_tuning_that_fails_is_a_note(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert any("tuning with measurements failed" in note for note in done.notes)
     assert {f.name: f.value for f in done.fixed} == {"fill.a": 1, "fill.b": 1}
+
+
+TWO = '''program two
+param N : i64 = 4096
+setup "two.py" init(N)
+scalar n : i32
+array x, y : f32[n] out
+kernel fill(y: out f32[n], n: i32) {
+  tune bx in {32, 64, 128}
+  tune by in {1, 2}
+  gpu {
+    launch grid(ceil(n / bx)) block(bx, by)
+    cuda """
+      int i = blockIdx.x * bx + threadIdx.x;
+      if (i < n) y[i] = i + WRONG;
+    """
+  }
+}
+dag {
+  a : gpu fill(x, n)
+  b : gpu fill(y, n, bx = 32, by = 1)
+}
+verify x ~ one() rtol 0
+verify y ~ two() rtol 0
+'''
+TWO_PY = """import numpy as np
+
+def init(rank, size, seed, N):
+    return {"n": N}
+
+def one(data, **_):
+    return {"x": np.arange(data["n"], dtype=np.float32)}
+
+def two(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32)}
+"""
+
+
+def test_each_implementation_runs_under_its_own_settings(tmp_path: Path) -> None:
+    """Also where its launches are captured in a graph: a kernel that is wrong under two of its blocks is wrong there."""
+    (tmp_path / "two.py").write_text(TWO_PY)
+    program = tmp_path / "two.dag"
+    program.write_text(TWO.replace("WRONG", "(blockDim.x == 64 && blockDim.y == 1) + (blockDim.x == 128)"))
+    file = tmp_path / "r.db"
+    options = replace(QUICK, ranks=1, only=None, strategy="exhaustive", budget=None, capture="both", confirm=0)
+    done = explore(program, file, options)
+    assert done is not None
+    results = load(file)
+    assert done.summary.space == len(results.implementations) == 14 * 6 * 2
+    for found in results.implementations:
+        block = found.configuration.get("a.bx"), found.configuration.get("a.by")
+        wrong = block[0] == 128 or block == (64, 1)
+        assert bool(found.failure) is wrong
+        assert found.failure.startswith("wrong result") is wrong
+    # What is timed alone must agree with the program's own setting; one that does not is expected last.
+    (tmp_path / "s.db").unlink(missing_ok=True)
+    again = explore(program, tmp_path / "s.db", replace(options, strategy="model", budget=6, capture="off"))
+    assert again is not None
+    assert again.configuration is not None
+    assert (again.configuration.get("a.bx"), again.configuration.get("a.by")) not in {(64, 1), (128, 1), (128, 2)}

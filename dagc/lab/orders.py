@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Limit on states times ops for counting one space: about a second. A search does not need the number.
 COUNTING_WORK = 500_000
 RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
-RESET = 0.5  # share of the others that differ in launch settings, where there are any
+RESET = 0.3  # share of the others that differ in launch settings, where there are any
 STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
 DOUBTED = 0.4  # standard deviation, in natural logarithms, with which settings are drawn around what a model says
 AGAIN = 0.3  # probability that a neighbour has one change more

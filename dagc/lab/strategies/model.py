@@ -167,7 +167,7 @@ class Strategy(Generic[C]):
         self.fair += 1
         for _ in range(1000):
             candidate = self.domain.sample(self.random)
-            if self.fair % 2 and self._built is not None:  # uniform in what the model does not know one by one
+            if self.fair % UNIFORM_EVERY and self._built is not None:  # uniform in what the model does not know apart
                 candidate = next(iter(self._built.improved([candidate], self.random)), candidate)
             if candidate not in self.closed:
                 return candidate
