@@ -203,7 +203,7 @@ def two(data, **_):
 
 
 def test_each_implementation_runs_under_its_own_settings(tmp_path: Path) -> None:
-    """Also where its launches are captured in a graph: a kernel that is wrong under two of its blocks is wrong there."""
+    """Also where its launches are captured in a graph: a kernel that is wrong under some blocks is wrong there."""
     (tmp_path / "two.py").write_text(TWO_PY)
     program = tmp_path / "two.dag"
     program.write_text(TWO.replace("WRONG", "(blockDim.x == 64 && blockDim.y == 1) + (blockDim.x == 128)"))

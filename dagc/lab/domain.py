@@ -43,6 +43,9 @@ class Surrogate(Protocol[C]):
     def observe(self, candidate: C, time: float) -> None:
         """Add a measurement of a candidate in the pool."""
 
+    def fail(self, candidate: C) -> None:
+        """A candidate of the pool cannot be measured."""
+
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
 

@@ -130,6 +130,9 @@ class SettingsModel:
         self._logs.append(log - self._level)
         self._process.observe([row])
 
+    def fail(self, candidate: Settings) -> None:
+        """Nothing: it is one setting, and is not proposed again."""
+
     def estimate(self) -> tuple[Array, Array]:
         import numpy as np
 
@@ -165,18 +168,22 @@ def timed_alone(site: LaunchSite, measure: Callable[[int], Outcome], number: int
 
     domain = LaunchSettings(site.settings, site.prior)
     strategy, model = Strategy(domain, seed), domain.surrogate()
+    failed: list[int] = []
     for _ in range(min(number, len(site.settings))):
         chosen = strategy.propose()
         if chosen is None:
             break
         outcome = measure(site.settings.index(chosen))
         strategy.observe(chosen, outcome)
-        if not math.isnan(outcome.value):
+        if math.isnan(outcome.value):
+            failed.append(site.settings.index(chosen))
+        else:
             model.observe(chosen, 1e6 * outcome.value)
     if not model.times:
         return site
     mean, deviation = model.estimate()
-    doubts = np.hypot(deviation / mean, IN_PLACE)
+    mean[failed] = math.inf
+    doubts = np.where(np.isfinite(mean), np.hypot(deviation / mean, IN_PLACE), IN_PLACE)
     return replace(site, prior=tuple(map(float, np.round(mean, 6))), doubts=tuple(map(float, np.round(doubts, 6))))
 
 

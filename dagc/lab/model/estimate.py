@@ -36,6 +36,7 @@ SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
 SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
 LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
+SUSPECTED = 10.0  # levels that a candidate with a suspected launch setting is expected to take more
 MOST = 400  # observations held by the process: the cost of one more grows with their number
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 
@@ -109,7 +110,13 @@ class Model:
     def observe(self, candidate: Candidate, time: float) -> None:
         """Add a measurement of a candidate, which must be in the pool at the next estimate."""
         self.times.setdefault(candidate, []).append(time)
+        self.pool.clear(candidate)
         self._fresh.append((candidate, time))
+        self._estimate = None
+
+    def fail(self, candidate: Candidate) -> None:
+        """A candidate cannot be measured: each of its launch settings is suspected until one with it can."""
+        self.pool.suspect(candidate)
         self._estimate = None
 
     def estimate(self) -> tuple[Array, Array]:
@@ -141,7 +148,8 @@ class Model:
             self._add()
         assert self._simulated is not None
         missing, deviation = self._process.posterior(self._left(self._taken))
-        return self._simulated + self._level * missing, self._level * deviation
+        expected = self._simulated + self._level * missing
+        return expected + SUSPECTED * self._level * self.pool.suspected, self._level * deviation
 
     def _left(self, times: Sequence[float]) -> Array:
         """The residuals of the simulation for the observations, relative to the level."""

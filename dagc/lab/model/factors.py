@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
 PARTS = 40  # independent numbers, at most, that stand for what is missed of one op
+FAILED = 4.0  # times the slowest: what a setting is expected to take that cannot be launched
 MOST = 4.0  # of the logarithm of what is missed
 
 
@@ -55,7 +56,7 @@ class Factor:
 
         known = np.array(site.prior if site.prior else [1.0] * len(site.settings), dtype=float)
         finite = known[np.isfinite(known)]
-        known = np.where(np.isfinite(known), known, finite.max() if len(finite) else 1.0)
+        known = np.where(np.isfinite(known), known, FAILED * finite.max() if len(finite) else 1.0)
         bits = steps(site.settings)
         differ = np.abs(bits[:, None, :] - bits[None, :, :]).sum(axis=2)
         alike = np.exp(-differ / (LENGTH * max(1, bits.shape[1])))

@@ -50,6 +50,8 @@ class Pool:
         self.row: dict[Candidate, int] = {}
         self._factors: list[Factor] = []
         self._factor_of = [self._factors_of(number) for number in range(len(spaces))]
+        self._suspects: set[tuple[int, int]] = set()  # factor, setting: of candidates that failed
+        self._cleared: set[tuple[int, int]] = set()  # of candidates that did not
         self._choice: Numbers = np.zeros((0, len(self._factors)), dtype=np.int64)  # row, factor: setting; -1: not in it
         self._steps = sorted({(site.op, n, v) for s in spaces for site in s.sites for o in site.settings for n, v in o})
         names = sorted({op.name for s in spaces for op in s.graph.ops})
@@ -154,11 +156,32 @@ class Pool:
             values[has] = parameters[factor.level] * factor.relative(parameters)[choice[has, number]]
         return out
 
+    def suspect(self, candidate: Candidate) -> None:
+        """A candidate failed, perhaps for one of its launch settings; those with which another did not are cleared."""
+        self._suspects.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
+
+    def clear(self, candidate: Candidate) -> None:
+        """None of the launch settings of a candidate is to blame for a failure."""
+        self._cleared.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
+
+    @property
+    def suspected(self) -> Array:
+        """Per row: how many of its launch settings only failed so far."""
+        import numpy as np
+
+        out = np.zeros(len(self))
+        for factor, setting in self._suspects - self._cleared:
+            out += self._choice[:, factor] == setting
+        return out
+
     def improved(self, candidate: Candidate, parameters: Array) -> Candidate:
         """The candidate with the launch settings that are fastest under these parameters."""
-        numbers = self._factor_of[candidate.space]
-        settings = tuple(int(self._factors[number].relative(parameters).argmin()) for number in numbers)
-        return Candidate(candidate.space, candidate.traversal, settings)
+        settings = []
+        for number in self._factor_of[candidate.space]:
+            times = self._factors[number].relative(parameters)
+            times[[s for f, s in self._suspects - self._cleared if f == number]] += times.max()
+            settings.append(int(times.argmin()))
+        return Candidate(candidate.space, candidate.traversal, tuple(settings))
 
     @property
     def has_settings(self) -> bool:

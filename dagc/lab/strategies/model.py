@@ -25,6 +25,7 @@ FASTEST = 8  # candidates whose neighbours are added
 MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
 GAIN = 12  # the first measurements go by expected improvement alone
 FAIR_EVERY = 4  # afterwards every fourth is drawn uniformly
+UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
 _OPEN, _FAILED, _TIMED = range(3)
 
 
@@ -80,7 +81,9 @@ class Strategy(Generic[C]):
         row = self._built.row[candidate]
         self._states.extend(bytes(max(0, row + 1 - len(self._states))))
         self._states[row] = _FAILED if math.isnan(outcome.value) else _TIMED
-        if not math.isnan(outcome.value):
+        if math.isnan(outcome.value):
+            self._built.fail(candidate)
+        else:
             self.measured += 1
             self._built.observe(candidate, outcome.value * 1e6)
 
