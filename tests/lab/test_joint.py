@@ -14,6 +14,7 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.pool import Pool
 from dagc.lab.orders import Orders, steps_of
+from dagc.lab.settings import timed_alone
 from dagc.lab.strategy import find
 from dagc.space import Space
 from dagc.store.results import Configuration, Outcome
@@ -182,3 +183,38 @@ def test_a_space_without_settings_has_none() -> None:
     assert all(candidate.settings == () for candidate in plain)
     assert Model(plain.spaces).improved([plain.at(0)], Random(0)) == []
     assert plain.configuration(plain.at(0)) == Configuration(())
+
+
+def test_settings_that_fail_are_left_alone(domain: Orders) -> None:
+    """Of `yl`, no block of 128 threads in x runs: a few failures, not one for each order."""
+    strategy, failures = find("model")(domain, 1), 0
+    for _ in range(30):
+        candidate = strategy.propose()
+        fails = candidate.settings[0] >= 4
+        failures += fails
+        value = float("nan") if fails else 1e-6 * _machine(domain, [candidate])[0]
+        strategy.observe(candidate, Outcome(value, failure="run failed" if fails else ""))
+    assert failures <= 6
+    assert strategy.best().settings[0] == 3
+
+
+def test_what_single_launches_say_of_settings() -> None:
+    """Two timings: these settings, those beside them, and which cannot be launched; a site of which all fail stays."""
+    site = LaunchSite("yr", LINES, (8.0, 4.0, 2.0, 1.0))
+    asked: list[int] = []
+
+    def measure(number: int) -> Outcome:
+        asked.append(number)
+        return Outcome(failure="wrong result") if number == 3 else Outcome(1e-6 * (50.0 + number))
+
+    timed = timed_alone(site, measure, 3, seed=0)
+    assert len(set(asked)) == 3
+    assert timed.prior[3] == float("inf")
+    assert all(40 < timed.prior[number] < 60 for number in asked if number != 3)
+    assert min(timed.doubts) >= 0.08
+    assert timed_alone(site, lambda number: Outcome(failure="run failed"), 4, seed=0) == site
+    pool = Pool([ConfiguredSpace(_configuration("peer"), Space(spmv()), (LaunchSite("yl", BLOCKS), timed))])
+    level = _level(pool, "yr")
+    assert pool.prior[level] == pytest.approx(timed.prior[0])
+    assert pool.spread(pool.prior)[level] == pytest.approx(0.15 * timed.prior[0])
+    assert not pool.work()[level]
