@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.choice.types import Settings
 from dagc.lab.candidate import LaunchSite
+from dagc.lab.strategies.model import Strategy
 from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
@@ -163,8 +164,6 @@ def timed_alone(site: LaunchSite, measure: Callable[[int], Outcome], number: int
     `measure`: time one of the settings, by its number. Which are timed is chosen as `dagc tune --method model` does.
     """
     import numpy as np
-
-    from dagc.lab.strategies.model import Strategy  # loads numpy, scipy
 
     domain = LaunchSettings(site.settings, site.prior)
     strategy, model = Strategy(domain, seed), domain.surrogate()
