@@ -474,6 +474,10 @@ class Lowering:
             report.error("empty-dag", "the main dag has no op", _head(main.span, 3), "add one")
         if out.explicit is not None:
             self._refuse_any(out.explicit)
+            if out.packed is not None:
+                message = "this message is not contiguous, and its copies follow text order"
+                help = "drop `edges explicit`, or copy into arrays of your own"
+                report.error("explicit-any", message, out.packed.span, help)
         return main
 
     def _refuse_any(self, explicit: ast.EdgesExplicit) -> None:
@@ -598,13 +602,18 @@ class Parsed:
 
 
 @uncollected()
-def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
-    """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
+def parse_with_includes(
+    source: Source, texts: Mapping[str, str] | None = None, opened: Mapping[str, str] | None = None
+) -> Parsed:
+    """`texts`: path -> text of included files, if not from the files; `opened`: resolved path -> text, instead of some.
+
+    Raises `ProgramError` for the text's syntax.
+    """
     module = parse(source)
     report, sources, named = Report(), {source.path: source}, Named()
     items: tuple[ast.Item, ...] = ()
     try:
-        items, named = read_included(module.items, source, sources, report, texts)
+        items, named = read_included(module.items, source, sources, report, texts, opened)
     except RecursionError:
         report.error("too-deep", "nested too deep", module.span, "split the text into smaller pieces")
     return Parsed(source, module, items, sources, named, report.sorted(sources))
