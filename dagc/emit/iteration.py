@@ -112,6 +112,12 @@ _REDUCE = {
 }  # fmt: skip
 
 
+def alltoallv_ends(op: CollectiveOp) -> tuple[tuple[str, Region, str], tuple[str, Region, str]]:
+    """(send or recv, buffer, array of counts) of both ends."""
+    dst, src, send_counts, recv_counts = (a for a in op.args if isinstance(a, Region))
+    return ("send", src, send_counts.array), ("recv", dst, recv_counts.array)
+
+
 def _count(elements: str) -> str:
     """As a factor of a number of bytes."""
     return elements if elements.isdigit() else f"static_cast<std::size_t>({elements})"
@@ -264,6 +270,8 @@ class Steps:
             if isinstance(op, ExchangeOp):
                 for k in range(len(op.messages)):
                     tags[op.name, k] = len(tags)
+            elif isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
+                tags[op.name, 0] = len(tags)
         return tags
 
     def tag(self, exchange: str, message: int) -> int:
@@ -294,11 +302,18 @@ class Steps:
         r, c = self.layout.array(ranks), self.layout.array(counts)
         return f"{{{r}.data, {c}.data, {r}.size}}"
 
+    def everyone(self, counts: str) -> str:
+        """The text of a dagc::Peers: all ranks in order."""
+        c = self.layout.array(counts)
+        return f"{{nullptr, {c}.data, {c}.size}}"
+
     def _group(self, op: GraphOp, stream: str) -> Call:
         group, layout = self.layout.group(op), self.layout
         if isinstance(op.op, ExchangeOp):
             return Call(f"{group}.run", stream)
         assert isinstance(op.op, CollectiveOp)
+        if op.op.collective is CollectiveKind.ALLTOALLV:
+            return Call(f"{group}.run", stream)
         regions = [a for a in op.op.args if isinstance(a, Region)]
         buffers = [layout.pointer(r) for r in regions]
         count = layout.extent(regions[0]).count
@@ -312,8 +327,12 @@ class Steps:
     def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
         """The calls that name the ends of an exchange's messages: `send` and `recv`, `sends` and `recvs`."""
         out: list[Call] = []
+        if isinstance(op.op, CollectiveOp) and op.op.collective is CollectiveKind.ALLTOALLV:
+            for end, buffer, numbers in alltoallv_ends(op.op):
+                base, start = f"{self.layout.array(buffer.array)}.data", self.layout.extent(buffer).start
+                out.append(Call(f"{end}s", f"0, {base}, {start}, {self.everyone(numbers)}"))
         if not isinstance(op.op, ExchangeOp):
-            return ()
+            return tuple(out)
         for k, message in enumerate(op.op.messages):
             for send in (True, False):
                 region, peer, counts = message.end(send)
@@ -349,8 +368,10 @@ class Steps:
                 args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), p.rank, p.comm"
                 return Call("dagc::post_bcast", args)
             case CollectiveKind.ALLTOALLV:
-                help = "use an exchange with counts"
-                raise DagcError(f"op `{collective.name}`: alltoallv is not supported yet", help)
+                to, source = (self.everyone(counts) for _, _, counts in alltoallv_ends(collective))
+                tag = self.tag(collective.name, 0)
+                args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, p.rank, {tag}, p.comm"
+                return Call("dagc::post_alltoallv", args)
 
 
 # ---- entries of a traversal ----
