@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import shutil
 import signal
 import tempfile
@@ -17,6 +18,7 @@ import pytest
 from dagc.build.mpi import YIELDING
 from dagc.build.toolchain import MPIKind
 from tests.examples import register_profiles
+from tests.precompiled import precompiled_flags
 
 Compare = Callable[[Path, str], None]
 
@@ -85,5 +87,6 @@ def unoptimised() -> Iterator[None]:
     tests/emit/test_bench.py (every kind of op), and one program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGC_CXXFLAGS", f"{os.environ.get('DAGC_CXXFLAGS', '')} -O0")
+        flags = [os.environ.get("DAGC_CXXFLAGS", ""), "-O0", *map(shlex.quote, precompiled_flags())]
+        patch.setenv("DAGC_CXXFLAGS", " ".join(flags))
         yield
