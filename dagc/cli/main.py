@@ -31,6 +31,7 @@ from dagc.cli.arguments import (
     space,
     unroll,
 )
+from dagc.cli.editor import add_editor
 from dagc.cli.results import Add, add_commands
 from dagc.cli.tune import add_tune, run_tune
 
@@ -88,9 +89,9 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from dagc.recipes import program as api
+    from dagc.recipes.show import show
 
-    text = api.show(args.file, defines_of(args), args.format)
+    text = show(args.file, defines_of(args), args.format, args.fold)
     if args.output is None:
         print(text, end="")
     else:
@@ -184,6 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     add_tune(add("tune", run_tune, "choose launch configurations: by a rational program, and by measuring its best"))
 
     _add_readers(add)
+    add_editor(add)
 
     setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
     file(setup)
@@ -225,7 +227,8 @@ def _add_readers(add: Add) -> None:
 
     show = add("show", _show, "draw the DAG")
     program(show)
-    show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
+    show.add_argument("--format", choices=("text", "dot", "svg", "html"), default="text", help="(default: text)")
+    show.add_argument("--fold", action="store_true", help="one round of each loop (default: all rounds; html has both)")
     show.add_argument("-o", dest="output", metavar="PATH", help="write to PATH instead of standard output")
     quiet(show)
 

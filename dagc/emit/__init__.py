@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.base.resources import resource
+from dagc.cuda.text import rewrite_for_host
 from dagc.emit.driver import driver_view, why_no_driver
 from dagc.emit.iteration import Steps, iteration_view, table_ops
-from dagc.emit.kernels import Functions
+from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout, promises, received
 from dagc.emit.program import program_view
-from dagc.emit.render import macro, number_lines, render, tidy
+from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
 from dagc.emit.table import row_views, rows, table_line
 from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
 from dagc.ir.program import Action, CollectiveOp, ExchangeOp, KernelOp, Region, Transport
 from dagc.ir.traversal import traversal_text
 
-__all__ = ["emit", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]
+__all__ = ["Linked", "emit", "linked", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]
 
 
 def sources(target: Target) -> tuple[str, str]:
@@ -35,6 +37,7 @@ def emit(plan: Plan) -> dict[str, str]:
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
     common = {**_common(plan, layout), "view": program, "captured": bool(iteration.regions)}
+    common |= {"units": functions.units, "folders": linked(plan).include, "links": functions.links}
     common["threads"] = bool(program.groups) and plan.target is Target.HOST  # whether streams call MPI
     flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
     table = {
@@ -53,12 +56,50 @@ def emit(plan: Plan) -> dict[str, str]:
         "plan.json": plan_to_json(plan),
         "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
     }
+    out |= {u.source: number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units}
+    out |= _code_files(plan)
     if plan.chooser is not None:
         out["chooser.h"] = plan.chooser.source
     if plan.target is Target.CUDA and not why_no_driver(plan):
         driver = driver_view(plan, layout, functions, steps)
         out["driver.py"] = tidy(render("python/driver.py.j2", driver=driver, **common), empty=2)
         out["driver_runtime.py"] = resource("templates/python/driver_runtime.py").read_text(encoding="utf-8")
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What a program is built from besides its main source: further sources, folders of headers, libraries."""
+
+    sources: tuple[str, ...]
+    include: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+
+def linked(plan: Plan) -> Linked:
+    """Names of files and folders are relative to the emitted program."""
+    functions = Functions(plan.graph, plan.target, plan.open, plan.features)
+    folders = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.folders]
+    if plan.program.files and plan.target is Target.HOST:
+        folders.append(f"{CODE}/{_ON_HOST}")
+    return Linked(tuple(u.source for u in functions.units), tuple(folders), functions.links)
+
+
+_ON_HOST = "_host"  # headers of CUDA, for files that include them
+_CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h")
+
+
+def _code_files(plan: Plan) -> dict[str, str]:
+    """The files of code, as they are; on the host target, what g++ cannot parse is rewritten, line by line."""
+    program, host = plan.program, plan.target is Target.HOST
+    out = {}
+    for file in program.files:
+        source = program.sources[file.path]
+        text = rewrite_for_host(source.text) if host else source.text
+        out[f"{CODE}/{file.name}"] = f"#line 1 {cxx_string(source.path)}\n{text}"
+    if out and host:
+        for name in _CUDA_HEADERS:
+            out[f"{CODE}/{_ON_HOST}/{name}"] = '#pragma once\n#include "dagc/target.hpp"\n'
     return out
 
 
@@ -71,7 +112,9 @@ def _common(plan: Plan, layout: Layout) -> dict[str, object]:
         "hash": program_hash(plan.program),
         "traversal": _period(plan),
         "launch": macro(f"{plan.target.value}/launch.j2", "launch"),
+        "entry": macro(f"{plan.target.value}/launch.j2", "entry"),
         "step": macro("bench/step.j2", "step"),
+        "runtime": '"dagc/target.hpp"' if host else "<cuda_runtime.h>",
         "arch": plan.arch.removeprefix("sm_"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
         "device_messages": _device_messages(plan),

@@ -34,7 +34,8 @@ from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
-    """`grid` is the text of `dagc::grid(...)`'s arguments, `block` of dim3's; `args` in order."""
+    """`grid` is the text of `dagc::grid(...)`'s arguments, `block` of dim3's; `args` in order. `entry`: the function is
+    of a file of code, which launches it."""
 
     function: str
     grid: str
@@ -43,6 +44,7 @@ class KernelLaunch:
     stream: str
     args: str
     op: str
+    entry: bool
     kind: str = "launch"
 
 
@@ -76,14 +78,24 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that needs no check of its own."""
+    """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
 
     function: str
     args: str
     kind: str = "call"
+    when: str = ""
 
 
-Step = KernelLaunch | ConditionalLaunch | Copy | Call
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Steps of an op that only ranks with a condition (C++ text) run."""
+
+    condition: str
+    steps: tuple[KernelLaunch | ConditionalLaunch | Copy | Call, ...]
+    kind: str = "guarded"
+
+
+Step = KernelLaunch | ConditionalLaunch | Copy | Call | Guarded
 
 _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
@@ -103,9 +115,9 @@ class Steps:
         """`stream` is the C++ text of the op's stream, unused by CPU ops."""
         match op.action:
             case Action.KERNEL if isinstance(op.op, KernelOp):
-                work = self._kernel(op.op, stream)
+                work = self._guarded(op.op.when, self._kernel(op.op, stream))
             case Action.COPY if isinstance(op.op, CopyOp):
-                work = self._copy(op.op, stream)
+                work = self._guarded(op.op.when, self._copy(op.op, stream))
             case Action.STAGE_OUT | Action.STAGE_IN:
                 assert op.staged is not None
                 return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
@@ -114,9 +126,10 @@ class Steps:
             case Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE:
                 return (Call("dagc::wait_all", self.layout.requests(op)),)
             case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
-                return (self._collective(op, op.op),)
+                return (self._guarded(op.op.when, self._collective(op, op.op)),)
             case Action.GROUP:
-                return (self._group(op, stream),)
+                when = op.op.when if isinstance(op.op, CollectiveOp) else None
+                return (self._guarded(when, self._group(op, stream)),)
             case Action.END:
                 return ()
             case _:
@@ -127,12 +140,15 @@ class Steps:
 
     # ---- work -----------------------------------------------------------------------------
 
-    def _kernel(self, op: KernelOp, stream: str) -> Step:
+    def _guarded(self, when: Sym | None, work: KernelLaunch | ConditionalLaunch | Copy | Call) -> Step:
+        return work if when is None else Guarded(self.layout.text(when), (work,))
+
+    def _kernel(self, op: KernelOp, stream: str) -> KernelLaunch | ConditionalLaunch | Call:
         _, impl = implementation(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
         settled = self.functions.settled(op)
-        function = self.functions.name(settled[0])
+        function = self.functions.call(settled[0])
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is Device.GPU:
                 args.append(stream)
@@ -143,11 +159,11 @@ class Steps:
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
-        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name))
+        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name), self.functions.is_entry(op))
         if len(settled) == 1:
             return KernelLaunch(function, *rest)
         return ConditionalLaunch(
-            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.name(one), *rest)) for one in settled)
+            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.call(one), *rest)) for one in settled)
         )
 
     def _settled(self, op: KernelOp, one: KernelOp) -> str:

@@ -10,7 +10,7 @@ from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import sym
 from dagc.ir.enums import OpKind
-from dagc.ir.sym import Const, Fn, Number, Sym, Var
+from dagc.ir.sym import Const, Fn, Number, Sym, Var, apply, free
 from dagc.lang import ast
 from dagc.lang.scope import (
     EXPANSION_LIMIT,
@@ -47,7 +47,7 @@ from dagc.lang.scope import (
 # ---- expressions: decisions stay variables until a value is needed ----
 
 _BINARY = {op: Fn(op.value) for op in ast.BinaryOp}
-_FUNCTIONS = {
+FUNCTIONS = {
     "floor": (Fn.FLOOR, 1), "ceil": (Fn.CEIL, 1), "min": (Fn.MIN, 0), "max": (Fn.MAX, 0),
     "abs": (Fn.ABS, 1), "log2": (Fn.LOG2, 1), "sqrt": (Fn.SQRT, 1),
 }  # fmt: skip
@@ -272,11 +272,11 @@ class Evaluator:
     def _call(self, call: ast.Call) -> Value:
         name = call.callee.name
         args = [a for a in call.args if not isinstance(a, ast.Named)]
-        if call.callee.trailers or (name not in _FUNCTIONS and name != "sizeof"):
-            known = [*_FUNCTIONS, "sizeof"]
+        if call.callee.trailers or (name not in FUNCTIONS and name != "sizeof"):
+            known = [*FUNCTIONS, "sizeof"]
             help = did_you_mean(name, known, f"there are {', '.join(known)}")
             self._fail("unknown-name", f"unknown function `{name}`", call.callee.span, help)
-        count = _FUNCTIONS[name][1] if name in _FUNCTIONS else 1
+        count = FUNCTIONS[name][1] if name in FUNCTIONS else 1
         if len(args) != len(call.args) or (len(args) != count if count else not args):
             self._fail(
                 "wrong-arity",
@@ -289,7 +289,7 @@ class Evaluator:
             if not isinstance(value, TypeValue):
                 self._fail("type-mismatch", "`sizeof` takes a type", args[0].span, "write `sizeof(f64)`")
             return Const(value.type.size)
-        return self._apply(_FUNCTIONS[name][0], call.span, *(self.sym(a, _NUMBERS) for a in args))
+        return self._apply(FUNCTIONS[name][0], call.span, *(self.sym(a, _NUMBERS) for a in args))
 
     def _unary(self, expr: ast.Unary) -> Value:
         if expr.op is ast.UnaryOp.NOT:
@@ -420,6 +420,18 @@ def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
     """The items of the branch taken. May raise Skip."""
     test = ev.constant(item.test, "the test of an `if`", (ScalarKind.BOOL,), structural=True)
     return item.then if test else item.otherwise or ()
+
+
+def branches(ev: Evaluator, item: ast.If) -> tuple[tuple[tuple[ast.Item, ...], Sym | None], ...]:
+    """The items of the branch taken; or both with their conditions, where each rank decides. May raise Skip."""
+    test = ev.settled(item.test, (ScalarKind.BOOL,), structural=True)
+    if isinstance(test, Const):
+        return ((item.then if test.value else item.otherwise or (), None),)
+    machine = sorted(name for name in free(test) if name.startswith("hw."))
+    if machine:
+        message = f"an `if` cannot depend on `{machine[0]}`, which is known only on the machine"
+        ev.ctx.report.fail("not-compile-time", message, item.test.span, "use a scalar of the set-up")
+    return (item.then, test), (item.otherwise or (), apply(Fn.NOT, test))
 
 
 # ---- how many ops a dag expands to ----

@@ -8,22 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NoReturn
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.memory import uncollected
-from dagc.base.source import LARGEST, Source, Span, find_file
+from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.program import Device
-from dagc.ir.sym import Apply, Const, Fn, Sym, show
+from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
 from dagc.lang.declarations import Declared, Declarer, feature, select
 from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
 from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
+from dagc.lang.includes import read_included
 from dagc.lang.items import lower_edges, lower_items
 from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.parse import parse
@@ -33,6 +32,7 @@ from dagc.lang.scope import (
     TRANSPORTS,
     Context,
     Defines,
+    Named,
     Report,
     ScalarKind,
     Stop,
@@ -54,18 +54,64 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: s
     doubtful: words in ops with errors, which may write arrays of these names.
     """
     uses = list(uses)
-    written = {u.storage.array.name for u in uses if u.mode is not Mode.IN} if explicit else set()
-    own: set[str] = set()
+    written: dict[str, list[tuple[Sym, ...]]] = {}
+    for use in uses if explicit else ():
+        if use.mode is not Mode.IN:
+            written.setdefault(use.storage.array.name, []).append(use.when)
     for use in uses:
         array = use.storage.array
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
-        if use.mode is not Mode.OUT and not defined and array.name not in written and array.name not in own:
-            message = f"`{use.storage.label}` is read before any op writes it"
-            help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
-            report.error("undefined-read", message, use.span, help, ((array.span, "declared here"),))
-            own.add(array.name)
+        writes = written.setdefault(array.name, [])
+        if use.mode is not Mode.OUT and not defined and not _covered(use.when, writes):
+            _report_undefined(report, f"`{use.storage.label}` is read", array, use.span, writes)
+            writes.append(())
         if use.mode is not Mode.IN:
-            own.add(array.name)
+            writes.append(use.when)
+
+
+def _report_undefined(
+    report: Report, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]]
+) -> None:
+    message = f"{what} before any op writes it"
+    help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
+    if writes:
+        conditions = " or ".join(dict.fromkeys(" && ".join(show(c, 1) for c in w) for w in writes))
+        message = f"{what}, but only ranks with `{conditions}` write it"
+        help = "write it on the other ranks too, or declare it `inout` to fill it from the set-up"
+    report.error("undefined-read", message, span, help, ((array.span, "declared here"),))
+
+
+def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]]) -> bool:
+    """Whether one of the writes happens wherever the conditions `when` hold. Those in both branches of an `if` are one
+    write before it."""
+    known = {frozenset(w) for w in writes}
+    while True:
+        if any(write <= set(when) for write in known):
+            return True
+        merged = {
+            write - {c}
+            for write in known
+            for c in write
+            if any(write - {c} | {n} in known for n in (apply(Fn.NOT, c), *_operand(c)))
+        }
+        if merged <= known:
+            return False
+        known |= merged
+
+
+def _operand(condition: Sym) -> tuple[Sym, ...]:
+    """Of a negation."""
+    return condition.args if isinstance(condition, Apply) and condition.fn is Fn.NOT else ()
+
+
+def check_verified(report: Report, verifies: Iterable[ir.Verify], uses: Sequence[Use]) -> None:
+    """An array that is empty at the start is verified on all ranks, so all must write it."""
+    for each in verifies:
+        mine = [u for u in uses if u.storage.array.name == each.region.array and u.mode is not Mode.IN]
+        writes = [u.when for u in mine]
+        if mine and mine[0].storage.array.role in (None, Role.OUT) and not _covered((), writes):
+            array = mine[0].storage.array
+            _report_undefined(report, f"`{array.name}` is verified", array, each.span, writes)
 
 
 def _word(name: str) -> str:
@@ -97,8 +143,6 @@ def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.Cod
     """Warn about params and tunes that no expression or code reads."""
     codes = list(codes)
     words = {w for c in codes if c.text for w in _WORD.findall(c.text)}
-    if any(c.file for c in codes):
-        return  # code in a file may read them
     for param in declared.params:
         if param.name not in ctx.used and param.name not in words:
             ctx.report.warning("unused-param", f"param `{param.name}` is never used", param.span, "drop it")
@@ -164,7 +208,8 @@ def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.
         if isinstance(op, ir.KernelOp):
             for access in op.accesses:
                 state = sides.get(access.region.array)
-                if state is not None and op.device not in state.fresh and state.fresh and _keeps(access):
+                keeps = _keeps(access) or op.when is not None  # a rank that skips the op keeps all
+                if state is not None and op.device not in state.fresh and state.fresh and keeps:
                     out.append(_copy(state, op.device))
             for access in op.accesses:
                 state = sides.get(access.region.array)
@@ -340,6 +385,8 @@ class Lowering:
             verifies=verifies,
             sources=dict(self.ctx.sources),
             loops=tuple(out.loops),
+            files=self.ctx.named.files,
+            folders=self.ctx.named.folders,
         )
 
     # ---- values -------------------------------------------------------------------------------
@@ -378,12 +425,14 @@ class Lowering:
         elif isinstance(item, ast.Feature):
             collected.features.append(feature(ev, item))
         elif isinstance(item, ast.Code):
-            if item.file is not None:
-                help = "name it in an implementation"
+            if item.function is not None:
+                help = (
+                    f'name it in an implementation, or write `{item.lang.value} from "{item.file}"` for the whole file'
+                )
                 self.ctx.report.fail(
                     "wrong-place-of-item", "a function of a file cannot stand in the program", item.span, help
                 )
-            collected.codes.append(code_text(self.ctx, item))
+            collected.codes.append(code_text(ev, item))
         else:
             wrong_place(self.ctx.report, item, "at program level")
 
@@ -476,6 +525,7 @@ class Lowering:
     def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
         report = self.ctx.report
         check_reads(report, out.uses, out.explicit is not None, out.doubtful)
+        check_verified(report, verifies, out.uses)
         if report.failed:
             return  # what an op in error would have used is unknown
         check_unused(self.ctx, self.collected.kernels, self.declared, out)
@@ -517,111 +567,6 @@ def _head(span: Span, length: int) -> Span:
     return Span(span.start, min(span.end, span.start + length), span.file)
 
 
-# ---- `include`: the items of other files, read relative to the file that includes them ----
-
-
-def included(
-    items: tuple[ast.Item, ...],
-    source: Source,
-    sources: dict[str, Source],
-    report: Report,
-    texts: Mapping[str, str] | None = None,
-    stack: tuple[Path, ...] = (),
-) -> tuple[ast.Item, ...]:
-    """Items with every top-level `include` replaced by what it includes. Reports what cannot be read.
-
-    `texts`: path -> text, instead of files: then no file is read. A file must lie below the folder of the program, or
-    below one that the user has named (`dagc.base.source.find_file`).
-    """
-    here = _resolved(Path(source.path))
-    out: list[ast.Item] = []
-    for item in items:
-        if isinstance(item, ast.Include):
-            with report.guard():
-                out += _read(item, source, sources, report, texts, (*stack, here))
-        else:
-            out.append(item)
-    return tuple(out)
-
-
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):  # a loop of links
-        return path
-
-
-def _included_path(
-    item: ast.Include, source: Source, report: Report, texts: Mapping[str, str] | None, program: Path
-) -> Path:
-    """The path of what is included. `program`: the folder of the program."""
-    beside = Path(source.path).parent
-    if texts is not None:
-        name = Path(item.file).parts
-        others = [p for p in map(Path, texts) if p.parts[-len(name) :] == name]
-        path = beside / item.file if str(beside / item.file) in texts or len(others) != 1 else others[0]
-        if str(path) not in texts:
-            help = "measure again into another file"
-            report.fail("missing-file", f"the text of `{item.file}` was not kept", item.span, help)
-        return path
-    try:
-        return find_file(item.file, beside, program)
-    except PermissionError as error:
-        help = "move it there, or give its folder with -I DIR"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, help)
-    except OSError as error:
-        help = f"give a path relative to `{source.path}`"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, help)
-
-
-def _report_other_language(item: ast.Include, other: Source, error: ProgramError, report: Report) -> NoReturn:
-    """Lines of a file that may be anything are not shown."""
-    line, column = other.line_column(error.diagnostics[0].span.start)
-    message = f"`{item.file}` is not a text of the language (line {line}, column {column})"
-    help = "include another file; of one that ends in .dag every error is shown"
-    report.fail("missing-file", message, item.span, help)
-
-
-def _read(
-    item: ast.Include,
-    source: Source,
-    sources: dict[str, Source],
-    report: Report,
-    texts: Mapping[str, str] | None,
-    stack: tuple[Path, ...],
-) -> tuple[ast.Item, ...]:
-    path = _included_path(item, source, report, texts, stack[0].parent)
-    if _resolved(path) in stack:
-        report.fail("include-cycle", f"`{item.file}` includes itself", item.span, "drop one of the includes")
-    if str(path) in sources:
-        help = "include it once"
-        report.fail("include-twice", f"`{item.file}` is included twice", item.span, help)
-    try:
-        other = Source.read(path, regular=True) if texts is None else Source(str(path), texts[str(path)])
-    except OSError as error:
-        help = f"give a path relative to `{source.path}`"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror or error}", item.span, help)
-    except (UnicodeDecodeError, ValueError):
-        report.fail("missing-file", f"`{item.file}` is not a text in UTF-8", item.span, "save it as UTF-8")
-    sources[other.path] = other
-    if sum(len(s.text) for s in sources.values()) > LARGEST:
-        message = f"with `{item.file}` the texts of the program are larger than {LARGEST >> 10} KiB"
-        report.fail("too-large", message, item.span, "include less")
-    try:
-        module = parse(other)
-    except ProgramError as error:
-        if not item.file.endswith(".dag"):
-            _report_other_language(item, other, error, report)
-        for diagnostic in error.diagnostics:
-            report.add(diagnostic)
-        return ()
-    if module.program is not None:
-        at = ((module.span, "here"),)
-        message = f"`{item.file}` has a `program` line of its own"
-        report.error("wrong-place-of-item", message, item.span, "drop that line from the included file", at)
-    return included(module.items, other, sources, report, texts, stack)
-
-
 # ---- syntax tree to `Program` ----
 
 _ATTEMPTS = 3
@@ -641,26 +586,33 @@ class Parsed:
     """A text of the language and all that it includes, parsed. Any number of programs is lowered from it.
 
     `items` are those of the text, with includes replaced by what they include; `diagnostics` is what that has found.
+    `named`: the files of code.
     """
 
     source: Source
     module: ast.Module
     items: tuple[ast.Item, ...]
     sources: Mapping[str, Source]
+    named: Named
     diagnostics: tuple[Diagnostic, ...]
 
 
 @uncollected()
-def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
-    """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
+def parse_with_includes(
+    source: Source, texts: Mapping[str, str] | None = None, opened: Mapping[str, str] | None = None
+) -> Parsed:
+    """`texts`: path -> text of included files, if not from the files; `opened`: resolved path -> text, instead of some.
+
+    Raises `ProgramError` for the text's syntax.
+    """
     module = parse(source)
-    report, sources = Report(), {source.path: source}
+    report, sources, named = Report(), {source.path: source}, Named()
+    items: tuple[ast.Item, ...] = ()
     try:
-        items = included(module.items, source, sources, report, texts)
+        items, named = read_included(module.items, source, sources, report, texts, opened)
     except RecursionError:
         report.error("too-deep", "nested too deep", module.span, "split the text into smaller pieces")
-        items = ()
-    return Parsed(source, module, items, sources, report.sorted(sources))
+    return Parsed(source, module, items, sources, named, report.sorted(sources))
 
 
 def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
@@ -688,7 +640,7 @@ def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
             report.add(diagnostic)
         program = None
         try:
-            context = Context(report, sources, plain, picked, may_pick=attempt + 1 < _ATTEMPTS)
+            context = Context(report, sources, plain, picked, parsed.named, may_pick=attempt + 1 < _ATTEMPTS)
             program = Lowering(context, parsed.module, parsed.source).run(parsed.items)
         except OtherChoices as other:
             picked = {**picked, **other.picked}

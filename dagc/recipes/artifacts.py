@@ -86,13 +86,16 @@ def write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
 
 def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     """Build `bench` (a program), `runner` (a shared library), or `audit` (the runner as a program, not optimised)."""
-    from dagc.emit import uses_nccl  # loads jinja2
+    from dagc.emit import linked, uses_nccl  # loads jinja2
 
     cuda, library = plan.target is Target.CUDA, what == "runner"
     source = "runner" if what == "audit" else what
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
+    others = linked(plan)
+    main = f"{source}.{'cu' if cuda else 'cpp'}"
     return build(
-        [directory / f"{source}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
-        target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=library, warnings_as_errors=False,
+        [directory / name for name in (main, *others.sources)], directory / (f"lib{what}.so" if library else what),
+        target=plan.target.value, arch=plan.arch, include=("include", *others.include), libraries=others.libraries,
+        mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip

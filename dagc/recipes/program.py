@@ -1,4 +1,4 @@
-"""Recipes from the text of a program to its space: read, check, count, list, show, format, set up.
+"""Recipes from the text of a program to its space: read, check, count, list, format, set up.
 
 Everything takes paths and plain values and returns frozen results; failures are `dagc.base.errors.DagcError`s.
 """
@@ -11,13 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError, rendered
+from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
+from dagc.editor.analysis import analysis_of
 from dagc.ir.traversal import traversal_text
-from dagc.lang.lower import Parsed, analyse, lower, parse_with_includes
-from dagc.passes import build_graph, graph_with_diagnostics
+from dagc.lang.lower import Parsed, lower, parse_with_includes
+from dagc.passes import build_graph
 from dagc.passes.loops import fold
-from dagc.report import picture
 from dagc.report.display import SILENT, Display
 from dagc.space import Space
 from dagc.space.proof import Prover
@@ -128,15 +128,8 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-    source = read_source(path)
-    try:
-        lowered = analyse(parse_with_includes(source), dict(defines or {}))
-    except ProgramError as error:
-        return Checked(error.diagnostics, {source.path: source, **error.sources})
-    if lowered.program is None:
-        return Checked(lowered.diagnostics, lowered.sources)
-    _, more = graph_with_diagnostics(lowered.program)
-    return Checked((*lowered.diagnostics, *more), lowered.program.sources)
+    found = analysis_of(read_source(path), defines)
+    return Checked(found.diagnostics, found.sources)
 
 
 def count(
@@ -182,14 +175,6 @@ def traversals(
                 yield number, text
 
     return islice(pruned(), limit)
-
-
-def show(path: str | Path, defines: Defines | None = None, format: str = "text") -> str:
-    """The DAG as `text`, `dot` or `svg`."""
-    drawings = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}
-    if format not in drawings:
-        raise UsageError(f"there is no format {format}", f"one of: {', '.join(drawings)}")
-    return drawings[format](load_graph(path, defines))
 
 
 def run_setup(

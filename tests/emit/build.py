@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SPMV = ROOT / "samples/spmv/spmv.dag"
 HALO = ROOT / "samples/halo3d/halo3d.dag"
 SINK = Path(__file__).parent / "data/sink.dag"
+RANKS = Path(__file__).parent / "data/ranks.dag"
 
 
 def graph(path: Path, **defines: str) -> Graph:
@@ -45,6 +46,7 @@ def plan(path: Path, target: Target, **defines: str) -> Plan:
 def write(made: Plan, directory: Path) -> Path:
     """Everything a compiler needs; returns the directory."""
     for name, text in emit(made).items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")
     write_headers(directory / "include")
     return directory
