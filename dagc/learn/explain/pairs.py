@@ -189,7 +189,7 @@ class Explanation:
     """All answers for the best implementation.
 
     traversal    text of the best
-    value        its median, in the results file
+    value        its estimate from the results file, as `dagc best` prints it
     number       its class, from 0, of `classes`
     noise        relative standard deviation of a single measurement, NaN: unknown
     shown        per answer and edit: what is shown of it
