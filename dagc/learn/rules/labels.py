@@ -254,7 +254,7 @@ def dropped_from(classes: Classes, boundaries: Sequence[Boundary]) -> Classes:
 
 
 def with_estimates(classes: Classes, times: Sequence[float]) -> Classes:
-    """The same boundaries, with classes of these times (some of them estimated) and of those that gave the boundaries."""
+    """The same boundaries, with classes of these times (some estimated) and of those that gave the boundaries."""
     inside: list[list[float]] = [[] for _ in classes.classes]
     for time in times:
         inside[classes.of(time)].append(time)
