@@ -21,12 +21,14 @@ from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, refuse
 
 @dataclass(slots=True)
 class OpEntry:
-    """A named op. `labels`: messages of an exchange by name and key; `inner`: the ops of a compound."""
+    """A named op. `labels`: messages of an exchange by name and key; `after`: copies that follow it; `inner`: the ops
+    of a compound."""
 
     display: str
     span: Span
     exchange: bool = False
     labels: dict[str, dict[Key, str]] = field(default_factory=dict)
+    after: list[ir.CopyOp] = field(default_factory=list)
     inner: OpScope | None = None
     names: list[str] = field(default_factory=list)  # its primitive ops
 
@@ -120,6 +122,7 @@ class GraphOut:
     selects: list[ir.Select] = field(default_factory=list)
     called: set[str] = field(default_factory=set)
     explicit: ast.EdgesExplicit | None = None
+    packed: ast.Message | None = None  # one that is packed, if there is any
     loops: list[ir.Loop] = field(default_factory=list)
     doubtful: set[str] = field(default_factory=set)  # words in ops with errors, which may write arrays of these names
 

@@ -474,6 +474,10 @@ class Lowering:
             report.error("empty-dag", "the main dag has no op", _head(main.span, 3), "add one")
         if out.explicit is not None:
             self._refuse_any(out.explicit)
+            if out.packed is not None:
+                message = "this message is not contiguous, and its copies follow text order"
+                help = "drop `edges explicit`, or copy into arrays of your own"
+                report.error("explicit-any", message, out.packed.span, help)
         return main
 
     def _refuse_any(self, explicit: ast.EdgesExplicit) -> None:
