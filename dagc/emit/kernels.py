@@ -38,6 +38,7 @@ class FunctionView:
     """`kernel` functions are launched, others called; `streamed` ones get the stream as their last argument."""
 
     name: str
+    linkage: str  # so that a kernel is found by its name
     signature: str
     comment: str
     constants: tuple[ConstantView, ...]
@@ -189,13 +190,14 @@ class Functions:
         formals = [_formal(f, used) for f in kernel.formals]
         formals += [f"{_unused(s.name, used)}{cxx_type(s.type)}* {s.name}" for s in impl.scratch]
         formals += [f"{_unused('stream', used)}cudaStream_t stream"] if streamed else []
-        head = 'extern "C" __global__ void' if is_kernel else "inline void"
+        head = "__global__ void" if is_kernel else "inline void"
         lets = (*kernel.lets, *impl.lets)
         what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
         axes = {n: a for n, _ in op.tunables if (a := self._axis(op, n))}
         tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if n not in axes)
         return FunctionView(
             name=name,
+            linkage='extern "C" ' if is_kernel else "",
             signature=f"{head} {name}({', '.join(formals)})",
             comment=f"{what}({tunables})" if tunables else what,
             constants=(
@@ -228,6 +230,7 @@ class Functions:
         ]
         return FunctionView(
             name=self.feature_names[feature.name],
+            linkage="",
             signature=f"inline double {self.feature_names[feature.name]}({', '.join(formals)})",
             comment=feature.name,
             constants=(
