@@ -119,8 +119,8 @@ def trial(noise: str, design: str, count: int, seed: int) -> tuple[bool, bool]:
     floor = SCALE if math.isnan(floor) else floor  # of the drift reference
     outliers = Outliers.of((s.times for s in samples), floor)
     learned = classes_of(samples, floor, outliers)
-    repeats = Repeats(tuple(s.measurements for s in sorted(samples, key=lambda s: s.seconds)), outliers)
-    untested = classify_times([s.seconds for s in samples], learned.noise, repeats=repeats)
+    repeats = Repeats(tuple(s.measurements for s in sorted(samples, key=lambda s: s.value)), outliers)
+    untested = classify_times([s.value for s in samples], learned.noise, repeats=repeats)
     return len(learned.classes) > 1, len(untested.classes) > 1
 
 

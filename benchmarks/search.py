@@ -73,7 +73,7 @@ def split(results: Results, seed: int) -> tuple[Results, dict[tuple[Configuratio
         random.shuffle(passes)
         chosen.append(replace(found, measurements=tuple(passes[:CHOOSE])))
         judge = replace(found, measurements=tuple(passes[CHOOSE:]))
-        judged[found.configuration, found.traversal] = judge.seconds(results.reference)
+        judged[found.configuration, found.traversal] = judge.value(results.reference)
     return replace(results, implementations=tuple(chosen)), judged
 
 
@@ -103,7 +103,7 @@ class Replayed:
         outcome = self.machine.measure(candidate)
         self.strategy.observe(candidate, outcome)
         if not outcome.failure:
-            self.seen.setdefault(candidate, []).append(outcome.seconds)
+            self.seen.setdefault(candidate, []).append(outcome.value)
         return not outcome.failure
 
     def run(self, most: int) -> dict[str, float]:

@@ -77,7 +77,7 @@ def whole(results: Results, graphs: dict[Configuration, Graph]) -> list[Sample]:
     return [
         Sample(
             graphs[i.configuration], i.configuration, parse_traversal(i.traversal, graphs[i.configuration]),
-            i.seconds(results.reference), len(i.measurements),
+            i.value(results.reference), len(i.measurements),
         )
         for i in results.measured()
     ]  # fmt: skip
@@ -92,7 +92,7 @@ class Medians:
 
     def measure(self, candidate: Candidate) -> Outcome:
         found = self.samples.get(candidate)
-        return Outcome(failure="not recorded") if found is None else Outcome(found.seconds, iterations=1)
+        return Outcome(failure="not recorded") if found is None else Outcome(found.value, iterations=1)
 
 
 def searched(name: str, seed: int, machine: Machine, domain: Orders, everything: Sequence[Sample]) -> list[Sample]:
@@ -106,12 +106,12 @@ def searched(name: str, seed: int, machine: Machine, domain: Orders, everything:
         outcome = machine.measure(candidate)
         strategy.observe(candidate, outcome)
         if not outcome.failure:
-            found.setdefault(candidate, outcome.seconds)
+            found.setdefault(candidate, outcome.value)
     spaces = {s.configuration: number for number, s in enumerate(domain.spaces)}
     for sample in everything:
         candidate = Candidate(spaces[sample.configuration], sample.traversal)
         if candidate not in found:
-            found[candidate] = machine.measure(candidate).seconds
+            found[candidate] = machine.measure(candidate).value
     out = []
     for place, (candidate, seconds) in enumerate(found.items()):
         configured = domain.spaces[candidate.space]
@@ -214,7 +214,7 @@ def _recording(path: str | None, assumed: bool) -> Recording:
     repeated = () if assumed else (i.times(results.reference) for i in results.implementations)
     return Recording(
         results, samples, Orders([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()]),
-        Outliers.of(repeated, results.noise), Samples.of(samples), [s.seconds for s in samples],
+        Outliers.of(repeated, results.noise), Samples.of(samples), [s.value for s in samples],
     )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, str] = {
     "learn": "ir space store lab",
     "report": "ir space store lab learn",
     "doctor": "build measure",
-    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report",
+    "editor": "ir lang passes report",
+    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report editor",
     "api": "recipes",
     "cli": "build choice measure report doctor recipes",
     "__main__": "cli",
@@ -46,11 +47,13 @@ ONLY_IMPORTERS = {
     "rich": {"report"},
     "sympy": {"perf", "cuda"},
     "tree_sitter": {"cuda"},
+    "pygls": {"editor"},
+    "lsprotocol": {"editor"},
 }
 # Importing these takes longer than a small command may.
 HEAVY = frozenset(
     ("lark", "jinja2", "numpy", "mpi4py", "msgspec", "pycuda", "scipy", "sklearn", "sympy", "tree_sitter", "rich",
-     "sqlite3")
+     "sqlite3", "pygls", "lsprotocol")
 )  # fmt: skip
 MODULES = modules()
 IMPORTS = {module: imports(path, frozenset(MODULES)) for module, path in MODULES.items()}

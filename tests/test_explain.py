@@ -111,11 +111,11 @@ def test_on_real_ranks(tmp_path: Path) -> None:
         connection.execute("DELETE FROM drift")
         connection.execute("UPDATE run SET noise = 0.01")  # a busy machine would have no classes
     connection.close()
-    before = [(i.traversal, i.seconds()) for i in load(file).measured()]
+    before = [(i.traversal, i.value()) for i in load(file).measured()]
     text, code = explain(file, ExplainOptions(pairs=6, variants=2, seconds=0.001), "json")
     assert code == 0
     after = load(file)
-    assert [(i.traversal, i.seconds()) for i in after.measured()] == before
+    assert [(i.traversal, i.value()) for i in after.measured()] == before
     assert after.runs[-1].strategy == "explain"
     edits = [edit for rule in json.loads(text)["rules"] for edit in rule["edits"]]
     assert edits

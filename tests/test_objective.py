@@ -113,10 +113,10 @@ def test_a_file_is_read_for_what_it_was_searched_for(tmp_path: Path) -> None:
     path = _file(tmp_path / "r.db")
     results = load(path)
     assert results.objective == Objective("energy", ("energy",), "J")
-    assert [(i.traversal, i.seconds(results.reference)) for i in ranking(results)] == [("b", 1.0), ("a", 3.0)]
+    assert [(i.traversal, i.value(results.reference)) for i in ranking(results)] == [("b", 1.0), ("a", 3.0)]
     assert results.implementations[2].measurements == ()
     product = load(path, "energy*time")
-    assert [(i.traversal, i.seconds()) for i in ranking(product)] == [("b", 2e-3), ("a", 3e-3)]
+    assert [(i.traversal, i.value()) for i in ranking(product)] == [("b", 2e-3), ("a", 3e-3)]
     assert ranking(load(path, "time"))[0].traversal == "a"
     assert ranking(load(path, "max:energy"))[0].traversal == "a"
     with pytest.raises(UsageError, match=r"r\.db: objective `cpu`, column 1: there is no metric `cpu`"):
@@ -144,7 +144,7 @@ def test_merged_files_have_the_metrics_of_both(tmp_path: Path) -> None:
     assert results.objective.text == "energy"
     assert results.units == {"time": "s", "energy": "J", "cpu": "s"}
     b = next(i for i in results.implementations if i.traversal == "b")
-    assert [m.values for m in b.measurements][2:] == [
+    assert [m.metrics for m in b.measurements][2:] == [
         {"time": 2e-3, "energy": 1.0}, {"time": 5e-3, "energy": 7.0, "cpu": 0.5},
     ]  # fmt: skip
 
@@ -167,7 +167,7 @@ def test_nothing_may_have_been_used_but_not_less(tmp_path: Path, joules: float, 
         records.metric("energy", "J")
         records.add(records.begin(HOST, "a"), 1e-3, NAN, 10, others={"energy": joules})
     if readable:
-        assert load(path, "time + energy").implementations[0].seconds() == 1e-3
+        assert load(path, "time + energy").implementations[0].value() == 1e-3
         with pytest.raises(UsageError, match="not a number above 0"):
             load(path, "energy")
     else:
@@ -208,12 +208,12 @@ def test_a_search_for_the_least_cpu_time(tmp_path: Path, capsys: pytest.CaptureF
     assert [run.options["objective"] for run in results.runs] == ["cpu", "cpu"]
     assert results.units == {"time": "s", "cpu": "s"}
     for m in (m for i in results.implementations for m in i.measurements):
-        assert m.seconds == m.values["cpu"]
-        assert 0 < m.values["cpu"] < 10 * 2 * m.values["time"] + 1e-3  # of two ranks with a thread or two each
+        assert m.value == m.metrics["cpu"]
+        assert 0 < m.metrics["cpu"] < 10 * 2 * m.metrics["time"] + 1e-3  # of two ranks with a thread or two each
     best = best_estimate([i.judged(results.reference) for i in ranking(results)], results.noise)
     assert main(["best", str(file), "--plan"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"best       {best.seconds * 1e6:.2f} us cpu (")
+    assert said.startswith(f"best       {best.value * 1e6:.2f} us cpu (")
     assert f"traversal  {ranking(results)[0].traversal}\n" in said
     assert main(["rules", str(file)]) == 0
     assert " by cpu\n" in capsys.readouterr().out
@@ -269,5 +269,5 @@ def test_energy_of_the_gpu(tmp_path: Path) -> None:
     assert done is not None
     assert done.exit_code == 0
     for m in (m for i in load(file).implementations for m in i.measurements):
-        assert 10 < m.values["energy"] / m.values["time"] < 2000
+        assert 10 < m.metrics["energy"] / m.metrics["time"] < 2000
     assert load(file).objective.unit == "J"

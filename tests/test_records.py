@@ -81,7 +81,7 @@ def test_all_of_a_run_comes_back(tmp_path: Path) -> None:
     assert math.isnan(results.reference)
     first, second, edited = results.implementations
     assert (first.id, first.configuration, first.traversal, first.failure) == (a, HOST, "a end", "")
-    assert [(m.seconds, m.number, m.order) for m in first.measurements] == [(1e-3, 0, 0), (2e-3, 1, 1)]
+    assert [(m.value, m.number, m.order) for m in first.measurements] == [(1e-3, 0, 0), (2e-3, 1, 1)]
     assert (second.configuration, second.measurements) == (NCCL, ())
     assert second.failure == "hang: rank 2 in `a` (entry 1 of 2)"
     assert edited.measurements == ()  # of no search

@@ -38,7 +38,7 @@ def test_every_committed_results_file_is_read_as_before() -> None:
         found = load(RECORDS / name)
         rows = (
             (i.configuration.text, i.traversal, i.failure,
-             [(m.seconds, m.reference, m.order, m.run) for m in i.measurements])
+             [(m.value, m.reference, m.order, m.run) for m in i.measurements])
             for i in found.implementations
         )  # fmt: skip
         assert before == [
@@ -137,12 +137,12 @@ def test_nothing_is_lost_of_a_run_that_was_killed_before(tmp_path: Path) -> None
         for end in ("", "-wal"):
             shutil.copy(f"{path}{end}", f"{killed}{end}")
     found = load(killed)
-    assert found.implementations[0].measurements[number].seconds == 0.5
+    assert found.implementations[0].measurements[number].value == 0.5
     with Records.open(killed, found.program, found.runs[0], resume=True) as records:
         assert records.under_way is not None
         assert records.under_way.id == 2
     for name in (killed, tmp_path / "killed.db.schema1"):
-        assert load(name).implementations[0].measurements[number].seconds == 0.5
+        assert load(name).implementations[0].measurements[number].value == 0.5
     assert not Path(f"{killed}-wal").exists()
 
 

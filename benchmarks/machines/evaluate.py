@@ -63,8 +63,8 @@ class Climb:
 
     def observe(self, candidate: Candidate, outcome: Outcome) -> None:
         self.since += 1
-        if outcome.seconds < self.time:
-            self.fastest, self.time, self.since = candidate, outcome.seconds, 0
+        if outcome.value < self.time:
+            self.fastest, self.time, self.since = candidate, outcome.value, 0
 
 
 def strategy_of(name: str, domain: Orders, seed: int) -> Any:
@@ -120,7 +120,7 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
         before = time.process_time()
         strategy.observe(candidate, outcome)
         taken += time.process_time() - before
-        seen.setdefault(candidate, []).append(outcome.seconds)
+        seen.setdefault(candidate, []).append(outcome.value)
         if isinstance(strategy, Chooser):
             choice = strategy.best()
         else:

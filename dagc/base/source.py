@@ -50,14 +50,20 @@ def find_file(name: str, beside: Path, program: Path) -> Path:
     """
     folders = include_folders()
     path = next((p for p in (beside / name, *(f / name for f in folders)) if os.path.lexists(p)), beside / name)
+    refuse_outside(path, program)
+    return path
+
+
+def refuse_outside(path: Path, program: Path) -> None:
+    """Raises PermissionError for a path that lies neither below `program`, the folder of the program, nor below one of
+    `include_folders`; OSError for a loop of links or a NUL. Symbolic links are resolved first."""
     try:
         place = path.resolve()
-        inside = any(place.is_relative_to(folder.resolve()) for folder in (program, *folders))
-    except (RuntimeError, ValueError):  # a loop of links; a NUL
+        inside = any(place.is_relative_to(folder.resolve()) for folder in (program, *include_folders()))
+    except (RuntimeError, ValueError):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path)) from None
     if not inside:
         raise PermissionError(errno.EACCES, "it lies outside of the program's folder", str(path))
-    return path
 
 
 @dataclass(frozen=True, slots=True, order=True)

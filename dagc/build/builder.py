@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -83,6 +84,7 @@ CUDA_FLAGS = ("-std=c++17", "-O3", "--Werror", "all-warnings", "-Xcompiler=-Wall
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
+_ERROR = re.compile(r"error|undefined reference|cannot find -l|multiple definition", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,7 @@ def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
 
 
 def inputs(order: Build) -> list[Path]:
-    """The sources, every header beside a source, and every header under the include directories.
+    """The sources, every header beside a source, and every file under the include directories.
 
     More than are included in the end, but found without running the preprocessor.
     """
@@ -244,8 +246,8 @@ def inputs(order: Build) -> list[Path]:
             raise DagcError(f"there is no file {source} to compile")
     beside = {header for source in sources for header in source.parent.iterdir()}
     below = {header for path in order.include for header in (order.directory / path).rglob("*")}
-    headers = {h for h in beside | below if h.suffix in HEADER_SUFFIXES and h.is_file()}
-    return [*sources, *sorted(headers)]
+    headers = {h for h in beside if h.suffix in HEADER_SUFFIXES} | below
+    return [*sources, *sorted(h for h in headers if h.is_file())]
 
 
 def cache_directory() -> Path | None:
@@ -285,7 +287,7 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
 def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str) -> str:
     """What the compiler did, its first errors, and the command to repeat it."""
     lines = [line for line in output.splitlines() if line.strip()]
-    first = next((i for i, line in enumerate(lines) if "error" in line.lower()), 0)
+    first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), 0)
     # The lines before the first error name the headers that include it.
     start = max(0, first - 2)
     shown = lines[start : start + _ERROR_LINES]

@@ -32,6 +32,7 @@ from dagc.cli.arguments import (
     space,
     unroll,
 )
+from dagc.cli.editor import add_editor
 from dagc.cli.results import Add, add_commands
 from dagc.cli.tune import add_tune, run_tune
 
@@ -187,6 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     add_tune(add("tune", run_tune, "choose launch configurations: by a rational program, and by measuring its best"))
 
     _add_readers(add)
+    add_editor(add)
 
     setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
     file(setup)

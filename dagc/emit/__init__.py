@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dagc.base.resources import resource
-from dagc.emit.common import common_view, runtime_headers, uses_nccl
+from dagc.emit.common import Linked, code_files, common_view, linked, runtime_headers, uses_nccl
 from dagc.emit.driver import driver_view, why_no_driver
 from dagc.emit.iteration import Steps, iteration_view, table_ops
 from dagc.emit.kernels import Functions
@@ -16,7 +16,7 @@ from dagc.ir.plan import Plan, Target, plan_to_json
 from dagc.ir.program import Action, KernelOp
 from dagc.ir.traversal import traversal_text
 
-__all__ = ["emit", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]
+__all__ = ["Linked", "emit", "linked", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]
 
 
 def sources(target: Target) -> tuple[str, str]:
@@ -33,7 +33,7 @@ def emit(plan: Plan) -> dict[str, str]:
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
-    common = common_view(plan, layout, program, bool(iteration.regions))
+    common = common_view(plan, layout, functions, program, bool(iteration.regions))
     flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
     table = {
         "ops": table_ops(plan.graph, steps), "rows": row_views(plan.traversal, plan.capture), "arrays": program.arrays,
@@ -51,6 +51,8 @@ def emit(plan: Plan) -> dict[str, str]:
         "plan.json": plan_to_json(plan),
         "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
     }
+    out |= {u.source: number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units}
+    out |= code_files(plan)
     if plan.chooser is not None:
         out["chooser.h"] = plan.chooser.source
     if plan.target is Target.CUDA and not why_no_driver(plan):

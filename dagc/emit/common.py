@@ -4,19 +4,60 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.base.resources import resource
+from dagc.cuda.text import rewrite_for_host
+from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ProgramView
-from dagc.emit.render import macro
+from dagc.emit.render import cxx_string, macro
 from dagc.ir.enums import Place, Role
 from dagc.ir.plan import Plan, Target, program_hash
 from dagc.ir.program import Action, CollectiveOp, ExchangeOp, Region, Transport
 from dagc.ir.traversal import traversal_text
 
 
-def common_view(plan: Plan, layout: Layout, program: ProgramView, captured: bool) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What a program is built from besides its main source: further sources, folders of headers, libraries."""
+
+    sources: tuple[str, ...]
+    include: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+
+def linked(plan: Plan) -> Linked:
+    """Names of files and folders are relative to the emitted program."""
+    functions = Functions(plan.graph, plan.target, plan.open, plan.features)
+    folders = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.folders]
+    if plan.program.files and plan.target is Target.HOST:
+        folders.append(f"{CODE}/{_ON_HOST}")
+    return Linked(tuple(u.source for u in functions.units), tuple(folders), functions.links)
+
+
+_ON_HOST = "_host"  # headers of CUDA, for files that include them
+_CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h")
+
+
+def code_files(plan: Plan) -> dict[str, str]:
+    """The files of code, as they are; on the host target, what g++ cannot parse is rewritten, line by line."""
+    program, host = plan.program, plan.target is Target.HOST
+    out = {}
+    for file in program.files:
+        source = program.sources[file.path]
+        text = rewrite_for_host(source.text) if host else source.text
+        out[f"{CODE}/{file.name}"] = f"#line 1 {cxx_string(source.path)}\n{text}"
+    if out and host:
+        for name in _CUDA_HEADERS:
+            out[f"{CODE}/{_ON_HOST}/{name}"] = '#pragma once\n#include "dagc/target.hpp"\n'
+    return out
+
+
+def common_view(
+    plan: Plan, layout: Layout, functions: Functions, program: ProgramView, captured: bool
+) -> dict[str, object]:
     """The variables common to several templates."""
     host, transport, repeat = plan.target is Target.HOST, plan.graph.transport.value, plan.program.repeat
     return {
@@ -25,6 +66,11 @@ def common_view(plan: Plan, layout: Layout, program: ProgramView, captured: bool
         "hash": program_hash(plan.program),
         "traversal": _period(plan),
         "launch": macro(f"{plan.target.value}/launch.j2", "launch"),
+        "entry": macro(f"{plan.target.value}/launch.j2", "entry"),
+        "runtime": '"dagc/target.hpp"' if host else "<cuda_runtime.h>",
+        "units": functions.units,
+        "folders": linked(plan).include,
+        "links": functions.links,
         "step": macro("bench/step.j2", "step"),
         "arch": plan.arch.removeprefix("sm_"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),

@@ -128,6 +128,8 @@ def why_no_driver(plan: Plan) -> str:
         return "GPU ops are captured in CUDA graphs, which PyCUDA does not support"
     if any(op.action is Action.GROUP for op in plan.graph.ops):
         return f"transport {plan.graph.transport.value} moves messages on the GPU, which only the C++ program does"
+    if plan.program.files:
+        return f"`{plan.program.files[0].name}` is compiled by itself, which PyCUDA does not link"
     for op in plan.program.ops:
         if isinstance(op, KernelOp):
             _, impl = implementation(plan.program, op)

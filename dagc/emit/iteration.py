@@ -34,7 +34,8 @@ from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
-    """`grid` is the text of `dagc::grid(...)`'s arguments, `block` of dim3's; `args` in order."""
+    """`grid` is the text of `dagc::grid(...)`'s arguments, `block` of dim3's; `args` in order. `entry`: the function is
+    of a file of code, which launches it."""
 
     function: str
     grid: str
@@ -43,6 +44,7 @@ class KernelLaunch:
     stream: str
     args: str
     op: str
+    entry: bool
     kind: str = "launch"
 
 
@@ -132,7 +134,7 @@ class Steps:
         args = [self._arg(a, op.device) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
         settled = self.functions.settled(op)
-        function = self.functions.name(settled[0])
+        function = self.functions.call(settled[0])
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is Device.GPU:
                 args.append(stream)
@@ -143,11 +145,11 @@ class Steps:
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
-        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name))
+        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name), self.functions.is_entry(op))
         if len(settled) == 1:
             return KernelLaunch(function, *rest)
         return ConditionalLaunch(
-            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.name(one), *rest)) for one in settled)
+            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.call(one), *rest)) for one in settled)
         )
 
     def _settled(self, op: KernelOp, one: KernelOp) -> str:

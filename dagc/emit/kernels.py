@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from itertools import product
 
@@ -16,19 +18,23 @@ from dagc.emit.render import (
     Names,
     code_view,
     cxx_type,
+    cxx_value,
     file_constants,
     local_constants,
     mangle,
     names_used,
     place,
 )
-from dagc.ir.enums import CodeLang, Mode
-from dagc.ir.plan import CodeFeature, OpenTunable, Target, may_be_settled
+from dagc.ir.enums import CodeLang, ElementType, Mode
+from dagc.ir.plan import CodeFeature, OpenTunable, Target, argument_names, may_be_settled
 from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, KernelOp, Program, Region, Value
-from dagc.ir.sym import Sym, free
+from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
-_OURS = frozenset("Program iteration ops stream p dagc program turn".split())
+_OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".split())
+ENTRIES = "dagc_entry"  # the namespace of functions of files of code
+CODE = "code"  # the folder of the files
+_MAIN = re.compile(r"\bint\s+main\s*\(")
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
 
@@ -48,10 +54,38 @@ class FunctionView:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryView:
+    """A function of a file of code, as the program calls it: `call` with `arguments`, launched if it is a `kernel`.
+
+    `line` and `file` are those of its implementation in the program.
+    """
+
+    name: str
+    parameters: str
+    call: str
+    arguments: str
+    kernel: bool
+    comment: str
+    line: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitView:
+    """A file of code, which `source` compiles by itself with the entries to its functions."""
+
+    source: str
+    file: str
+    main: str  # what its `main` is called, where it has one ("" elsewhere): that of the program is another
+    entries: tuple[EntryView, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelsView:
     constants: tuple[ConstantView, ...]
     code: tuple[CodeView, ...]
     functions: tuple[FunctionView, ...]
+    entries: tuple[EntryView, ...]
 
 
 def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
@@ -109,19 +143,56 @@ class Functions:
         opened = self._open.get((op.base, tunable))
         return opened.axis if opened is not None else ""
 
+    def call(self, op: KernelOp) -> str:
+        """The function as emitted code calls it."""
+        return f"{ENTRIES}::{self.name(op)}" if self.is_entry(op) else self.name(op)
+
+    def is_entry(self, op: KernelOp) -> bool:
+        """Whether it is a function of a file of code."""
+        code = implementation(self.program, op)[1].code
+        return code is not None and code.file is not None
+
     def view(self) -> KernelsView:
-        functions = tuple(self._function(op) for op in self._ops.values())
+        functions = tuple(self._function(op) for op in self._ops.values() if not self.is_entry(op))
         functions += tuple(self._feature(f) for f in self.features)
-        return KernelsView(self._constants[0], tuple(self._code(c) for c in self.program.code), functions)
+        code = tuple(self._code(c) for c in self.program.code if c.file is None)
+        return KernelsView(self._constants[0], code, functions, tuple(e for u in self.units for e in u.entries))
+
+    @cached_property
+    def units(self) -> tuple[UnitView, ...]:
+        """The files of code that the graph uses, and those that the program names whole."""
+        entries: dict[str, list[EntryView]] = {c.file: [] for c in self.program.code if c.file is not None}
+        for op in self._ops.values():
+            _, impl = implementation(self.program, op)
+            if impl.code is not None and impl.code.file is not None:
+                entries.setdefault(impl.code.file, []).append(self._entry(op, impl.code))
+        names = Names(("bench", "runner", "kernels"))
+        units = []
+        for file, those in entries.items():
+            stem, _, suffix = file.rpartition(".")
+            word = re.sub(r"\W", "_", stem)
+            cuda = self.target is Target.CUDA and suffix in ("cu", "cuh")
+            source = names.new(f"unit_{word}") + (".cu" if cuda else ".cpp")
+            main = f"main_of_{word}" if _MAIN.search(self._text_of(file)) else ""
+            units.append(UnitView(source, f"{CODE}/{file}", main, tuple(those)))
+        return tuple(units)
+
+    def _text_of(self, file: str) -> str:
+        return next(self.program.sources[f.path].text for f in self.program.files if f.name == file)
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The libraries of the implementations that the graph uses, by name."""
+        used = (implementation(self.program, op)[1].links for op in self._ops.values())
+        return tuple(dict.fromkeys(name for names in used for name in names))
 
     def _key(self, op: KernelOp) -> Key:
         """Ops share a function if kernel, implementation and the tunables that its code uses are equal."""
         kernel, impl = implementation(self.program, op)
         text = impl.code.text if impl.code is not None else None
         tunables = tuple((n, v) for n, v in op.tunables if not self._axis(op, n))
-        if text is None:
-            return op.kernel, f"{op.device.value} {op.variant}", tunables
-        seen = set(names_used(text)) | {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
+        seen = set(names_used(text or "")) | (argument_names(impl.code) if impl.code is not None else set())
+        seen |= {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
         return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in tunables if n in seen)
 
     @cached_property
@@ -177,36 +248,69 @@ class Functions:
 
     def _function(self, op: KernelOp) -> FunctionView:
         kernel, impl = implementation(self.program, op)
-        if impl.code is None:
-            message = f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code"
-            raise DagcError(message, "give it a `cuda` or a `cpp` text")
-        view = self._code(impl.code)
-        is_kernel = impl.code.lang is CodeLang.CUDA
-        if is_kernel and impl.device is Device.CPU:
-            raise DagcError(f"{place(self.program, impl)}a cpu implementation needs `cpp` code")
-        streamed = impl.device is Device.GPU and not is_kernel
-        name = self.name(op)
+        code = self._code_of(impl, kernel)
+        view = self._code(code)
+        is_kernel = code.lang is CodeLang.CUDA
         used = names_used(view.text)
-        formals = [_formal(f, used) for f in kernel.formals]
-        formals += [f"{_unused(s.name, used)}{cxx_type(s.type)}* {s.name}" for s in impl.scratch]
-        formals += [f"{_unused('stream', used)}cudaStream_t stream"] if streamed else []
+        formals = self._formals(op, lambda name: _unused(name, used))
         head = "__global__ void" if is_kernel else "inline void"
-        lets = (*kernel.lets, *impl.lets)
-        what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
         axes = {n: a for n, _ in op.tunables if (a := self._axis(op, n))}
-        tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if n not in axes)
         return FunctionView(
-            name=name,
+            name=self.name(op),
             linkage='extern "C" ' if is_kernel else "",
-            signature=f"{head} {name}({', '.join(formals)})",
-            comment=f"{what}({tunables})" if tunables else what,
+            signature=f"{head} {self.name(op)}({', '.join(f'{type_} {name}' for type_, name in formals)})",
+            comment=self._comment(op),
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
-                *local_constants(op.tunables, lets, used, axes=axes),
+                *local_constants(op.tunables, (*kernel.lets, *impl.lets), used, axes=axes),
             ),
             code=view,
             kernel=is_kernel,
-            streamed=streamed,
+            streamed=impl.device is Device.GPU and not is_kernel,
+        )
+
+    def _code_of(self, impl: Impl, kernel: Kernel) -> CodeText:
+        if impl.code is None:
+            message = f"{place(self.program, impl)}implementation `{impl.name}` of kernel `{kernel.name}` has no code"
+            raise DagcError(message, "give it a `cuda` or a `cpp` text")
+        if impl.code.lang is CodeLang.CUDA and impl.device is Device.CPU:
+            raise DagcError(f"{place(self.program, impl)}a cpu implementation needs `cpp` code")
+        return impl.code
+
+    def _formals(self, op: KernelOp, unused: Callable[[str], str]) -> list[tuple[str, str]]:
+        """Type and name of each parameter: the kernel's formals, scratch, and the stream of host code on the GPU."""
+        kernel, impl = implementation(self.program, op)
+        out = [(unused(f.name) + formal_type(f), f.name) for f in kernel.formals]
+        out += [(f"{unused(s.name)}{cxx_type(s.type)}*", s.name) for s in impl.scratch]
+        if impl.device is Device.GPU and impl.code is not None and impl.code.lang is CodeLang.CPP:
+            out.append((f"{unused('stream')}cudaStream_t", "stream"))
+        return out
+
+    def _comment(self, op: KernelOp) -> str:
+        kernel, impl = implementation(self.program, op)
+        what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
+        tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not self._axis(op, n))
+        return f"{what}({tunables})" if tunables else what
+
+    def _entry(self, op: KernelOp, code: CodeText) -> EntryView:
+        kernel, impl = implementation(self.program, op)
+        is_kernel = self._code_of(impl, kernel).lang is CodeLang.CUDA
+        formals = self._formals(op, lambda name: "")
+        launch = ["dim3 grid", "dim3 block", "std::size_t shared", "cudaStream_t stream"] if is_kernel else []
+        # A formal may have the name of a parameter of the launch.
+        numbered = [(f"{type_} a{n}", f"a{n}") for n, (type_, _) in enumerate(formals)]
+        env = {n: Const(v) for n, v in op.tunables}
+        arguments = ", ".join(_template_argument(a, env) for a in code.arguments)
+        source = self.program.sources.get(code.span.file)
+        return EntryView(
+            name=self.name(op),
+            parameters=", ".join((*launch, *(text for text, _ in numbered))),
+            call=f"::{code.function}" + (f"<{arguments}>" if arguments else ""),
+            arguments=", ".join(name for _, name in numbered),
+            kernel=is_kernel,
+            comment=f"{self._comment(op)}: {', '.join(name for _, name in formals)}",
+            line=source.line_column(code.span.start)[0] if source is not None else 1,
+            file=source.path if source is not None else code.span.file,
         )
 
     # ---- features ----
@@ -248,8 +352,16 @@ def _unused(name: str, used: frozenset[str]) -> str:
     return "" if name in used else "[[maybe_unused]] "
 
 
-def _formal(formal: Formal, used: frozenset[str]) -> str:
+def formal_type(formal: Formal) -> str:
+    """The C++ type of a parameter."""
     type_ = cxx_type(formal.type)
     if formal.mode is not None:
         type_ = f"const {type_}*" if formal.mode is Mode.IN else f"{type_}*"
-    return f"{_unused(formal.name, used)}{type_} {formal.name}"
+    return type_
+
+
+def _template_argument(argument: Sym | ElementType, env: Mapping[str, Sym]) -> str:
+    if isinstance(argument, ElementType):
+        return cxx_type(argument)
+    value = substitute(argument, env)
+    return cxx_value(value.value) if isinstance(value, Const) and not isinstance(value.value, Fraction) else str(value)

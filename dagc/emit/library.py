@@ -9,7 +9,7 @@ from hashlib import sha256
 from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.words import KEYWORDS, is_global
-from dagc.emit.common import common_view, headers_for
+from dagc.emit.common import code_files, common_view, headers_for
 from dagc.emit.iteration import Call, IterationView, Steps, iteration_view
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
@@ -157,7 +157,7 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
     view = _library_view(plan, name, layout, steps, program, _enqueue(plan.graph, enqueued, steps, folded))
     common = {
-        **common_view(plan, layout, program, bool(iteration.regions)), "library": view, "namespace": view.space,
+        **common_view(plan, layout, functions, program, bool(iteration.regions)), "library": view, "namespace": view.space,
         "cuda": plan.target is Target.CUDA, "version": __version__,
     }  # fmt: skip
     end = "cu" if plan.target is Target.CUDA else "cpp"
@@ -169,6 +169,10 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
         "src/program.hpp": tidy(render("library/program.hpp.j2", **common)),
         "src/iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
     }
+    sources |= {
+        f"src/{u.source}": number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units
+    }
+    sources |= {f"src/{file}": text for file, text in code_files(plan).items()}
     if plan.chooser is not None:
         sources["src/chooser.h"] = plan.chooser.source
     example = tidy(render("library/example.cpp.j2", **common))

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import jinja2
 
-from dagc.base.errors import DagcError
 from dagc.base.resources import resource
 from dagc.cuda.words import KEYWORDS, is_global, is_macro
 from dagc.ir import sym
@@ -232,11 +231,8 @@ def names_used(text: str) -> frozenset[str]:
 
 
 def code_view(code: CodeText, program: Program) -> CodeView:
-    """Raises DagcError for code from a file, which is not supported yet."""
-    if code.text is None:
-        at = place(program, code)
-        help = 'write the code in the program, between """ and """'
-        raise DagcError(f'{at}code from a file (`{code.function} from "{code.file}"`) is not supported yet', help)
+    """The text of code that is written in the program."""
+    assert code.text is not None
     source = program.sources.get(code.span.file)
     lines = code.text.split("\n")
     blank = 0

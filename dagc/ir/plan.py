@@ -145,6 +145,11 @@ def _opens(impl: Impl, name: str, decision: Decision) -> bool:
     return impl.launch is not None and len(decision.values) > 1 and whole and not sizes
 
 
+def argument_names(code: CodeText) -> frozenset[str]:
+    """Names in the template arguments of a function of a file."""
+    return frozenset[str]().union(*(free(a) for a in code.arguments if not isinstance(a, ElementType)))
+
+
 def may_be_settled(program: Program, op: KernelOp, unsettled: Collection[str] = ()) -> bool:
     """Whether no `require` of the kernel forbids the tunables of the op, as far as is known without sizes, the GPU, and
     the `unsettled` tunables."""
@@ -162,9 +167,10 @@ def _axis(kernel: Kernel, impl: Impl, name: str) -> str:
     axes = (
         [axis for axis, size in zip(AXES, impl.launch.block, strict=False) if size == Var(name)] if impl.launch else []
     )
-    if not axes or impl.code is None or impl.code.text is None:
+    if not axes or impl.code is None:
         return axes[0] if axes else ""
-
+    if impl.code.text is None:  # a function of a file reads blockDim, unless it is a template of this tunable
+        return "" if name in argument_names(impl.code) else axes[0]
     values = {f.name for f in kernel.formals} | {name}
     constant = constant_names(impl.code.text, values)
     return "" if constant is None or name in constant else axes[0]
@@ -260,7 +266,8 @@ def program_hash(program: Program) -> str:
 
     Comments, layout and open decisions do not change it, so records of one program belong together.
     """
-    texts = [canonical_text(source.text) for _, source in sorted(program.sources.items())]
+    code = {file.path for file in program.files}
+    texts = [s.text if p in code else canonical_text(s.text) for p, s in sorted(program.sources.items())]
     params = [[p.name, _plain(p.value)] for p in program.params]
     return hashlib.sha256(json.dumps([texts, params]).encode()).hexdigest()[:16]
 

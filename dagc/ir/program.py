@@ -100,12 +100,29 @@ class Formal(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class CodeText(Spanned):
-    """Code with its place. `f from "file"` sets `function` and `file`, and `text` is None."""
+    """Code with its place: a text, or a function of a file (`text` is None), or a whole file (also `function` is None).
+
+    `function` may be qualified (`heat::step`); `arguments` are those of a template: types, or expressions in tunables.
+    `file` is the name of a `CodeFile`.
+    """
 
     lang: CodeLang
     text: str | None
     function: str | None = None
     file: str | None = None
+    arguments: tuple[Sym | ElementType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFile:
+    """A file in C++ or CUDA that code names, or that such a file includes.
+
+    `path` is its key in `Program.sources`. `name` is relative to the folder of the emitted program's code: files keep
+    their places relative to each other, so that they include each other as they are.
+    """
+
+    name: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +376,8 @@ class Program:
     verifies: tuple[Verify, ...]
     sources: Mapping[str, Source] = field(compare=False, repr=False)
     loops: tuple[Loop, ...] = ()
+    files: tuple[CodeFile, ...] = ()
+    folders: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
 
     def decision(self, name: str) -> Value:
         """The value chosen for a decision. Raises KeyError if there is none of that name."""

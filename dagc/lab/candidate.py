@@ -1,4 +1,4 @@
-"""One implementation of a program: a traversal of one of the spaces that are searched."""
+"""One implementation of a program: a traversal of one of the searched spaces."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Candidate:
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        """Kept: a traversal is long, and searches look candidates up many times."""
+        """Cached: a traversal is long, and searches look candidates up often."""
         if self._hash == 0:
             object.__setattr__(self, "_hash", hash((self.space, self.traversal)) or 1)
         return self._hash

@@ -1,7 +1,7 @@
-"""The configurations of a program: what is chosen besides the order and the streams of its ops.
+"""The configurations of a program: values of all decisions except the order and the streams of its ops.
 
-Every configuration has a graph and a space of traversals of its own. A search opens some decisions; the others keep the
-value that the program, or -D, gives them.
+Each configuration has its own graph and its own space of traversals. A search opens some decisions; the others keep the
+value given by the program or by -D.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.ir.program import Graph, Program, Value
 from dagc.store.results import Configuration
 
-MOST = 64  # configurations, unless more are asked for: each is compiled before a search
+MOST = 64  # default limit on the number of configurations: each is compiled before a search
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A configuration with the graph that it gives. `defines` lead to it from the text of the program."""
+    """A configuration and its graph. `defines`: the -D values that select it."""
 
     configuration: Configuration
     defines: Mapping[str, Value]
@@ -28,14 +28,14 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A combination that the program forbids, and why."""
+    """A combination that the program rejects, and the reason."""
 
     defines: Mapping[str, Value]
     reason: str
 
 
 def configuration_of(graph: Graph) -> Configuration:
-    """All decisions of a graph's program. `staging` only where the transport stages; `capture` always."""
+    """All decisions of the program of a graph: `staging` only if the transport stages, `capture` always."""
     made: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
     made.setdefault("capture", False)
     made["streams"] = graph.streams
@@ -45,11 +45,11 @@ def configuration_of(graph: Graph) -> Configuration:
 
 
 def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]) -> dict[str, tuple[Value, ...]]:
-    """Name -> values of the decisions to search, in the program's order. `fixed` are those that -D has fixed.
+    """Name -> values of the decisions to search, in program order. `fixed`: names of decisions that -D fixes.
 
-    `opened` holds names; `all` stands for every decision that is not fixed and has several values (not for `capture`,
-    which any program can open). `NAME=V1,V2` opens some of the values only.
-    Raises UsageError for a name that is no decision, or a value that it cannot take.
+    `opened` holds names. `all` stands for every decision that is not fixed and has several values, except `capture`,
+    which any program can open. `NAME=V1,V2` opens only these values.
+    Raises UsageError for a name that is not a decision, or a value that the decision does not have.
     """
     values = {d.name: d.values for d in program.decisions}
     values.setdefault("capture", (False, True))
@@ -80,10 +80,10 @@ def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:
 def configurations(
     opened: Mapping[str, Sequence[Value]], build: Callable[[dict[str, Value]], Graph], most: int = MOST
 ) -> tuple[tuple[Configured, ...], tuple[LeftOut, ...]]:
-    """All combinations of the opened decisions, each configuration once, and those that the program forbids.
+    """All combinations of the opened decisions, each configuration once, and the combinations that the program rejects.
 
-    `build` lowers the program under choices. The one with every default comes first. Raises UsageError where there are
-    more than `most`, and where none is left.
+    `build` lowers the program under the given choices. The configuration with all defaults comes first. Raises
+    UsageError if there are more than `most`, or if none is left.
     """
     names = list(opened)
     combinations = [dict(zip(names, values, strict=True)) for values in product(*opened.values())]
@@ -111,7 +111,7 @@ def configurations(
 
 
 def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
-    """Staging makes no difference where the transport stages nothing."""
+    """Ignores staging if the transport does not stage."""
     if choices.get("transport", "mpi_host") != "mpi_host":
         return frozenset((n, v) for n, v in choices.items() if n != "staging")
     return frozenset(choices.items())

@@ -1,7 +1,7 @@
-"""What a laboratory searches: assignments to the choices that are open, as a decision process.
+"""The search space as a decision process: assignments to the open choices.
 
 Orders with their streams and configurations (`dagc.lab.orders`) are one domain, the launch settings of an op
-(`dagc.lab.settings`) are another. Strategies know these protocols only, so each of them serves both.
+(`dagc.lab.settings`) another. Strategies use only these protocols, so each of them can search both.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ C = TypeVar("C", bound=Hashable)  # a candidate
 
 
 class Surrogate(Protocol[C]):
-    """What is expected of every candidate of a pool, from what was measured. Times are in microseconds.
+    """A model of the times of a pool of candidates, fitted to measurements. Times are in microseconds.
 
-    `candidates` stand in rows; `row` is the row of each. `times`: what was measured of each.
+    `candidates`: the rows of the pool; `row`: the row of each candidate; `times`: the measured times of each.
     """
 
     @property
@@ -35,69 +35,70 @@ class Surrogate(Protocol[C]):
     def times(self) -> Mapping[C, Sequence[float]]: ...
 
     def extend(self, candidates: Iterable[C]) -> None:
-        """Candidates that the pool does not have yet are added to it."""
+        """Add the candidates that are not in the pool yet."""
 
     def keep(self, rows: Sequence[int]) -> None:
-        """The others, but for those that it needs, may be dropped from the pool; rows are renumbered."""
+        """Drop all other rows from the pool, except those that the model needs; rows are renumbered."""
 
     def observe(self, candidate: C, time: float) -> None:
-        """A measurement of a candidate of the pool."""
+        """Add a measurement of a candidate in the pool."""
 
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
 
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
-        """Probability that one of the first rows is faster than the best of the second by more than this share."""
+        """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
 
     def incumbent(self) -> float:
-        """The smallest expected time of what was measured; infinite where nothing was."""
+        """The smallest expected time of the measured candidates; infinite without measurements."""
 
 
 class Domain(Protocol[C]):
     """All candidates that a search may measure.
 
-    Node, decision and askers of the decision process are the domain's own; decisions can be hashed.
+    The types of nodes, decisions and askers (what `step` needs besides the decision) belong to the domain; decisions
+    are hashable.
     """
 
     def size(self) -> int | None:
-        """How many candidates there are; None if they are too many to count."""
+        """The number of candidates; None if there are too many to count."""
 
     def at(self, number: int) -> C:
-        """The candidate with this number, from 0. IndexError, ValueError."""
+        """The candidate with this number, from 0. Raises IndexError, and ValueError if candidates are not numbered."""
 
     def walk(self, random: Random) -> C:
         """A random candidate: each decision equally likely."""
 
     def sample(self, random: Random) -> C:
-        """A random candidate: each equally likely where they can be counted, else by `walk`."""
+        """A random candidate: uniform if the candidates can be counted, else by `walk`."""
 
     def near(self, candidate: C, random: Random) -> C:
-        """A random candidate that has much in common with this one."""
+        """A random neighbour of this candidate."""
 
     def __iter__(self) -> Iterator[C]:
         """All candidates, in the order of their numbers."""
 
     def start(self) -> Any:
-        """The node at which nothing is decided."""
+        """The root node: nothing is decided."""
 
     def offers(self, node: Any) -> dict[Any, Any]:
-        """Every decision that may come next, with what `step` wants of it, in a fixed order. Empty: all is decided."""
+        """Decision -> askers, for every possible next decision, in a fixed order. Empty if all is decided."""
 
     def weights(self, node: Any, offers: Mapping[Any, Any]) -> Sequence[int] | None:
-        """How many candidates each of the offers leads to; None where they are too many to count."""
+        """The number of candidates below each offer; None if there are too many to count."""
 
     def step(self, node: Any, decision: Any, askers: Any) -> Any:
-        """The node that one of the offers leads to."""
+        """The node after one of the offers."""
 
     def path(self, candidate: C) -> tuple[Any, ...]:
         """The decisions that lead to a candidate."""
 
     def candidate(self, path: Sequence[Any]) -> C:
-        """The candidate that decisions lead to."""
+        """The candidate at the end of a path."""
 
     def surrogate(self) -> Surrogate[C]:
-        """A model of the candidates' times; its pool is empty."""
+        """A model of the times of the candidates, with an empty pool."""
 
     @property
     def has_surrogate(self) -> bool:
-        """Is its model fast beside a measurement?"""
+        """Whether evaluating the model is fast compared with a measurement."""

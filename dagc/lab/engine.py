@@ -1,4 +1,4 @@
-"""The loop of a search: propose, measure, record, observe; then measure the best again, until the choice is sure."""
+"""The loop of a search: propose, measure, record, observe; then measure the best again to confirm the choice."""
 
 from __future__ import annotations
 
@@ -16,55 +16,57 @@ from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Chooser, Judge, Strategy
 from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, rank
 
-DOUBT = 0.05  # probability of something better, at which a search ends
-FEWEST, CHECKED_EVERY = 20, 5  # measurements before the first check whether it may end, and between two checks
+DOUBT = 0.05  # a search ends if the probability of a better candidate is at most this
+FEWEST, CHECKED_EVERY = 20, 5  # candidates before the first such check, and between two checks
 
 M_contra = TypeVar("M_contra", bound=Hashable, contravariant=True)  # a candidate
 
 
 class Machine(Protocol[M_contra]):
-    """Where candidates are measured: real ranks, or a recording."""
+    """Measures candidates: on real ranks, or from a recording."""
 
     def measure(self, candidate: M_contra) -> Outcome:
         """One measurement; a failure is an outcome, not an exception."""
 
 
 class Store(Protocol[M_contra]):
-    """Where measurements are kept."""
+    """Keeps measurements."""
 
     def begin(self, candidate: M_contra) -> Any:
-        """A candidate is about to be measured. Returns its key for `add` and `fail`."""
+        """Called before a candidate is measured. Returns its key for `add` and `fail`."""
 
     def add(self, key: Any, outcome: Outcome, purpose: str = "search") -> None:
-        """It was measured."""
+        """Add a measurement."""
 
     def fail(self, key: Any, failure: str) -> None:
-        """It could not be."""
+        """Record that the measurement failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorResult(Generic[C]):
-    """What an earlier run found out about a candidate. `seconds` have drift divided out already; `confirming` are those
-    of them that confirmed it."""
+    """Measurements of a candidate by an earlier run.
+
+    `values` have drift divided out; `confirming` are those of them that confirmed it.
+    """
 
     candidate: C
-    seconds: tuple[float, ...]
+    values: tuple[float, ...]
     failure: str = ""
     confirming: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How long to search and how sure to be.
+    """When a search ends, and how the best is confirmed.
 
-    budget       measurements of the search, None: until the strategy has no more
-    time         seconds for all, None: no limit. As much as the confirmation is expected to take, at most half of it,
-                 is kept back for that
-    passes       measurements of everything that is measured, pass after pass, each in a new random order
+    budget       number of measurements of the search; None: until the strategy has no more proposals
+    time         seconds for everything; None: no limit. The expected time of the confirmation, at most half of the
+                 total, is reserved
+    passes       number of passes over all measured candidates, each in a new random order
     confirm      how many of the best are measured again at the end
-    repeats      so often each of them; what chose them does not count
-    until        the search ends where nothing unmeasured is expected to be faster by more than this share of the time,
-                 as far as the strategy can tell; None: it does not end by itself
+    repeats      measurements of each of them; those that chose them do not count
+    until        the search ends if the strategy expects no unmeasured candidate to be faster by more than this share;
+                 None: it does not end by itself
     """
 
     budget: int | None = None
@@ -80,12 +82,12 @@ class Options:
 class Progress(Generic[C]):
     """The state of a search after a measurement.
 
-    `seconds` are all times so far, in the order taken: the search's own list, not a copy.
+    `values` are all measurements so far, in the order taken: the list of the search itself, not a copy.
 
     phase        "search", "passes" or "confirm"
-    budget       measurements that the phase will take at most, None: not known
-    space        size of the space, None: not counted
-    best         the fastest so far, `best_seconds` the median of its `measurements_of_best` measurements
+    budget       maximal number of measurements at the end of the phase; None: not known
+    space        size of the space; None: not counted
+    best         the best so far; `best_value`: the median of its `measurements_of_best` measurements
     """
 
     phase: str
@@ -96,47 +98,49 @@ class Progress(Generic[C]):
     failures: int
     elapsed: float
     time: float | None
-    best_seconds: float
+    best_value: float
     best: C | None
-    seconds: Sequence[float]
+    values: Sequence[float]
     measurements_of_best: int = 0
 
 
 @dataclass(slots=True)
 class Tally(Generic[C]):
-    """All that is known of one candidate. `seconds` have drift divided out; `confirming` are those of them that were
-    taken once it was settled what is confirmed."""
+    """The measurements of one candidate.
+
+    `values` have drift divided out; `confirming` are those of them taken after the choice of what is confirmed.
+    """
 
     candidate: C
     key: Any
-    seconds: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
     failure: str = ""
     confirming: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
-        return median(self.seconds) if self.seconds else math.inf
+        return median(self.values) if self.values else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Summary(Generic[C]):
-    """How a search ended. Times are seconds per iteration; `best` is None where nothing could be measured.
+    """The result of a search. `best` is None if nothing could be measured.
 
-    seconds      the estimate for the best, from measurements that did not choose it, `low` to `high` with 95%
+    value        estimate for the best, with its 95% interval `low` to `high`, from measurements that did not choose it
                  (`dagc.store.results.best_estimate`)
     ties         how many others are equal to the best within the noise
-    reasons      (why, how many implementations), of those that could not be measured, most first
-    lowest       the lowest single measurement, of whichever implementation: less than `seconds` where that was chance
-    displayed    the same as the display has shown it, scaled to the drift reference as it was when the search began
+    reasons      (failure, number of implementations), most frequent first
+    lowest       the lowest single measurement of any implementation; below `value` by selection bias
+    displayed    the same as shown during the search, scaled to the drift reference of its beginning
     repeats      measurements that confirm a choice, see `confirmed`
-    doubt        probability that something unmeasured is faster by more than `Options.until`, where the search ended
-                 for that; else NaN
-    shrunk       is the estimate, with its interval, one that takes account of having chosen the best
+    doubt        probability that an unmeasured candidate is faster by more than `Options.until`, if the search ended
+                 because it was low; else NaN
+    shrunk       whether the estimate and its interval are corrected for selection bias
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
 
     best: C | None
-    seconds: float
+    value: float
     low: float
     high: float
     measurements_of_best: int
@@ -158,7 +162,7 @@ class Summary(Generic[C]):
 
     @property
     def confirmed(self) -> bool:
-        """Was the best measured as often as a choice must be?"""
+        """Whether the best was measured often enough to confirm the choice."""
         return self.measurements_of_best >= self.repeats
 
 
@@ -174,11 +178,11 @@ def explore(
     same: Callable[[C], str] | None = None,
     progress: Callable[[Progress[C]], None] | None = None,
 ) -> Summary[C]:
-    """Search until the budget, the time or the space is used up, or the user interrupts.
+    """Search until the budget, the time or the space is exhausted, or the user interrupts.
 
-    `known` are results of an earlier run, observed first; `base` is the drift reference that their times are scaled to
-    (NaN: the first that is measured). `same` gives equal keys for candidates that do the same
-    work (`--prune-syncs`): only the first of them is measured. Never raises for a failed measurement.
+    `known`: results of an earlier run, observed first. `base`: the drift reference that their times are scaled to (NaN:
+    the first one measured). `same` returns equal keys for candidates that do the same work (`--prune-syncs`): only the
+    first of them is measured. A failed measurement does not raise.
     """
     loop = _Loop(domain, strategy, machine, store, options, base, same, progress)
     for earlier in known:
@@ -209,26 +213,26 @@ class _Loop(Generic[C]):
         self.random = Random(options.seed)
         self.start = perf_counter()
         self.measuring = 0.0
-        self.timed = 0.0  # of it, in measurements that did not fail: one that hangs takes as long as the watchdog waits
+        self.timed = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
         self.tallies: dict[C, Tally[C]] = {}
         self.first_of: dict[str, Tally[C]] = {}
         self.times: list[float] = []
         self.measurements = self.failures = 0
-        self.base = base  # of the drift reference: what times are scaled to
+        self.base = base  # the drift reference that values are scaled to
         self.best: Tally[C] | None = None
         self.interrupted = False
         self.doubt = math.nan
-        self.assured = False  # by the last check whether it may end
+        self.assured = False  # whether the last check allowed the search to end
 
     # ---- phases -------------------------------------------------------------------------
 
     def learn(self, earlier: PriorResult[C]) -> None:
-        tally = Tally(earlier.candidate, None, list(earlier.seconds), earlier.failure, list(earlier.confirming))
+        tally = Tally(earlier.candidate, None, list(earlier.values), earlier.failure, list(earlier.confirming))
         self.tallies[earlier.candidate] = tally
         if self.same is not None:
             self.first_of.setdefault(self.same(earlier.candidate), tally)
-        seconds = median(earlier.seconds) if earlier.seconds else math.nan
-        self.strategy.observe(earlier.candidate, Outcome(seconds, failure=earlier.failure))
+        value = median(earlier.values) if earlier.values else math.nan
+        self.strategy.observe(earlier.candidate, Outcome(value, failure=earlier.failure))
         self._consider(tally)
 
     def search(self) -> None:
@@ -243,21 +247,21 @@ class _Loop(Generic[C]):
             self.strategy.observe(candidate, outcome)
 
     def _enough(self) -> bool:
-        """Does the strategy expect that nothing better is left?"""
+        """Whether the strategy expects no better candidate."""
         until, known = self.options.until, len(self.tallies)
         if until is None or not isinstance(self.strategy, Judge) or known < FEWEST or known % CHECKED_EVERY:
             return False
         doubt = self.strategy.doubt(until)
         before, self.assured = self.assured, doubt <= DOUBT
-        if not (before and self.assured):  # one check may be passed by chance
+        if not (before and self.assured):  # a single check may pass by chance
             return False
         self.doubt = doubt
         return True
 
     def passes(self) -> None:
-        """Everything again, pass after pass, each in an order of its own."""
+        """Measure everything again, pass by pass, each in its own random order."""
         for number in range(1, self.options.passes):
-            again = [t for t in self._timed() if len(t.seconds) <= number]
+            again = [t for t in self._timed() if len(t.values) <= number]
             self.random.shuffle(again)
             for i, tally in enumerate(again):
                 if not self._time_to_search():
@@ -265,10 +269,10 @@ class _Loop(Generic[C]):
                 self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
 
     def confirm(self) -> None:
-        """The best so far, interleaved, each `repeats` times. Which they are is settled first, and what settled it
-        does not judge them.
+        """Measure the best so far `repeats` times each, interleaved.
 
-        Each round is in the order of their medians: where one ends early, what was measured once more is the fastest.
+        They are chosen first, and the measurements that chose them do not count. Each round goes from the fastest to
+        the slowest, so that a round that ends early has measured the fastest.
         """
         chosen = self._shortlist()
         while self._in_time():
@@ -283,11 +287,11 @@ class _Loop(Generic[C]):
                     return
 
     def _shortlist(self) -> list[Tally[C]]:
-        """What is confirmed: the `confirm` best; fewer where there is no time to measure all of them often enough."""
+        """The candidates to confirm: the `confirm` best, or fewer if there is no time to measure all of them."""
         chosen = sorted(self._timed(), key=lambda t: t.median)
         if isinstance(self.strategy, Chooser):
             better = [self.tallies[c] for c in self.strategy.ranked(self.options.confirm) if c in self.tallies]
-            chosen = [*(t for t in better if t.seconds and not t.failure), *(t for t in chosen if t not in better)]
+            chosen = [*(t for t in better if t.values and not t.failure), *(t for t in chosen if t not in better)]
         del chosen[self.options.confirm :]
         if self.options.time is not None and self.times:
             left = (self.options.time - self._elapsed()) / self._cost()
@@ -296,7 +300,7 @@ class _Loop(Generic[C]):
         return chosen
 
     def _missing(self, tally: Tally[C]) -> int:
-        """How many measurements it needs to be confirmed."""
+        """The number of measurements it still needs to be confirmed."""
         return 0 if tally.failure else max(0, self.options.repeats - len(tally.confirming))
 
     # ---- one measurement ----------------------------------------------------------------
@@ -308,11 +312,11 @@ class _Loop(Generic[C]):
         return self.options.time is None or self._elapsed() < self.options.time
 
     def _cost(self) -> float:
-        """Seconds that a measurement has taken on average, those that failed left out. There must be one."""
+        """Mean duration of the successful measurements, in seconds. There must be one."""
         return self.timed / len(self.times)
 
     def _time_to_search(self) -> bool:
-        """Is there time for one more, and for confirming the best afterwards?"""
+        """Whether there is time for one more measurement and for the confirmation."""
         time, options = self.options.time, self.options
         if time is None or not self.times:
             return self._in_time()
@@ -323,13 +327,13 @@ class _Loop(Generic[C]):
         return left > cost + min(cost * sum(map(self._missing, best)), time / 2)
 
     def _known_work(self, candidate: C) -> Outcome | None:
-        """What was measured for a candidate that does the same work, None where there is none."""
+        """The outcome of a measured candidate that does the same work, None if there is none."""
         if self.same is None:
             return None
         twin = self.first_of.get(self.same(candidate))
         if twin is None or twin.candidate == candidate:
             return None
-        return Outcome(twin.median if twin.seconds else math.nan, failure=twin.failure)
+        return Outcome(twin.median if twin.values else math.nan, failure=twin.failure)
 
     def _measure(self, candidate: C, phase: str, budget: int | None) -> Outcome:
         tally = self.tallies.get(candidate)
@@ -350,10 +354,10 @@ class _Loop(Generic[C]):
         else:
             self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
             outcome = self._without_drift(outcome)
-            tally.seconds.append(outcome.seconds)
+            tally.values.append(outcome.value)
             if phase == "confirm":
-                tally.confirming.append(outcome.seconds)
-            self.times.append(outcome.seconds)
+                tally.confirming.append(outcome.value)
+            self.times.append(outcome.value)
             self.timed += elapsed
         self._consider(tally)
         if self.progress is not None:
@@ -365,23 +369,23 @@ class _Loop(Generic[C]):
             return outcome
         if math.isnan(self.base):
             self.base = outcome.reference
-        return replace(outcome, seconds=outcome.seconds * drift_factor(self.base, outcome.reference))
+        return replace(outcome, value=outcome.value * drift_factor(self.base, outcome.reference))
 
     def _consider(self, tally: Tally[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""
         if self.best is tally:
             self.best = min(self._timed(), key=lambda t: t.median, default=None)
-        elif tally.failure or not tally.seconds:
+        elif tally.failure or not tally.values:
             return
         elif self.best is None or tally.median < self.best.median:
             self.best = tally
 
     def _timed(self) -> list[Tally[C]]:
-        """What may be the best. One that failed once may not, however fast it was before."""
-        return [t for t in self.tallies.values() if t.seconds and not t.failure]
+        """The candidates that may be the best: measured, and never failed."""
+        return [t for t in self.tallies.values() if t.values and not t.failure]
 
     def _report(self, phase: str, budget: int | None, progress: Callable[[Progress[C]], None]) -> None:
-        # While the best are confirmed, what is shown is what would be the result: not a single lucky time.
+        # During the confirmation, show what would be the result, not the lowest single time.
         ranked = self._ranked() if phase == "confirm" else ()
         best = ranked[0] if ranked else self.best
         times = () if best is None else _judged(best)
@@ -394,17 +398,17 @@ class _Loop(Generic[C]):
         )  # fmt: skip
 
     def _ranked(self) -> tuple[Tally[C], ...]:
-        return rank(self._timed(), lambda t: t.seconds, lambda t: t.confirming)
+        return rank(self._timed(), lambda t: t.values, lambda t: t.confirming)
 
     def summary(self) -> Summary[C]:
         timed = self._timed()
-        lowest = min((min(t.seconds) for t in timed), default=math.nan)
+        lowest = min((min(t.values) for t in timed), default=math.nan)
         ranked = self._ranked()
         best = ranked[0] if ranked else None
         found = best_estimate([_judged(t) for t in ranked]) if ranked else None
         return Summary(
             best=best.candidate if best else None,
-            seconds=found.seconds if found else math.nan,
+            value=found.value if found else math.nan,
             low=found.low if found else math.nan,
             high=found.high if found else math.nan,
             measurements_of_best=found.measurements if found else 0,
@@ -427,5 +431,5 @@ class _Loop(Generic[C]):
 
 
 def _judged(tally: Tally[Any]) -> list[float]:
-    """What its speed is judged by: measurements that did not choose it, all where there are none."""
-    return tally.confirming or tally.seconds
+    """The measurements that judge a candidate: those that did not choose it, or all if there are none."""
+    return tally.confirming or tally.values

@@ -1,4 +1,4 @@
-"""Machines of the laboratory that time settings: of single launches, and of whole programs."""
+"""Machines that time settings: of single launches, and of whole programs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dagc.measure.link import RanksDied
 from dagc.measure.service import Library, Service, one_line
 from dagc.store.results import Outcome
 
-LIMIT = 120.0  # seconds that a command may take: a launch that takes longer hangs
-BATCH = 0.002  # seconds of one measurement of a program: long beside what calling it costs
+LIMIT = 120.0  # seconds for a command: a launch that takes longer counts as hung
+BATCH = 0.002  # seconds of one measurement of a program: long compared with the cost of the call
 
 Row: TypeAlias = tuple[int, int, int]  # dagc.emit.table
 Values: TypeAlias = Sequence[tuple[str, int]]  # open launch parameters as the program names them
@@ -25,7 +25,7 @@ Values: TypeAlias = Sequence[tuple[str, int]]  # open launch parameters as the p
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a candidate is timed; see `Runner.time`. Seconds and bytes."""
+    """How long a candidate is timed: see `Runner.time`. Seconds and bytes."""
 
     relative: float = 0.01
     seconds: float = 0.25
@@ -38,9 +38,9 @@ class Timing:
 class SizedProgram:
     """A program with open launch parameters, with the arrays of one size.
 
-    rows        its first traversal as the runner's table
-    ops         the ops of this, in their order
-    repeats     runs of the program in which the references were made
+    rows        its first traversal as a table of the runner
+    ops         the ops of this traversal, in issue order
+    repeats     number of runs of the program that produced the references
     """
 
     library: Library
@@ -50,9 +50,9 @@ class SizedProgram:
 
 
 def verify(service: Service, program: SizedProgram, base: Values, settings: Values) -> str:
-    """Run the program under settings: "" where its results agree with the references, else what is wrong.
+    """Run the program under settings: "" if its results agree with the references, else the mismatch.
 
-    Raises RunFailed where the program cannot be opened.
+    Raises RunFailed if the program cannot be opened.
     """
     failure = service.insist(("open", program.library), lambda: service.open(program.library)).get("error")
     if failure:
@@ -67,7 +67,7 @@ def verify(service: Service, program: SizedProgram, base: Values, settings: Valu
 
 
 class Launches:
-    """Times single launches of one op, from the data that it finds in its program. A candidate is a setting of it."""
+    """Times single launches of one op, on the data that it reads in its program. A candidate is a setting of the op."""
 
     def __init__(
         self,
@@ -80,15 +80,17 @@ class Launches:
         timing: Timing,
         rtol: float,
     ) -> None:
-        """`op` is an index of the graph; `base`: all open launch parameters; `named`: settings as the program names
-        them. Results under each setting must agree with those under `base` within `rtol` of the largest value."""
+        """`op`: an index of the graph; `base`: all open launch parameters; `named`: settings by their program names.
+
+        Results under each setting must agree with those under `base` within `rtol` of the largest value.
+        """
         self._service, self._program, self._op = service, program, op
         self._base, self._named, self._timing, self._rtol = base, named, timing, rtol
-        self._placed_at = -1  # the service's count of deaths then
+        self._placed_at = -1  # the number of rank deaths when the program was last run up to the op
         self._wrong = ""  # why the op itself does not run
 
     def place(self) -> str:
-        """Run the program as far as the op. "" or why it does not run at all, whatever the settings."""
+        """Run the program up to the op. Returns "", or why that fails under any setting."""
         if self._placed_at == self._service.died:
             return ""
         answer = self._service.insist((self._program.library, self._op), self._placed)
@@ -98,23 +100,23 @@ class Launches:
         return ""
 
     def measure(self, candidate: Settings) -> Outcome:
-        """Times of single launches; their median. A failure is an outcome."""
+        """Time single launches; the value is their median. A failure is an outcome."""
         return self._ask(candidate, do="launch", rtol=self._rtol, timing=asdict(self._timing))
 
     def count(self, candidate: Settings) -> str:
-        """Have a profiler see one launch. "" or why there is none."""
+        """Issue one launch for a profiler. Returns "", or the failure."""
         return self._ask(candidate, do="count").failure
 
     def _placed(self) -> dict[str, Any]:
         return self._service.ask(
             self._program.library, do="place", rows=self._program.rows, base=self._base, op=self._op,
             ops=self._program.ops,
-            # In the middle of a program that repeats: there its kernels do what they do on average.
+            # In the middle of the repetitions of a program, where its kernels do average work.
             iterations=(self._program.repeats - 1) // 2, limit=LIMIT,
         )  # fmt: skip
 
     def _ask(self, candidate: Settings, **command: Any) -> Outcome:
-        """Have a command executed where the program stands before the op, under a setting."""
+        """Execute a command under a setting, with the program stopped before the op."""
         failure = self.place() or self._wrong
         if failure:
             return Outcome(failure=one_line(failure))
@@ -137,16 +139,16 @@ def _outcome(answer: Mapping[str, Any]) -> Outcome:
 
 
 class Programs:
-    """Checks and times whole programs, each compiled. A candidate is a setting of the program's own decisions."""
+    """Checks and times whole compiled programs. A candidate is a setting of the decisions of the program."""
 
     def __init__(
         self, service: Service, programs: Mapping[Settings, tuple[Library, Sequence[Row]]], timing: Timing
     ) -> None:
-        """`programs`: the runner library of each candidate, and the traversal that it is to run."""
+        """`programs`: runner library and traversal of each candidate."""
         self._service, self._programs, self._timing = service, programs, timing
 
     def measure(self, candidate: Settings) -> Outcome:
-        """Compared with the references, then timed until the interval of the median is narrow enough."""
+        """Compare with the references, then time until the interval of the median is narrow enough."""
         library, rows = self._programs[candidate]
         try:
             outcome = self._timed(library, rows)

@@ -1,4 +1,4 @@
-"""The machine itself, as a search sees it: candidates are checked, timed, and traced on real ranks."""
+"""The real machine: candidates are checked, timed, and traced on running ranks."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from dagc.store.results import Machine, Outcome, TraceSpan
 
 Row = tuple[int, int, int]  # dagc.emit.table
 
-EVERY = 8  # measurements, then the drift reference once
+EVERY = 8  # measurements between two timings of the drift reference
 
 _OP = " op `"  # dagc.emit.iteration.titled
 
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """The runner library of one configured space of a domain. Those that differ in capture only share a library.
+    """The runner library of one configured space of a domain. Spaces that differ only in capture share a library.
 
-    rows      dagc.emit.rows: a traversal as the runner's table, with regions to be captured or without
-    capture   whether they are captured
+    rows      dagc.emit.rows: a traversal as a table of the runner, with or without capture regions
+    capture   whether regions are captured
     """
 
     library: Library
@@ -43,11 +43,11 @@ class Loadable:
 
 
 class LiveMachine:
-    """Measures the candidates of a domain. Failures are outcomes; the next measurement starts again.
+    """Measures the candidates of a domain. A failure is an outcome; the next measurement starts the ranks again.
 
-    The first candidate that can be measured becomes the drift reference, and is timed again after every eighth
-    measurement; each of these timings is handed to `on_reference` at once. An outcome's reference is the median of the
-    last three.
+    The first candidate that can be measured becomes the drift reference. It is timed again after every eighth
+    measurement; each of these timings is passed to `on_reference` at once. The reference of an outcome is the median of
+    the last three.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class LiveMachine:
         on_reference: Callable[[float], None] | None = None,
         objective: Objective = TIME,
     ) -> None:
-        """`loadables`: one for each space of the domain. `seconds`: of one measurement, more where a metric of the
-        objective needs more.
+        """`loadables`: one for each space of the domain. `seconds`: length of one measurement, longer if a metric of
+        the objective needs more.
 
-        `watchdog`: what takes longer, in seconds, hangs; at least a hundred times what was expected.
+        `watchdog`: seconds after which a measurement counts as hung, at least a hundred times its expected length.
         """
         self.domain = domain
         self.on_reference = on_reference
@@ -72,8 +72,8 @@ class LiveMachine:
         self._service = Service(link, watchdog=watchdog)
         self._objective, self._observed = objective, observed(objective)
         self._seconds, self._watchdog = max(seconds, least_seconds(self._observed)), watchdog
-        self._audited: dict[Library, str] = {}  # what is wrong with a library's ops, "" nothing
-        self._op_failed: dict[Library, str] = {}  # how the ranks ended when a library's ops ran one by one
+        self._audited: dict[Library, str] = {}  # what the audit of a library's ops found, "" if nothing
+        self._op_failed: dict[Library, str] = {}  # how the ranks ended when the ops of a library ran one by one
         self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by index of the space
         self._reference: Candidate | None = None
@@ -83,9 +83,9 @@ class LiveMachine:
     # ---- measuring ----------------------------------------------------------------------------
 
     def measure(self, candidate: Candidate) -> Outcome:
-        """Check the candidate's results where that has not been done yet, then time it once.
+        """Check the results of the candidate unless that was done before, then time it once.
 
-        Raises RunFailed where the ranks cannot even be started, MissingTool where mpi4py is missing.
+        Raises RunFailed if the ranks cannot be started, MissingTool if mpi4py is missing.
         """
         if self._since >= EVERY:
             self.time_reference()
@@ -98,15 +98,15 @@ class LiveMachine:
             self.time_reference()
         if self._objective.is_time:
             return Outcome(seconds, self._around(), iterations)
-        values = {"time": seconds, **others}
-        value = self._objective.value(values)
-        if math.isnan(value) or not all(0 <= amount < math.inf for amount in values.values()):
-            said = ", ".join(f"{name} {amount:g}" for name, amount in values.items())
-            return Outcome(failure=f"no objective: {self._objective.text} is no number above 0 ({said})")
-        return Outcome(value, iterations=iterations, values=values)
+        metrics = {"time": seconds, **others}
+        value = self._objective.value(metrics)
+        if math.isnan(value) or not all(0 <= amount < math.inf for amount in metrics.values()):
+            said = ", ".join(f"{name} {amount:g}" for name, amount in metrics.items())
+            return Outcome(failure=f"no objective: {self._objective.text} is not a number above 0 ({said})")
+        return Outcome(value, iterations=iterations, metrics=metrics)
 
     def time_reference(self) -> float:
-        """Time the drift reference now; NaN where there is none yet, or it fails. Also at the end of a search."""
+        """Time the drift reference; NaN if there is none yet, or if it fails. Also called at the end of a search."""
         self._since = 0
         if self._reference is None:
             return math.nan
@@ -119,7 +119,7 @@ class LiveMachine:
         return seconds
 
     def facts(self, target: str, arch: str) -> Machine:
-        """The machine of the ranks. Starts them. Raises RunFailed, MissingTool."""
+        """Start the ranks and describe their machine. Raises RunFailed, MissingTool."""
         try:
             answer = self._service.send({"do": "hello", "limit": OPEN_SECONDS})
         except RanksDied as death:
@@ -127,10 +127,10 @@ class LiveMachine:
         return machine_facts(target, arch, answer["hosts"], answer["mpi"])
 
     def noise_floor(self, reference: Candidate, number: int = 20, limit: float = math.inf) -> float:
-        """Make `reference` the drift reference, time it `number` times; the relative deviation of a single timing.
+        """Make `reference` the drift reference and time it `number` times; the relative deviation of a single timing.
 
-        Where that takes longer than `limit` seconds there are fewer timings, at least one; NaN where they are too few.
-        Raises WrongResult where its results are wrong, RunFailed where it cannot be measured.
+        After `limit` seconds no further timing begins, but there is at least one. NaN if there are too few.
+        Raises WrongResult if its results are wrong, RunFailed if it cannot be measured.
         """
         _, _, failure, _ = self._time(reference)
         if failure:
@@ -143,11 +143,11 @@ class LiveMachine:
         return noise_floor([[t for t in timings if not math.isnan(t)]])
 
     def probe(self, index: int) -> str:
-        """Open the library of a space, check and time its first traversal. The failure, "" if there is none."""
+        """Open the library of a space, check and time its first traversal. Returns the failure, or ""."""
         return self._time(Candidate(index, self.domain.spaces[index].space.first()))[2]
 
     def narrow(self, spaces: Sequence[int]) -> Orders:
-        """Measure only these spaces from now on. Returns the new domain; candidates of the old one are invalid."""
+        """Restrict the machine to these spaces. Returns the new domain; candidates of the old one become invalid."""
         narrowed = Orders([self.domain.spaces[index] for index in spaces])
         self.domain, self._loadables = narrowed, tuple(self._loadables[index] for index in spaces)
         self._last = {}
@@ -157,7 +157,7 @@ class LiveMachine:
         return narrowed
 
     def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:
-        """One traced iteration on all ranks, uncaptured; empty where it fails."""
+        """Trace one iteration on all ranks, without capture; empty if it fails."""
         index = candidate.space
         try:
             answer = self._ask(index, do="trace", rows=self._rows(candidate, False), limit=self._limit(index))
@@ -165,7 +165,7 @@ class LiveMachine:
             return ()
         return tuple(TraceSpan(int(rank), int(at), *times) for rank, at, *times in answer.get("spans", ()))
 
-    # ---- within -------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------
 
     def _around(self) -> float:
         return median(self._timings) if self._timings else math.nan
@@ -187,7 +187,7 @@ class LiveMachine:
         try:
             answer = self._audit(index) or self._ask(
                 index, do="measure", rows=self._rows(candidate, self._loadables[index].capture),
-                # Checked again when a candidate is confirmed, but not each time where it is measured very often.
+                # Checked again after 2, 4, 8, ... measurements: when it is confirmed, but not each time.
                 check=times == 1, recheck=times & (times - 1) == 0,
                 seconds=self._seconds, guess=guess, metrics=list(metrics), limit=self._limit(index),
             )  # fmt: skip
@@ -203,9 +203,9 @@ class LiveMachine:
         return answer["seconds"], answer["iterations"], "", answer["metrics"]
 
     def _audit(self, index: int) -> dict[str, Any]:
-        """The first time that a library is used: an answer that says which op breaks its header, or empty.
+        """On the first use of a library: an answer that names the op that violates its header, or an empty one.
 
-        In the first order and in the one furthest from it, so that parts that overlap show whichever op comes first.
+        Runs the first and the last order, which differ most: overlapping parts show up whichever op comes first.
         """
         key = self._loadables[index].library
         if key not in self._audited:
@@ -214,7 +214,7 @@ class LiveMachine:
             tables = [self._rows(order, False) for order in orders]
             try:
                 answer = self._ask(index, do="audit", tables=tables, limit=self._limit(index))
-            except RanksDied as death:  # perhaps in one order only: what is measured will show it
+            except RanksDied as death:  # perhaps in one order only: the measurement decides
                 answer = {}
                 self._op_failed[key] = str(death)
             if "error" in answer:
@@ -223,13 +223,13 @@ class LiveMachine:
         return {"wrong": self._audited[key]} if self._audited[key] else {}
 
     def _note_death(self, index: int, failure: str) -> str:
-        """The failure, with what is known of the op."""
+        """The failure, with the op that caused it, if known."""
         failure = one_line(failure)
         failed = one_line(self._op_failed.get(self._loadables[index].library, ""))
-        if _OP in failed and _OP not in failure:  # errors of a GPU come to light in a later call
+        if _OP in failed and _OP not in failure:  # errors of a GPU are reported by a later call
             failure = f"{failure}; op by op: {failed.removeprefix('run failed: ')}"
         return self._service.deaths.death(index, failure)
 
     def _ask(self, index: int, **command: Any) -> dict[str, Any]:
-        """Have a command executed with the library of the space open. Raises RanksDied."""
+        """Execute a command with the library of the space open. Raises RanksDied."""
         return self._service.ask(self._loadables[index].library, **command)

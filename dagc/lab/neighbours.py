@@ -1,9 +1,9 @@
 """Neighbours of a traversal: one op moved, one stream rebound, one sync op moved, dropped or added.
 
-A traversal is taken apart into an outline: its ops in issue order with their streams, and its sync ops named by what
-they serve. An outline is a preference, not a program: any change of it can be `followed`, and what comes out is a
-traversal of the space. An op is issued as early as its place in the outline and its predecessors allow; a sync op that
-the outline does not have is placed directly before the op that needs it, one that nothing needs is dropped.
+A traversal is converted to an outline: its ops in issue order with their streams, and its sync ops named by the ops
+they serve. An outline is a priority list, not a program: `follow` turns any changed outline into a traversal of the
+space. An op is issued as early as its place in the outline and its predecessors allow; a missing sync op is inserted
+directly before the op that needs it, and one that no op needs is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ISSUE, RECORD, WAIT, SYNC = range(4)
 # (ISSUE, op, stream or -1); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits), (SYNC, op, -1).
 Item: TypeAlias = tuple[int, int, int]
 
-# Entries are few and traversals many: equal ones are one object.
+# There are few entries and many traversals: equal entries share one object.
 
 
 @cache
@@ -39,11 +39,11 @@ def _wait(event: int, stream: int) -> Entry:
     return Wait(Event(event), Stream(stream)) if stream >= 0 else Sync(Event(event))
 
 
-TRIES = 8  # changes that are tried for one that has an effect
+TRIES = 8  # attempts at a change that has an effect
 
 
 def outline(traversal: Traversal) -> list[Item]:
-    """The outline that leads to this traversal."""
+    """The outline of a traversal: `follow` gives the traversal back."""
     out: list[Item] = []
     last: dict[int, int] = {}
     after: dict[int, int] = {}  # event -> op
@@ -65,7 +65,7 @@ def outline(traversal: Traversal) -> list[Item]:
 
 
 class _Follower:
-    """Follows one outline. Per stream: the ops since its last record, and its records with the ops that they cover."""
+    """Follows one outline. Per stream: the ops since its last record, and its records with the ops they cover."""
 
     def __init__(self, moves: Moves, items: Sequence[Item]) -> None:
         self.moves, self.items = moves, list(items)
@@ -73,14 +73,14 @@ class _Follower:
         self.bound = {op: stream for kind, op, stream in items if kind == ISSUE}
         self.tails = [0] * moves.streams
         self.last = [-1] * moves.streams
-        # [ops, has the CPU waited, mask of streams that have, event, op that it follows]
+        # [ops, whether the CPU has waited, mask of streams that have waited, event, op before the record]
         self.groups: list[list[list[int]]] = [[] for _ in range(moves.streams)]
         self.labels = {s: s for s in range(moves.streams) if moves.pinned >> s & 1}
         self.free = list(moves.free)
         self.entries: list[Entry] = []
 
     def run(self) -> Traversal:
-        """The traversal. ValueError where the outline lacks an op."""
+        """The traversal. Raises ValueError if the outline lacks an op."""
         at = 0
         while at < len(self.items):
             done = self._try(self.items[at])
@@ -95,7 +95,7 @@ class _Follower:
         return Traversal(tuple(self.entries))
 
     def _try(self, item: Item) -> bool | None:
-        """None: not now. True: done, or never to be done. False: something else was done for it."""
+        """True: done, or not needed any more. False: another sync op was issued first. None: not possible yet."""
         kind, op, stream = item
         if kind == ISSUE:
             if self.moves.before[op] & ~self.issued:
@@ -115,7 +115,7 @@ class _Follower:
     def _issue(self, op: int, stream: int) -> bool:
         moves = self.moves
         needs, on_gpu = moves.needs[op], moves.gpu >> op & 1
-        label = self._label(stream) if on_gpu else -1  # one that may not have appeared yet
+        label = self._label(stream) if on_gpu else -1  # of a stream that may not have appeared yet
         if needs:
             for s in range(moves.streams):
                 if s == label:
@@ -147,7 +147,7 @@ class _Follower:
     # ---- sync ops -----------------------------------------------------------------------
 
     def _ready_users(self, ops: int) -> list[int]:
-        """Ops that may be issued now and need the completion of some of `ops`."""
+        """Ops that can be issued now and need the completion of some of `ops`."""
         users = 0
         for op in bits(ops):
             users |= self.moves.users[op]
@@ -196,7 +196,7 @@ class _Follower:
         self.events += 1
 
     def _synchronise(self, source: int, group: list[int], stream: int) -> None:
-        """The CPU (stream < 0) or a stream waits for a record, and so for all older ones of its stream."""
+        """The CPU (stream < 0) or a stream waits for a record, and so for all older records of its stream."""
         label = -1
         if stream >= 0:
             label = self._label(stream)
@@ -212,7 +212,7 @@ class _Follower:
 
 
 def follow(moves: Moves, items: Sequence[Item]) -> Traversal:
-    """The traversal that an outline leads to. It must have every op once. ValueError."""
+    """The traversal of an outline, which must contain every op once. Raises ValueError."""
     return _Follower(moves, items).run()
 
 
@@ -232,7 +232,7 @@ def changed(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
 
 
 def _op_moved(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
-    """An op goes elsewhere between its predecessors and its successors, mostly with the sync ops before it."""
+    """Move an op within the range between its predecessors and successors, mostly with the sync ops before it."""
     out = list(items)
     at = random.choice([i for i, item in enumerate(out) if item[0] == ISSUE])
     op = out[at][1]
@@ -255,7 +255,7 @@ def _op_moved(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]
 
 
 def _rebound(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
-    """An op gets another stream; the sync ops of streams stay where they are still of use."""
+    """Bind an op to another stream; sync ops that are still useful stay in place."""
     on_gpu = [i for i, (kind, op, _) in enumerate(items) if kind == ISSUE and len(bits(moves.allowed[op])) > 1]
     on_gpu = [i for i in on_gpu if items[i][2] >= 0]
     if not on_gpu:
@@ -268,7 +268,7 @@ def _rebound(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
 
 
 def _sync_moved(items: Sequence[Item], random: Random) -> list[Item]:
-    """A sync op goes elsewhere, or to where it is needed at the latest."""
+    """Move a sync op elsewhere, or to the latest place at which it is needed."""
     syncs = [i for i, item in enumerate(items) if item[0] != ISSUE]
     out = list(items)
     if syncs:
@@ -279,7 +279,7 @@ def _sync_moved(items: Sequence[Item], random: Random) -> list[Item]:
 
 
 def _record_added(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]:
-    """A record of its own directly after an op that others need, and a wait for it as early as somebody may ask."""
+    """Add a record directly after an op that others need, and a wait for it as early as possible."""
     out = list(items)
     used = [i for i, (kind, op, stream) in enumerate(out) if kind == ISSUE and stream >= 0 and moves.users[op]]
     if used:
@@ -293,7 +293,7 @@ def _record_added(moves: Moves, items: Sequence[Item], random: Random) -> list[I
 
 
 def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
-    """A traversal that one change leads to, seldom two or more; the same one where nothing can be changed."""
+    """A traversal after one change, rarely after more; the same traversal if nothing can be changed."""
     items = outline(traversal)
     for _ in range(TRIES):
         other = changed(moves, items, random)
@@ -306,9 +306,9 @@ def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
 
 
 def translated(items: Sequence[Item], ops: Mapping[int, int], moves: Moves) -> list[Item]:
-    """An outline for the graph of `moves` from that of another; `ops` are those that both have, with their new numbers.
+    """The outline of another graph, translated to the graph of `moves`. `ops`: common ops -> their new numbers.
 
-    An op that the other lacks comes before its users. Streams beyond those of this graph become its last.
+    An op that the other graph lacks is inserted before its users. Streams that this graph lacks become its last stream.
     """
     out: list[Item] = []
     for kind, op, stream in items:

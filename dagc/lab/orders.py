@@ -1,7 +1,7 @@
-"""What is searched: the traversals of one or several configurations, as one decision process.
+"""The traversals of one or several configurations, as one decision process.
 
-With several configurations the first decision is the configuration, the others are those of its space
-(`dagc.space.moves`). So a search over transports and orders is one search.
+With several configurations, the first decision is the configuration; the others are those of its space
+(`dagc.space.moves`). A search over transports and orders is therefore one search.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from dagc.store.results import Configuration, ImplementationId, Outcome
 if TYPE_CHECKING:
     from dagc.lab.model.estimate import Model
 
-# States times ops that counting one space may take: about a second. A search does without the number.
+# Limit on states times ops for counting one space: about a second. A search does not need the number.
 COUNTING_WORK = 500_000
 RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
-MOST_OPS = 128  # that the model simulates: a sample of 1000 takes some seconds then, the features of pairs 50 MB
+MOST_OPS = 128  # limit for simulation: a sample of 1000 then takes some seconds, the features of pairs 50 MB
 
 
 # The choice of a configured space (its index), or the next entry of the traversal.
@@ -35,7 +35,7 @@ Decision: TypeAlias = int | Entry
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A state of the decision process. `space` is an index of the domain's, None before the configuration is chosen."""
+    """A state of the decision process. `space`: index of a space, None before the configuration is chosen."""
 
     space: int | None
     state: State | None
@@ -45,8 +45,8 @@ class Orders:
     """All implementations that a search may measure."""
 
     def __init__(self, spaces: Sequence[ConfiguredSpace], earlier: Sequence[tuple[Candidate, float]] = ()) -> None:
-        """`spaces` must not be empty, their configurations distinct. `earlier`: candidates with the seconds that they
-        took elsewhere, at another size or on another machine; the model begins with the costs that explain these."""
+        """`spaces` must not be empty, and their configurations must be distinct. `earlier`: candidates with their times
+        in seconds at another size or on another machine; the model starts with costs fitted to them."""
         self.earlier = tuple(earlier)
         if not spaces:
             raise ValueError("a domain without a configuration")
@@ -56,32 +56,32 @@ class Orders:
             raise ValueError("two spaces with one configuration")
 
     def number(self, configuration: Configuration) -> int | None:
-        """Index of the space with this configuration, None if it is not searched."""
+        """Index of the space with this configuration, None if there is none."""
         return self._number.get(configuration)
 
     @property
     def folded(self) -> bool:
-        """Are traversals those of one round of each loop?"""
+        """Whether traversals describe one round of each loop."""
         return any(s.graph.folding is not None for s in self.spaces)
 
     # ---- the decision process -----------------------------------------------------------
 
     def start(self) -> Node:
-        """Nothing decided; with a single configuration, that one is chosen."""
+        """The root node; a single configuration is already chosen."""
         return Node(None, None) if len(self.spaces) > 1 else self._enter(0)
 
     def _enter(self, index: int) -> Node:
         return Node(index, self.spaces[index].space.moves.start())
 
     def offers(self, node: Node) -> dict[Decision, list[Asker]]:
-        """Every decision that may come next, with what `step` wants of it, in a fixed order. Empty: all is decided."""
+        """Decision -> askers, for every possible next decision, in a fixed order. Empty if all is decided."""
         if node.space is None or node.state is None:
             return {index: [] for index in range(len(self.spaces))}
         moves = self.spaces[node.space].space.moves
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
 
     def weights(self, node: Node, offers: Mapping[Decision, list[Asker]]) -> Sequence[int] | None:
-        """How many candidates each of the offers leads to; None where they are too many to count."""
+        """The number of candidates below each offer; None if there are too many to count."""
         if self._sizes is None:
             return None
         if node.space is None or node.state is None:
@@ -91,7 +91,7 @@ class Orders:
         return [space.counter.count(space.moves.step(node.state, entry, askers)) for entry, askers in entries]
 
     def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
-        """Where one of the offers leads."""
+        """The node after one of the offers."""
         if isinstance(decision, int):
             return self._enter(decision)
         if node.space is None or node.state is None:
@@ -111,7 +111,7 @@ class Orders:
         return (candidate.space, *entries) if len(self.spaces) > 1 else entries
 
     def candidate(self, path: Sequence[Decision]) -> Candidate:
-        """The candidate that decisions lead to. Raises ValueError where the configuration is not among them."""
+        """The candidate at the end of a path. Raises ValueError if the configuration is missing."""
         chosen = [decision for decision in path if isinstance(decision, int)]
         if len(chosen) != (len(self.spaces) > 1):
             raise ValueError("a path without the choice of the configuration")
@@ -122,7 +122,7 @@ class Orders:
 
     @property
     def has_surrogate(self) -> bool:
-        """Not of programs of so many ops that simulating a sample takes longer than measuring it."""
+        """False for programs with so many ops that simulating a sample takes longer than measuring it."""
         return len({op.name for s in self.spaces for op in s.graph.ops}) <= MOST_OPS
 
     def surrogate(self) -> Model:
@@ -141,15 +141,15 @@ class Orders:
             return None
 
     def more_than(self) -> int:
-        """A lower bound of the size where that is not known; 0 where it is."""
+        """A lower bound of the size if it is not known, else 0."""
         return 0 if self._sizes is not None else self._more_than
 
     def size(self) -> int | None:
-        """How many candidates there are; None if a space is too large to count."""
+        """The number of candidates; None if a space is too large to count."""
         return None if self._sizes is None else sum(self._sizes)
 
     def at(self, number: int) -> Candidate:
-        """The candidate with this number, from 0: space by space, each in the order of IDs. IndexError, ValueError."""
+        """The candidate with this number, from 0: space by space, in order of IDs. Raises IndexError, ValueError."""
         if self._sizes is None:
             raise ValueError("the domain is too large to be numbered")
         for index, size in enumerate(self._sizes):
@@ -176,7 +176,7 @@ class Orders:
         return Candidate(candidate.space, neighbour(moves, candidate.traversal, random))
 
     def _reconfigured(self, candidate: Candidate, random: Random) -> Candidate:
-        """The same order and streams, as far as may be, in another configuration."""
+        """The same order and streams, as far as possible, in another configuration."""
         space = (candidate.space + random.randrange(1, len(self.spaces))) % len(self.spaces)
         old, new = self.spaces[candidate.space], self.spaces[space]
         if old.space.moves == new.space.moves:
@@ -217,7 +217,7 @@ class Records(Protocol):
 
 
 class OrderStore:
-    """Keeps what is measured of the candidates of a domain in a results file."""
+    """Writes measurements of the candidates of a domain to a results file."""
 
     def __init__(self, domain: Orders, records: Records) -> None:
         self._domain, self._records = domain, records
@@ -227,8 +227,8 @@ class OrderStore:
         return self._records.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
 
     def add(self, key: ImplementationId, outcome: Outcome, purpose: str = "search") -> None:
-        others = dict(outcome.values)
-        seconds = others.pop("time", outcome.seconds)
+        others = dict(outcome.metrics)
+        seconds = others.pop("time", outcome.value)
         self._records.add(key, seconds, outcome.reference, outcome.iterations, purpose, others)
 
     def fail(self, key: ImplementationId, failure: str) -> None:
@@ -236,9 +236,9 @@ class OrderStore:
 
 
 def domain_of(graphs: Iterable[tuple[Configuration, Graph]], work: int = COUNTING_WORK) -> Orders:
-    """The traversals of these graphs. Those with equal moves (transports, launch parameters) share one count.
+    """The traversals of these graphs. Graphs with equal moves (transports, launch parameters) are counted once.
 
-    `work` bounds the counting of each, in states times ops.
+    `work` limits the counting of each, in states times ops.
     """
     counters: dict[Moves, Counter] = {}
     spaces = []

@@ -1,7 +1,7 @@
-"""Whole programs as what is tuned: `select m, chunks with knn(n)` at program level, where each setting is a program.
+"""Tuning of whole programs: `select m, chunks with knn(n)` at program level, where each setting is a program.
 
-A setting gives every named decision a value; each is compiled once, for all sizes. What was measured of them is kept as
-cells of the op PROGRAM. Times are in seconds.
+A setting assigns every named decision a value; each is compiled once, for all sizes. Measurements are stored as cells
+of the op PROGRAM. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ProgramSelect:
 
 
 def program_select(program: Program) -> ProgramSelect | None:
-    """The program-level `select`, None where there is none. Raises UsageError for more than one, or other data."""
+    """The program-level `select`, None if there is none. Raises UsageError for several, or unsuitable features."""
     selects = [s for s in program.selects if s.owner == ""]
     if not selects:
         return None
@@ -55,7 +55,7 @@ def program_select(program: Program) -> ProgramSelect | None:
         if name not in whole:
             names = ", ".join(sorted(whole)) or "the program has none: declare `scalar n : i64`"
             raise UsageError(
-                f"`select ... with {item.method}(...)` asks for `{name}`, which is no scalar of whole numbers",
+                f"`select ... with {item.method}(...)` uses `{name}`, which is not an integer scalar",
                 f"name scalars of the program ({names})",
             )
     if not features:
@@ -64,7 +64,7 @@ def program_select(program: Program) -> ProgramSelect | None:
 
 
 def whole_scalars(program: Program) -> frozenset[str]:
-    """Names of the per-rank scalars that are whole numbers."""
+    """Names of the integer per-rank scalars."""
     return frozenset(s.name for s in program.scalars if s.type in _WHOLE)
 
 
@@ -73,13 +73,13 @@ def plan_label(settings: Settings) -> str:
     return "-".join(re.sub(r"\W+", "_", f"{name}{value}") for name, value in settings)
 
 
-# ---- what was measured ----------------------------------------------------------------------
+# ---- measurements ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What may be learned from: `settings` that are right everywhere, and at each point (ascending by its data) the
-    seconds of each by its number. `notes` say what was skipped."""
+    """Training data: `settings` with correct results at every size, and at each point (ascending by its data) the
+    seconds of each setting by its number. `notes` report what was skipped."""
 
     settings: tuple[Settings, ...]
     points: tuple[Point, ...]
@@ -90,8 +90,8 @@ class Measured:
 
 
 def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[float, ...]]) -> Measured:
-    """A size of which not every legal setting was tried is left out, and one at which all failed. A setting that failed
-    at any other size is not learned from at all, so that it is never chosen. `data`: the selector's, by point."""
+    """Skips sizes at which not every legal setting was tried, or all failed. A setting that failed at any other size is
+    excluded, so that it is never chosen. `data`: the features of the selector, by point."""
     at: dict[Point, dict[Settings, Cell]] = {}
     for cell in cells:
         at.setdefault(cell.point, {})[cell.settings] = cell
@@ -110,7 +110,7 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
     settings = tuple(s for s in every if s not in failed)
     number = {s: i for i, s in enumerate(settings)}
     if complete and not all(any(s in number for s in here) for here in complete.values()):
-        notes.append("no setting is right at every size: nothing is learned")
+        notes.append("no setting has correct results at every size: nothing is learned")
         complete = {}
     by_setting = [{number[s]: c for s, c in here.items() if s in number} for here in complete.values()]
     return Measured(
@@ -122,9 +122,9 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
 
 
 def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
-    """The extent of the selector's data, `names`, over the sizes at which plans were timed.
+    """The range of the features `names` over the sizes at which plans were timed.
 
-    Raises ValueError where the file keeps other data of them.
+    Raises ValueError if the file has other features for them.
     """
     timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times}
     kept = [(Point.of(dict(params)), values) for params, values in tuned.facts.program_data]

@@ -1,4 +1,4 @@
-"""A recorded results file in place of the machine: strategies and rules compared on real data, without a GPU."""
+"""Replay of a recorded results file: compares strategies and rules on real data, without a GPU."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dagc.store.results import Implementation, Outcome, Results
 
 
 class ReplayMachine:
-    """Answers with recorded times, drift divided out.
+    """Returns recorded times, with drift divided out.
 
-    The passes of each implementation are dealt out in an order drawn by `seed`, each once, then from the start again.
-    What was not recorded is a failure.
+    The passes of each implementation are returned in an order drawn by `seed`, each once, then again from the start.
+    An implementation that was not recorded is a failure.
     """
 
     def __init__(self, results: Results, domain: Orders, seed: int) -> None:
@@ -40,11 +40,11 @@ class ReplayMachine:
         turn = self._next.get(implementation.id, 0)
         self._next[implementation.id] = turn + 1
         dealt = order[turn % len(order)]
-        values = {} if self.results.objective.is_time else implementation.measurements[dealt].values
-        return Outcome(times[dealt], iterations=1, values=values)
+        metrics = {} if self.results.objective.is_time else implementation.measurements[dealt].metrics
+        return Outcome(times[dealt], iterations=1, metrics=metrics)
 
     def judged(self, candidate: Candidate) -> float:
-        """The median of the passes that `measure` has not dealt out; of all where it has dealt out every one."""
+        """The median of the passes that `measure` has not returned; of all passes if it has returned every one."""
         found = self._implementation(candidate)
         if found is None or not found.measurements:
             return math.nan
@@ -54,7 +54,7 @@ class ReplayMachine:
         return median(unseen or times)
 
     def passes(self, candidate: Candidate) -> int:
-        """How many measurements of it were recorded."""
+        """The number of recorded measurements."""
         found = self._implementation(candidate)
         return 0 if found is None else len(found.measurements)
 
@@ -65,7 +65,7 @@ class ReplayMachine:
 
 
 class Unkept:
-    """A store that keeps nothing: a replay can be repeated."""
+    """A store that discards everything: a replay can be repeated."""
 
     def begin(self, candidate: object) -> None:
         pass

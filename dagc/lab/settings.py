@@ -1,4 +1,4 @@
-"""The launch settings of one op at one size as what is searched: one decision for each tunable."""
+"""The launch settings of one op at one size, as a domain: one decision for each tunable."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-MISSED = 0.25  # standard deviation, in natural logarithms, of what a performance model says of one kernel's settings
-UNKNOWN = 0.8  # the same where there is no model
-SCALE = 5.0  # of the level of all times, which no model knows in seconds
+MISSED = 0.25  # standard deviation of the error of a performance model, in natural logarithms
+UNKNOWN = 0.8  # the same without a model
+SCALE = 5.0  # standard deviation of the common scale of all times, which no model predicts
 NOISE = 0.02  # relative standard deviation of a measured time
-LENGTH = 0.3  # share of steps of the tunables over which what is missed is alike
+LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
 
 class LaunchSettings:
-    """Legal settings, as one decision process: tunable by tunable. A candidate is one setting."""
+    """Legal settings as a decision process, tunable by tunable. A candidate is one setting."""
 
     def __init__(self, settings: Sequence[Settings], prior: Sequence[float] = ()) -> None:
-        """`settings` name the same tunables in the same order, each setting once. `prior`: what a model says each
-        takes, in any unit; none where there is no model."""
+        """`settings` have the same tunables in the same order, each setting once. `prior`: times predicted by a model,
+        in any unit; empty without a model."""
         self.settings, self.prior = tuple(settings), tuple(prior)
 
     def size(self) -> int:
@@ -44,7 +44,7 @@ class LaunchSettings:
         return random.choice(self.settings)
 
     def near(self, candidate: Settings, random: Random) -> Settings:
-        """One that differs in as few tunables as any does."""
+        """A setting that differs in as few tunables as possible."""
         differs = {s: sum(a != b for a, b in zip(s, candidate, strict=True)) for s in self.settings if s != candidate}
         least = min(differs.values(), default=0)
         return random.choice([s for s, d in differs.items() if d == least] or [candidate])
@@ -83,10 +83,10 @@ class LaunchSettings:
 
 
 class SettingsModel:
-    """Times of settings: what a performance model says, times a level that nothing is known of, times what it misses.
+    """Times of settings: the prediction of a performance model, times an unknown scale, times the error of the model.
 
-    In logarithms a Gaussian process (`dagc.lab.model.process`). What is missed is alike for settings that are a few
-    steps of their tunables apart.
+    In logarithms, a Gaussian process (`dagc.lab.model.process`): the errors of settings that are a few steps of their
+    tunables apart are correlated.
     """
 
     def __init__(self, settings: Sequence[Settings], prior: Sequence[float]) -> None:
@@ -105,7 +105,7 @@ class SettingsModel:
         known = np.array(prior if len(prior) else [1.0] * len(settings), dtype=float)
         finite = known[np.isfinite(known)]
         self._prior = np.log(np.where(np.isfinite(known), known, finite.max() if len(finite) else 1.0))
-        # The level of the first measurement is the middle of what the process expects.
+        # The process is centred at the scale of the first measurement.
         self._level = math.nan
 
     def extend(self, candidates: Iterable[Settings]) -> None:
@@ -144,7 +144,7 @@ class SettingsModel:
 
 
 def _steps(settings: Sequence[Settings]) -> Any:
-    """For each setting and each value of a tunable but its least: is it at least so large? Shape (settings, steps)."""
+    """Whether each setting is at least each value of a tunable but the smallest. Shape (settings, steps)."""
     import numpy as np
 
     values = [sorted({s[i][1] for s in settings}) for i in range(len(settings[0]))] if settings else []

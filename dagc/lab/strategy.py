@@ -1,7 +1,7 @@
-"""What a strategy is, and which there are.
+"""The protocol of strategies, and the available ones.
 
-A strategy is one class in one file of `dagc/lab/strategies`: `mcts_min.py` holds the strategy `mcts-min`, as a
-class `Strategy`. Adding one needs no other file.
+A strategy is a class `Strategy` in a file of `dagc/lab/strategies`: `mcts_min.py` has the strategy `mcts-min`. Adding
+one needs no other file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dagc.store.results import Outcome
 
 
 class Strategy(Protocol[C]):
-    """Proposes what to measure next, and learns from what was measured.
+    """Proposes the next candidate to measure, and learns from measurements.
 
-    `summary` is one line for the user. Two with the same domain, seed and observations propose the same.
+    `summary`: one line for the user. Equal domain, seed and observations give equal proposals.
     """
 
     summary: ClassVar[str]
@@ -27,10 +27,10 @@ class Strategy(Protocol[C]):
     def __init__(self, domain: Domain[C], seed: int) -> None: ...
 
     def propose(self) -> C | None:
-        """What to measure next; None where everything has been proposed."""
+        """The next candidate to measure; None if all have been proposed."""
 
     def observe(self, candidate: C, outcome: Outcome) -> None:
-        """A measurement: of the last proposal, or of anything else (a resumed search, a confirmation)."""
+        """Learn from a measurement of the last proposal, or of any other candidate (resumed search, confirmation)."""
 
 
 C_co = TypeVar("C_co", bound=Hashable, covariant=True)  # a candidate
@@ -38,30 +38,30 @@ C_co = TypeVar("C_co", bound=Hashable, covariant=True)  # a candidate
 
 @runtime_checkable
 class Chooser(Protocol[C_co]):
-    """A strategy that knows better than its smallest time which candidate is the fastest."""
+    """A strategy that can rank measured candidates better than by their times."""
 
     def best(self) -> C_co | None:
         """The current choice; None before the first measurement."""
 
     def ranked(self, number: int) -> Sequence[C_co]:
-        """So many of what was measured, at most, that it expects to be the fastest; the first is `best`."""
+        """At most `number` measured candidates, the expected fastest first; the first is `best`."""
 
 
 @runtime_checkable
 class Judge(Protocol):
-    """A strategy that can say whether it is worth going on."""
+    """A strategy that can estimate whether a better candidate is left."""
 
     def doubt(self, share: float) -> float:
-        """Probability that something unmeasured is faster than the current choice by more than this share of it."""
+        """Probability that an unmeasured candidate is faster than the current choice by more than this share."""
 
 
-PREFERRED = ("model", "mcts-min")  # the first that suits is the default; the last suits everything
+PREFERRED = ("model", "mcts-min")  # the first suitable one is the default; the last is always suitable
 
 
 def default(domain: Domain[Any]) -> str:
-    """The strategy that a domain is searched with where the user names none.
+    """The default strategy for a domain.
 
-    A strategy that does not suit every domain has a class method `suits(domain)`.
+    A strategy that is not suitable for every domain has a class method `suits(domain)`.
     """
     for name in PREFERRED[:-1]:
         suits: Callable[[Domain[Any]], bool] | None = getattr(find(name), "suits", None)
@@ -71,7 +71,7 @@ def default(domain: Domain[Any]) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """Names of all strategies, sorted; nothing is imported."""
+    """Names of all strategies, sorted. Imports none of them."""
     return names_in("lab/strategies")
 
 

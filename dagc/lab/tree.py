@@ -1,8 +1,8 @@
 """The tree of Monte-Carlo tree search ("Machine Learning for CUDA+MPI Design Rules", section III-C).
 
-Selection, expansion, rollout with the rollout kept in the tree, backpropagation. What a child is worth is the one
-thing that strategies differ in. No candidate is proposed twice: a leaf is done when it is proposed, and a subtree
-without anything new left is not entered again.
+Selection, expansion, rollout with the rollout kept in the tree, backpropagation. Strategies differ only in the value of
+a child. No candidate is proposed twice: a leaf is done when it is proposed, and a subtree without new candidates is not
+entered again.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ EXPLORATION = math.sqrt(2)
 
 
 class TreeNode:
-    """A prefix. `untried` are decisions without a rollout; `n` counts rollouts, tmin and tmax are seconds below it."""
+    """A prefix. `untried`: decisions without a rollout. `n`: rollouts; tmin and tmax: the extreme values below it."""
 
     __slots__ = ("children", "decision", "done", "n", "node", "parent", "tmax", "tmin", "untried")
 
     def __init__(self, node: Any, decision: Any, parent: TreeNode | None) -> None:
         self.node, self.decision, self.parent = node, decision, parent
         self.children: dict[Any, TreeNode] = {}
-        self.untried: dict[Any, Any] | None = None  # None: not looked at yet
+        self.untried: dict[Any, Any] | None = None  # None: not computed yet
         self.n = 0
         self.tmin, self.tmax = math.inf, -math.inf
         self.done = False
 
 
-# What a child is worth beside its exploration value: (child, parent, root) -> number.
+# The exploitation value of a child: (child, parent, root) -> number.
 Value = Callable[[TreeNode, TreeNode, TreeNode], float]
 
 
 class Tree(Generic[C]):
-    """Proposes candidates and remembers what they took."""
+    """Proposes candidates and keeps the range of values below each prefix."""
 
     def __init__(self, domain: Domain[C], seed: int, value: Value) -> None:
         self.domain, self.value = domain, value
@@ -45,7 +45,7 @@ class Tree(Generic[C]):
         self.root = TreeNode(domain.start(), None, None)
 
     def propose(self) -> C | None:
-        """Selection, expansion and rollout; None where every candidate has been proposed."""
+        """Selection, expansion and rollout; None if every candidate has been proposed."""
         if self.root.done:
             return None
         at = self.root
@@ -60,8 +60,8 @@ class Tree(Generic[C]):
         return self._candidate(at)
 
     def _drawn(self, at: TreeNode, untried: dict[Any, Any]) -> Any:
-        """One of the untried decisions, by how many candidates each leads to: so a rollout meets every candidate below
-        equally often. Each equally likely where they cannot be counted."""
+        """A random untried decision, weighted by the number of candidates below it, so that rollouts are uniform over
+        the candidates. Each decision is equally likely if they cannot be counted."""
         decisions = list(untried)
         weights = self.domain.weights(at.node, untried) if len(decisions) > 1 else None
         if weights is None:
@@ -71,10 +71,10 @@ class Tree(Generic[C]):
             number -= weight
             if number < 0:
                 return decision
-        raise AssertionError("more than there are")
+        raise AssertionError("the number exceeds the sum of the weights")
 
     def observe(self, candidate: C, outcome: Outcome) -> None:
-        """Backpropagation. A candidate that was not proposed here is added; one seen before adds no rollout."""
+        """Backpropagation. A candidate that was not proposed here is added; one observed before adds no rollout."""
         at, new = self.root, False
         for decision in self.domain.path(candidate):
             child = at.children.get(decision)
@@ -86,11 +86,11 @@ class Tree(Generic[C]):
         if new:
             self._finish(at)
         rollout = at.n == 0
-        seconds = outcome.seconds
+        value = outcome.value
         while True:
             at.n += rollout
-            if not math.isnan(seconds):
-                at.tmin, at.tmax = min(at.tmin, seconds), max(at.tmax, seconds)
+            if not math.isnan(value):
+                at.tmin, at.tmax = min(at.tmin, value), max(at.tmax, value)
             if at.parent is None:
                 break
             at = at.parent
@@ -109,7 +109,7 @@ class Tree(Generic[C]):
         return child
 
     def _select(self, at: TreeNode) -> TreeNode:
-        """The child of the largest sum of exploration and exploitation; those without anything new are left out."""
+        """The child with the largest sum of exploration and exploitation, among those with new candidates below."""
         best, largest = None, -math.inf
         log = math.log(max(at.n, 1))
         for child in at.children.values():
@@ -118,11 +118,11 @@ class Tree(Generic[C]):
             score = EXPLORATION * math.sqrt(log / max(child.n, 1)) + self.value(child, at, self.root)
             if score > largest:
                 best, largest = child, score
-        assert best is not None, "a node that is not done has something new below it"
+        assert best is not None, "a node that is not done has new candidates below it"
         return best
 
     def _finish(self, leaf: TreeNode) -> None:
-        """Mark a complete candidate as done, and every ancestor that has nothing new left."""
+        """Mark a complete candidate as done, and every ancestor without new candidates."""
         leaf.done = True
         at = leaf.parent
         while at is not None and not at.untried and all(child.done for child in at.children.values()):

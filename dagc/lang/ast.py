@@ -180,12 +180,16 @@ class Require(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Code(Spanned):
-    """Code in the text (`text`) or a function of a file (`function`, `file`)."""
+    """Code in the text (`text`), a whole file (`file`), or one of its functions (`function`).
+
+    `arguments` are those of a template.
+    """
 
     lang: CodeLang
     text: str | None = None
     function: str | None = None
     file: str | None = None
+    arguments: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -504,7 +504,11 @@ def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
             help = f"write `feature {item.name} cost n = ...`"
             report.error("missing-cost", "a feature in code must state its cost in elements", item.span, help)
         code = item.value
-        value = ir.CodeText(code.lang, code.text, code.function, code.file, span=code.span)
+        if code.file is not None:
+            ev.scope.break_name(item.name, What.FEATURE, item.span, 0)
+            help = f'call it from a text that includes it: `cpp """return {code.function or "function"}(n);"""`'
+            report.fail("wrong-place-of-item", "a feature is written in the program", code.span, help)
+        value = ir.CodeText(code.lang, code.text, span=code.span)
     else:
         value = ev.settled(item.value, _FEATURE_NUMBERS)
     cost = ev.settled(item.cost, _FEATURE_NUMBERS) if item.cost is not None else None

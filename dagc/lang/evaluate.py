@@ -47,7 +47,7 @@ from dagc.lang.scope import (
 # ---- expressions: decisions stay variables until a value is needed ----
 
 _BINARY = {op: Fn(op.value) for op in ast.BinaryOp}
-_FUNCTIONS = {
+FUNCTIONS = {
     "floor": (Fn.FLOOR, 1), "ceil": (Fn.CEIL, 1), "min": (Fn.MIN, 0), "max": (Fn.MAX, 0),
     "abs": (Fn.ABS, 1), "log2": (Fn.LOG2, 1), "sqrt": (Fn.SQRT, 1),
 }  # fmt: skip
@@ -272,11 +272,11 @@ class Evaluator:
     def _call(self, call: ast.Call) -> Value:
         name = call.callee.name
         args = [a for a in call.args if not isinstance(a, ast.Named)]
-        if call.callee.trailers or (name not in _FUNCTIONS and name != "sizeof"):
-            known = [*_FUNCTIONS, "sizeof"]
+        if call.callee.trailers or (name not in FUNCTIONS and name != "sizeof"):
+            known = [*FUNCTIONS, "sizeof"]
             help = did_you_mean(name, known, f"there are {', '.join(known)}")
             self._fail("unknown-name", f"unknown function `{name}`", call.callee.span, help)
-        count = _FUNCTIONS[name][1] if name in _FUNCTIONS else 1
+        count = FUNCTIONS[name][1] if name in FUNCTIONS else 1
         if len(args) != len(call.args) or (len(args) != count if count else not args):
             self._fail(
                 "wrong-arity",
@@ -289,7 +289,7 @@ class Evaluator:
             if not isinstance(value, TypeValue):
                 self._fail("type-mismatch", "`sizeof` takes a type", args[0].span, "write `sizeof(f64)`")
             return Const(value.type.size)
-        return self._apply(_FUNCTIONS[name][0], call.span, *(self.sym(a, _NUMBERS) for a in args))
+        return self._apply(FUNCTIONS[name][0], call.span, *(self.sym(a, _NUMBERS) for a in args))
 
     def _unary(self, expr: ast.Unary) -> Value:
         if expr.op is ast.UnaryOp.NOT:

@@ -6,7 +6,7 @@ lines, and spaces that align words of neighbouring lines. It is idempotent.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import get_args
@@ -112,6 +112,14 @@ def is_unary(tokens: list[Token], i: int) -> bool:
     return before.kind is TokenKind.PUNCT and before.text not in _CLOSERS
 
 
+def _angles(tokens: list[Token]) -> Iterator[int]:
+    """The `<` and `>` around template arguments: `cuda step<bx, by> from "heat.cu"` (`tokens` without comments)."""
+    for i in range(2, len(tokens)):
+        if tokens[i].text == "<" and tokens[i - 2].text in ("cuda", "cpp"):
+            yield i
+            yield next(k for k in range(i + 1, len(tokens)) if tokens[k].text == ">")
+
+
 # ---- lines ----
 
 WIDTH = 120
@@ -140,6 +148,7 @@ class Layout:
         plain = [i for i, t in enumerate(self.tokens) if t.kind is not TokenKind.COMMENT]
         words = [self.tokens[i] for i in plain]
         self._unary = {i for k, i in enumerate(plain) if is_unary(words, k)}
+        self._angles = {plain[k] for k in _angles(words)}
         self._before = _previous(self.tokens)
 
     # ---- structure ------------------------------------------------------------------------
@@ -227,6 +236,8 @@ class Layout:
             return 1
         opened = self.kinds.get(i - 1) if previous.text == "{" else self.kinds.get(i)
         if previous.text == "{" and token.text == "}":
+            return 0
+        if i in self._angles or (i - 1 in self._angles and previous.text == "<"):
             return 0
         message = token.text == "recv" and previous.text != "."
         if (self.starts_item(i) or message) and previous.text != "{":

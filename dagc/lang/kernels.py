@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,8 +23,10 @@ from dagc.lang.scope import (
     Scope,
     Skip,
     Storage,
+    TypeValue,
     What,
     as_sym,
+    did_you_mean,
     element_type,
     kind_of_constant,
     kind_of_type,
@@ -214,10 +217,9 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
                 launches.append(_launch(ev, child, parts))
             elif isinstance(child, ast.Code):
                 _refuse_second(ctx.report, codes, child, "code")
-                codes.append(code_text(ctx, child))
+                codes.append(code_text(ev, child))
             elif isinstance(child, ast.Link):
-                links += child.libraries
-                ctx.not_used_yet("`link`", child.span, "the library is not linked yet")
+                links += _libraries(ctx.report, child)
             elif not _common(ev, parts, child):
                 wrong_place(ctx.report, child, "in an implementation")
     device = Device.GPU if item.device is OpKind.GPU else Device.CPU
@@ -292,15 +294,60 @@ def _check_threads(report: Report, item: ast.Launch, block: tuple[Sym, ...]) -> 
         report.fail("bad-launch", f"a block of {threads} threads; GPUs allow 1024", item.span, "use a smaller block")
 
 
-def code_text(ctx: Context, code: ast.Code) -> ir.CodeText:
-    if code.file is not None:
-        ctx.not_used_yet("code from a file", code.span, 'write the code between """ and """ to compile it')
-    return ir.CodeText(code.lang, code.text, code.function, code.file, span=code.span)
+def _libraries(report: Report, item: ast.Link) -> tuple[str, ...]:
+    """Names as they follow -l. They become words of command lines and of CMake."""
+    for library in item.libraries:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*", library) or library.endswith((".a", ".so")):
+            help = 'write the name that follows -l, as `link "cublas"`; DAGC_CXXFLAGS and DAGC_NVCCFLAGS take -LDIR'
+            report.fail("bad-link", f"`{library}` is not the name of a library", item.span, help)
+    return item.libraries
+
+
+def code_text(ev: Evaluator, code: ast.Code) -> ir.CodeText:
+    """May raise Skip."""
+    if code.file is None:
+        return ir.CodeText(code.lang, code.text, span=code.span)
+    ctx = ev.ctx
+    file = ctx.named.written.get((code.span.file, code.file))
+    if file is None:
+        raise Skip  # it was reported that it cannot be read
+    if code.function is not None:
+        _check_function(ctx, code.function, file, code)
+    arguments = tuple(_template_argument(ev, a) for a in code.arguments)
+    return ir.CodeText(code.lang, None, code.function, file, arguments, span=code.span)
+
+
+def _check_function(ctx: Context, function: str, name: str, code: ast.Code) -> None:
+    """Reports unknown-name if the file and what it includes do not even have the word."""
+    plain = function.rpartition("::")[2]
+    texts = {f.name: ctx.sources[f.path].text for f in ctx.named.files}
+    if any(re.search(rf"\b{plain}\b", text) for text in texts.values()):
+        return
+    known = re.findall(r"\b([A-Za-z_]\w*)\s*\([^;{}()]*\)\s*\{", texts[name])
+    help = did_you_mean(plain, known, f"name a function of `{code.file}`")
+    ctx.report.fail("unknown-name", f"`{code.file}` has no function `{function}`", code.span, help)
+
+
+def _template_argument(ev: Evaluator, expr: ast.Expr) -> Sym | ElementType:
+    """A type, or a value that is known when compiling."""
+    value = ev.value(expr)
+    if isinstance(value, TypeValue):
+        return value.type
+    settled = ev.settled(expr)
+    for name in sorted(free(settled)):
+        entry = ev.scope.find(name)
+        if entry is None or entry[0].what is not What.TUNE:
+            message = f"a template argument must be known when compiling, but `{name}` is known only when it runs"
+            ev.ctx.report.fail("not-compile-time", message, expr.span, "use a number, a type or a `tune`")
+    return settled
 
 
 def _check_impl(
     report: Report, item: ast.Impl, device: Device, launch: ir.Launch | None, launched: bool, code: ir.CodeText | None
 ) -> None:
+    if code is not None and code.file is not None and code.function is None:
+        help = f"name a function: `{code.lang.value} FUNCTION from ...`; a whole file belongs to program level"
+        report.error("wrong-place-of-item", "a whole file cannot be an implementation", code.span, help)
     if code is None:
         if not any(isinstance(i, ast.Code) for i in item.items):
             report.error(

@@ -8,12 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NoReturn
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.memory import uncollected
-from dagc.base.source import LARGEST, Source, Span, find_file
+from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, Place, Role
@@ -24,6 +22,7 @@ from dagc.lang.calls import stream_choice
 from dagc.lang.declarations import Declared, Declarer, feature, select
 from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
 from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
+from dagc.lang.includes import read_included
 from dagc.lang.items import lower_edges, lower_items
 from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.parse import parse
@@ -33,6 +32,7 @@ from dagc.lang.scope import (
     TRANSPORTS,
     Context,
     Defines,
+    Named,
     Report,
     ScalarKind,
     Stop,
@@ -97,8 +97,6 @@ def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.Cod
     """Warn about params and tunes that no expression or code reads."""
     codes = list(codes)
     words = {w for c in codes if c.text for w in _WORD.findall(c.text)}
-    if any(c.file for c in codes):
-        return  # code in a file may read them
     for param in declared.params:
         if param.name not in ctx.used and param.name not in words:
             ctx.report.warning("unused-param", f"param `{param.name}` is never used", param.span, "drop it")
@@ -340,6 +338,8 @@ class Lowering:
             verifies=verifies,
             sources=dict(self.ctx.sources),
             loops=tuple(out.loops),
+            files=self.ctx.named.files,
+            folders=self.ctx.named.folders,
         )
 
     # ---- values -------------------------------------------------------------------------------
@@ -378,12 +378,14 @@ class Lowering:
         elif isinstance(item, ast.Feature):
             collected.features.append(feature(ev, item))
         elif isinstance(item, ast.Code):
-            if item.file is not None:
-                help = "name it in an implementation"
+            if item.function is not None:
+                help = (
+                    f'name it in an implementation, or write `{item.lang.value} from "{item.file}"` for the whole file'
+                )
                 self.ctx.report.fail(
                     "wrong-place-of-item", "a function of a file cannot stand in the program", item.span, help
                 )
-            collected.codes.append(code_text(self.ctx, item))
+            collected.codes.append(code_text(ev, item))
         else:
             wrong_place(self.ctx.report, item, "at program level")
 
@@ -517,111 +519,6 @@ def _head(span: Span, length: int) -> Span:
     return Span(span.start, min(span.end, span.start + length), span.file)
 
 
-# ---- `include`: the items of other files, read relative to the file that includes them ----
-
-
-def included(
-    items: tuple[ast.Item, ...],
-    source: Source,
-    sources: dict[str, Source],
-    report: Report,
-    texts: Mapping[str, str] | None = None,
-    stack: tuple[Path, ...] = (),
-) -> tuple[ast.Item, ...]:
-    """Items with every top-level `include` replaced by what it includes. Reports what cannot be read.
-
-    `texts`: path -> text, instead of files: then no file is read. A file must lie below the folder of the program, or
-    below one that the user has named (`dagc.base.source.find_file`).
-    """
-    here = _resolved(Path(source.path))
-    out: list[ast.Item] = []
-    for item in items:
-        if isinstance(item, ast.Include):
-            with report.guard():
-                out += _read(item, source, sources, report, texts, (*stack, here))
-        else:
-            out.append(item)
-    return tuple(out)
-
-
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):  # a loop of links
-        return path
-
-
-def _included_path(
-    item: ast.Include, source: Source, report: Report, texts: Mapping[str, str] | None, program: Path
-) -> Path:
-    """The path of what is included. `program`: the folder of the program."""
-    beside = Path(source.path).parent
-    if texts is not None:
-        name = Path(item.file).parts
-        others = [p for p in map(Path, texts) if p.parts[-len(name) :] == name]
-        path = beside / item.file if str(beside / item.file) in texts or len(others) != 1 else others[0]
-        if str(path) not in texts:
-            help = "measure again into another file"
-            report.fail("missing-file", f"the text of `{item.file}` was not kept", item.span, help)
-        return path
-    try:
-        return find_file(item.file, beside, program)
-    except PermissionError as error:
-        help = "move it there, or give its folder with -I DIR"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, help)
-    except OSError as error:
-        help = f"give a path relative to `{source.path}`"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, help)
-
-
-def _report_other_language(item: ast.Include, other: Source, error: ProgramError, report: Report) -> NoReturn:
-    """Lines of a file that may be anything are not shown."""
-    line, column = other.line_column(error.diagnostics[0].span.start)
-    message = f"`{item.file}` is not a text of the language (line {line}, column {column})"
-    help = "include another file; of one that ends in .dag every error is shown"
-    report.fail("missing-file", message, item.span, help)
-
-
-def _read(
-    item: ast.Include,
-    source: Source,
-    sources: dict[str, Source],
-    report: Report,
-    texts: Mapping[str, str] | None,
-    stack: tuple[Path, ...],
-) -> tuple[ast.Item, ...]:
-    path = _included_path(item, source, report, texts, stack[0].parent)
-    if _resolved(path) in stack:
-        report.fail("include-cycle", f"`{item.file}` includes itself", item.span, "drop one of the includes")
-    if str(path) in sources:
-        help = "include it once"
-        report.fail("include-twice", f"`{item.file}` is included twice", item.span, help)
-    try:
-        other = Source.read(path, regular=True) if texts is None else Source(str(path), texts[str(path)])
-    except OSError as error:
-        help = f"give a path relative to `{source.path}`"
-        report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror or error}", item.span, help)
-    except (UnicodeDecodeError, ValueError):
-        report.fail("missing-file", f"`{item.file}` is not a text in UTF-8", item.span, "save it as UTF-8")
-    sources[other.path] = other
-    if sum(len(s.text) for s in sources.values()) > LARGEST:
-        message = f"with `{item.file}` the texts of the program are larger than {LARGEST >> 10} KiB"
-        report.fail("too-large", message, item.span, "include less")
-    try:
-        module = parse(other)
-    except ProgramError as error:
-        if not item.file.endswith(".dag"):
-            _report_other_language(item, other, error, report)
-        for diagnostic in error.diagnostics:
-            report.add(diagnostic)
-        return ()
-    if module.program is not None:
-        at = ((module.span, "here"),)
-        message = f"`{item.file}` has a `program` line of its own"
-        report.error("wrong-place-of-item", message, item.span, "drop that line from the included file", at)
-    return included(module.items, other, sources, report, texts, stack)
-
-
 # ---- syntax tree to `Program` ----
 
 _ATTEMPTS = 3
@@ -641,12 +538,14 @@ class Parsed:
     """A text of the language and all that it includes, parsed. Any number of programs is lowered from it.
 
     `items` are those of the text, with includes replaced by what they include; `diagnostics` is what that has found.
+    `named`: the files of code.
     """
 
     source: Source
     module: ast.Module
     items: tuple[ast.Item, ...]
     sources: Mapping[str, Source]
+    named: Named
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -654,13 +553,13 @@ class Parsed:
 def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
     """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
     module = parse(source)
-    report, sources = Report(), {source.path: source}
+    report, sources, named = Report(), {source.path: source}, Named()
+    items: tuple[ast.Item, ...] = ()
     try:
-        items = included(module.items, source, sources, report, texts)
+        items, named = read_included(module.items, source, sources, report, texts)
     except RecursionError:
         report.error("too-deep", "nested too deep", module.span, "split the text into smaller pieces")
-        items = ()
-    return Parsed(source, module, items, sources, report.sorted(sources))
+    return Parsed(source, module, items, sources, named, report.sorted(sources))
 
 
 def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
@@ -688,7 +587,7 @@ def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
             report.add(diagnostic)
         program = None
         try:
-            context = Context(report, sources, plain, picked, may_pick=attempt + 1 < _ATTEMPTS)
+            context = Context(report, sources, plain, picked, parsed.named, may_pick=attempt + 1 < _ATTEMPTS)
             program = Lowering(context, parsed.module, parsed.source).run(parsed.items)
         except OtherChoices as other:
             picked = {**picked, **other.picked}

@@ -175,7 +175,7 @@ _RULES: dict[str, _Rule] = {
     **{name: _node(kind) for name, kind in _NODES.items()},
     **{name: _word(kind) for name, kind in _WORDS.items()},
     **{name: _node(ast.Binary, op) for name, op in _OPERATORS.items()},
-    **dict.fromkeys(("names", "dims", "formals", "group", "block", "exprs", "args"), lambda b, c, s: _some(c)),
+    **dict.fromkeys(("names", "dims", "formals", "group", "block", "exprs", "sums", "args"), lambda b, c, s: _some(c)),
     "start": _start,
     "nothing": lambda b, c, s: None,
     # values
@@ -191,7 +191,9 @@ _RULES: dict[str, _Rule] = {
     "impl": lambda b, c, s: ast.Impl(c[0], None if c[1] is None else str(c[1]), _some(c[2:]), span=s),
     "link": lambda b, c, s: ast.Link(tuple(map(_string, c)), span=s),
     "code_text": lambda b, c, s: ast.Code(c[0], text=unix_lines(c[1][3:-3]), span=s),
-    "code_file": lambda b, c, s: ast.Code(c[0], function=str(c[1]), file=_string(c[2]), span=s),
+    "code_file": lambda b, c, s: ast.Code(c[0], None, c[1][0], _string(c[2]), c[1][1], span=s),
+    "code_whole": lambda b, c, s: ast.Code(c[0], file=_string(c[1]), span=s),
+    "function": lambda b, c, s: (str(c[0]), c[1] or ()),
     # the graph
     "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
     "dag": lambda b, c, s: ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0])),
@@ -225,7 +227,7 @@ _RULES: dict[str, _Rule] = {
 
 _MOST_ERRORS = 20
 MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
-_TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
+TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
 
 
 @uncollected()
@@ -262,6 +264,20 @@ def parse(source: Source) -> ast.Module:
             return _build(tree, source)
         break
     raise ProgramError(diagnostics, {source.path: source})
+
+
+def accepted_after(text: str) -> frozenset[str]:
+    """The tokens that may follow a text, as in `dagc.lang.syntax.Stop.accepts`; none if it has an error."""
+    from lark.exceptions import UnexpectedInput
+
+    state = _parser().parse_interactive(text)
+    try:
+        state.exhaust_lexer()
+    except UnexpectedInput:
+        return frozenset()
+    names = _terminal_texts()
+    accepted = state.accepts()  # type: ignore[no-untyped-call]
+    return frozenset(names.get(str(name), str(name)) for name in accepted)
 
 
 def _build(tree: object, source: Source) -> ast.Module:
@@ -312,7 +328,7 @@ def _next_item(text: str, tokens: Sequence[Token], position: int, last: Diagnost
         return None
     for token in tokens[bisect_left(tokens, position, key=lambda t: t.start) :]:
         at_margin = token.start == 0 or text[token.start - 1] == "\n"
-        if at_margin and token.kind is TokenKind.WORD and token.text in _TOP_ITEMS:
+        if at_margin and token.kind is TokenKind.WORD and token.text in TOP_ITEMS:
             return token.start
     return None
 

@@ -465,6 +465,18 @@ class Choice:
         return ir.Decision(self.name, values, self.chosen, self.structural, span=self.span)
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The files of code of a program, and folders in which code finds headers.
+
+    `written`: (file of the text, name in it) -> name of the `CodeFile`; without those that cannot be read.
+    """
+
+    files: tuple[ir.CodeFile, ...] = ()
+    folders: tuple[str, ...] = ()
+    written: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Context:
     """State of one lowering. `picked`: choices made because the defaults violate a `require`; `may_pick`: make some."""
@@ -473,6 +485,7 @@ class Context:
     sources: dict[str, Source]
     defines: Defines
     picked: Mapping[str, ir.Value]
+    named: Named = field(default_factory=Named)
     may_pick: bool = True
     program: Scope = field(default_factory=Scope)
     choices: dict[str, Choice] = field(default_factory=dict)

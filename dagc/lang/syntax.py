@@ -60,7 +60,7 @@ _TOKEN = re.compile(
     |(?P<open_string>"[^"\n]*)
     |(?P<number>[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_]))
     |(?P<bad_number>[0-9][A-Za-z0-9_]*)
-    |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:::[A-Za-z_][A-Za-z0-9_]*)*)
     |(?P<punct>->|\.\.|\|\||&&|[=!<>]=|[{}()\[\],:;=~?<>+\-*/%!.])
     |(?P<bad>[\s\S])""",
     re.VERBOSE,
@@ -109,8 +109,8 @@ FORMS = {
     "cpu": "cpu [NAME] {...}",
     "link": 'link "LIBRARY", ...',
     "launch": "launch grid(BLOCKS, ...) block(THREADS, ...) [shared(BYTES)]",
-    "cuda": 'cuda """CODE""" or cuda FUNCTION from "FILE"',
-    "cpp": 'cpp """CODE""" or cpp FUNCTION from "FILE"',
+    "cuda": 'cuda """CODE""" or cuda FUNCTION from "FILE" or cuda from "FILE"',
+    "cpp": 'cpp """CODE""" or cpp FUNCTION from "FILE" or cpp from "FILE"',
     "dag": "dag [repeat TIMES [until ARRAY]] {...} or dag NAME(FORMAL, ...) {...}",
     "send": "send ARRAY to RANK [counts ARRAY] recv ARRAY from RANK [counts ARRAY]",
     "edges": "edges explicit",
@@ -118,7 +118,7 @@ FORMS = {
     "if": "if CONDITION {...} [else {...}]",
     "setup": 'setup "FILE.py" FUNCTION(ARGUMENT, ...)',
     "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [nan equal]",
-    "include": 'include "FILE.dag"',
+    "include": 'include "FILE.dag" or include "FOLDER/"',
 }
 OPERATION = "NAME : gpu KERNEL(ARGUMENT, ...) (or cpu, any, dag, mpi), or A -> B"
 
@@ -156,7 +156,7 @@ _MOST = 6
 
 def describe(accepts: Set[str]) -> str:
     """In words, never empty: "`,` or `)`", "an expression", ..."""
-    left = set(accepts)
+    left = set(accepts) - {"QUALIFIED"}  # a name is accepted there, too
     words: list[str] = []
     if "param" in left:
         return "the next item"

@@ -131,14 +131,15 @@ def _library_files(plan: Plan, name: str) -> dict[str, bytes]:
 
 def build_library(directory: Path, plan: Plan, library: Library) -> Path:
     """`lib/libNAME.so`, whose symbols are those of the C interface; or the wheel with it."""
-    from dagc.emit import uses_nccl  # loads jinja2
+    from dagc.emit import linked, uses_nccl  # loads jinja2
 
-    cuda = plan.target is Target.CUDA
+    cuda, others = plan.target is Target.CUDA, linked(plan)
     hidden = ("-Xcompiler=-fvisibility=hidden",) if cuda else ("-fvisibility=hidden",)
     nccl = require_nccl().flags() if cuda and uses_nccl(plan) else ()
+    names = (f"{library.name}.{'cu' if cuda else 'cpp'}", *others.sources)
     built = build(
-        [directory / f"src/{library.name}.{'cu' if cuda else 'cpp'}"], directory / f"lib/lib{library.name}.so",
-        directory=directory, include=("include", "src/include"), target=plan.target.value, arch=plan.arch,
+        [directory / "src" / name for name in names], directory / f"lib/lib{library.name}.so", directory=directory,
+        include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries, target=plan.target.value, arch=plan.arch,
         mpi=require_mpi(), shared=True, warnings_as_errors=False, flags=(*hidden, *nccl),
     )  # fmt: skip
     return write_wheel(directory, library.name, built) if library.wheel else built
@@ -146,13 +147,16 @@ def build_library(directory: Path, plan: Plan, library: Library) -> Path:
 
 def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     """Build `bench` (a program), `runner` (a shared library), or `audit` (the runner as a program, not optimised)."""
-    from dagc.emit import uses_nccl  # loads jinja2
+    from dagc.emit import linked, uses_nccl  # loads jinja2
 
     cuda, library = plan.target is Target.CUDA, what == "runner"
     source = "runner" if what == "audit" else what
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
+    others = linked(plan)
+    main = f"{source}.{'cu' if cuda else 'cpp'}"
     return build(
-        [directory / f"{source}.{'cu' if cuda else 'cpp'}"], directory / (f"lib{what}.so" if library else what),
-        target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=library, warnings_as_errors=False,
+        [directory / name for name in (main, *others.sources)], directory / (f"lib{what}.so" if library else what),
+        target=plan.target.value, arch=plan.arch, include=("include", *others.include), libraries=others.libraries,
+        mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip

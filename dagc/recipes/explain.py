@@ -104,8 +104,8 @@ class _Subject:
         self.learned: LearnedRules = learn(loaded)
 
     @property
-    def seconds(self) -> float:
-        return self.ranked[0].seconds(self.loaded.results.reference)
+    def value(self) -> float:
+        return self.ranked[0].value(self.loaded.results.reference)
 
     def selection_bias(self, recorded: Results) -> float:
         """By how much the best may seem faster than it is, because it was chosen by the times of `recorded`.
@@ -176,7 +176,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
         share = f"{100 * selection_bias:.1f} %"
         note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
     objective = loaded.results.objective
-    found = explanation(subject.learned, subject.domain, asked, answers, subject.seconds, [note], objective)
+    found = explanation(subject.learned, subject.domain, asked, answers, subject.value, [note], objective)
     return found, answers.interrupted
 
 
@@ -197,7 +197,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     asked, objective = subject.ask(options), loaded.results.objective
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
         nothing = Answers(tuple(Answer(question, ()) for question in asked.questions), loaded.results.noise, False)
-        return explanation(subject.learned, subject.domain, asked, nothing, subject.seconds, (), objective), False
+        return explanation(subject.learned, subject.domain, asked, nothing, subject.value, (), objective), False
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     objective_for(objective.text, chosen.target.value)
     edits = len(set(asked.candidates)) - 1
@@ -221,7 +221,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
             answers = answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
     notes = [records.note] if records.note else []
-    found = explanation(subject.learned, domain, asked, answers, subject.seconds, notes, objective)
+    found = explanation(subject.learned, domain, asked, answers, subject.value, notes, objective)
     return found, answers.interrupted
 
 

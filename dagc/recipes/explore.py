@@ -68,10 +68,7 @@ TOLD_APART = 0.005  # a lowest time so little below the median is not worth a li
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best.
-
-    What is called seconds are values of the `objective`.
-    """
+    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best."""
 
     summary: Summary[Candidate]
     configuration: Configuration | None
@@ -120,9 +117,9 @@ class Explored:
         interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective, shrunk=s.shrunk)
         worst = "slowest measured takes {:.2f} times as long" if time else "worst measured has {:.2f} times as much"
         out += [
-            f"best       {self.objective.named(s.seconds)} ({interval_of}){equal(s.ties)}",
+            f"best       {self.objective.named(s.value)} ({interval_of}){equal(s.ties)}",
             *self._how_sure(),
-            f"           the {worst.format(s.worst / s.seconds)}{noise}",
+            f"           the {worst.format(s.worst / s.value)}{noise}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
             *fixed_lines(self.fixed),
@@ -137,9 +134,9 @@ class Explored:
         """That the best is not confirmed, or what became of the lowest time that the progress display showed."""
         s = self.summary
         out = [] if s.confirmed else unconfirmed(s.measurements_of_best, s.repeats)
-        if s.confirmed and s.lowest < s.seconds * (1 - TOLD_APART):
-            lowest, seconds = self.objective.named(s.lowest), self.objective.named(s.seconds)
-            out.append(f"           lowest single measurement {lowest}; {seconds} after confirmation")
+        if s.confirmed and s.lowest < s.value * (1 - TOLD_APART):
+            lowest, value = self.objective.named(s.lowest), self.objective.named(s.value)
+            out.append(f"           lowest single measurement {lowest}; {value} after confirmation")
         if abs(s.displayed / s.lowest - 1) > TOLD_APART:
             shown = self.objective.named(s.displayed)
             out.append(
@@ -449,9 +446,9 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
     return replace(
         done,
         best=Candidate(index, parse_traversal(first.traversal, domain.spaces[index].graph, "the results file")),
-        seconds=found.seconds, low=found.low, high=found.high, measurements_of_best=found.measurements,
+        value=found.value, low=found.low, high=found.high, measurements_of_best=found.measurements,
         ties=found.ties, shrunk=found.shrunk,
-        worst=results.measured()[-1].seconds(reference), lowest=lowest(results),
+        worst=results.measured()[-1].value(reference), lowest=lowest(results),
     )  # fmt: skip
 
 
@@ -497,7 +494,7 @@ def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[
             list(space.replay(traversal))
         except (UsageError, ProgramError):
             continue  # of other ops
-        earlier.append((Candidate(index, traversal), found.seconds(other.reference)))
+        earlier.append((Candidate(index, traversal), found.value(other.reference)))
     if not earlier:
         raise UsageError(
             f"{options.warm_start} has no implementation of this program", "give a file of the same ops and transports"

@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError, rendered
+from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
+from dagc.editor.analysis import analysis_of
 from dagc.ir.traversal import traversal_text
-from dagc.lang.lower import Parsed, analyse, lower, parse_with_includes
-from dagc.passes import build_graph, graph_with_diagnostics
+from dagc.lang.lower import Parsed, lower, parse_with_includes
+from dagc.passes import build_graph
 from dagc.passes.loops import fold
 from dagc.report import picture
 from dagc.report.display import SILENT, Display
@@ -128,15 +129,8 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-    source = read_source(path)
-    try:
-        lowered = analyse(parse_with_includes(source), dict(defines or {}))
-    except ProgramError as error:
-        return Checked(error.diagnostics, {source.path: source, **error.sources})
-    if lowered.program is None:
-        return Checked(lowered.diagnostics, lowered.sources)
-    _, more = graph_with_diagnostics(lowered.program)
-    return Checked((*lowered.diagnostics, *more), lowered.program.sources)
+    found = analysis_of(read_source(path), defines)
+    return Checked(found.diagnostics, found.sources)
 
 
 def count(

@@ -143,7 +143,7 @@ class Loaded:
         """An implementation of the file, which must have been measured."""
         graph = self.graph(implementation.configuration)
         traversal = parse_traversal(implementation.traversal, graph, self.path)
-        seconds = implementation.seconds(self.results.reference)
+        seconds = implementation.value(self.results.reference)
         return Sample(
             graph, implementation.configuration, traversal, seconds, len(implementation.measurements),
             implementation.times(self.results.reference), tuple(m.order for m in implementation.measurements),
@@ -212,7 +212,7 @@ def rules(
     # Rules say nothing about configurations that they were not learned from.
     canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
     whole = Samples.of(canonical.samples)
-    share = accuracy(learned, whole, [s.seconds for s in canonical.samples])
+    share = accuracy(learned, whole, [s.value for s in canonical.samples])
     return render(Findings(learned, check(learned, canonical), share, sets, estimation, best, advice, shown), form)
 
 
@@ -413,7 +413,7 @@ def best(
     title = "best" if rank == 0 else f"number {rank}"
     interval_of = spread(found.low, found.high, found.measurements, compared, shrunk=found.shrunk)
     head = [
-        f"{title:10} {compared.named(found.seconds)} ({interval_of}){equal(found.ties)}",
+        f"{title:10} {compared.named(found.value)} ({interval_of}){equal(found.ties)}",
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",

@@ -232,29 +232,29 @@ def sorted_times(
     """
     plot = Plot(WIDTH, 400, top=40)
     x = Scale(0, len(points) + 1, *plot.x_range)
-    y = _time_scale([p.seconds for p in points], *plot.y_range, room=0.08)
-    factor, axis = by.axis(points[-1].seconds)
+    y = _time_scale([p.value for p in points], *plot.y_range, room=0.08)
+    factor, axis = by.axis(points[-1].value)
     _clip(plot, "times-clip")
     if classes is not None:
         plot.add(*_bands(classes, x, plot, by))
     plot.y_axis(y, axis, factor)
     plot.x_axis(x, "implementations, fastest first")
     if not math.isnan(noise) and best is not None:
-        plot.add(*_floor(best.seconds, noise, y, plot))
+        plot.add(*_floor(best.value, noise, y, plot))
     place = {p.implementation.id: x(i) for i, p in enumerate(points, 1)}
     for group in groups:
         plot.add(_intervals(group, place, y))
     for group in groups:
-        marks = ((place[p.implementation.id], y(p.seconds)) for p in group.points)
+        marks = ((place[p.implementation.id], y(p.value)) for p in group.points)
         plot.add(dots(marks, f"k{group.colour}", clip_path="url(#times-clip)"))
     if classes is not None:
         plot.add(*_borders(classes, x, plot, by))
     if best is not None:
-        at = {"cx": place[best.implementation.id], "cy": y.clamped(best.seconds)}
-        plot.add(tag("circle", **at, r=7.0, class_="chosen", data_tip=f"best: {by.text(best.seconds)}"))
+        at = {"cx": place[best.implementation.id], "cy": y.clamped(best.value)}
+        plot.add(tag("circle", **at, r=7.0, class_="chosen", data_tip=f"best: {by.text(best.value)}"))
     plot.add(_cursor(plot))
     title = f"Times of {si.ordinary(len(points), 'implementation')}, sorted"
-    heights = " ".join(n(y(p.seconds)) for p in points)  # for the script that places the cursor
+    heights = " ".join(n(y(p.value)) for p in points)  # for the script that places the cursor
     look = "plot many" if len(points) > _MANY else "plot"
     return plot.svg(title, id="times", data_left=x(1), data_right=x(len(points)), data_heights=heights, tabindex=0,
                     class_=look)  # fmt: skip
@@ -312,7 +312,7 @@ def _borders(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
         at = x(boundary.position + 1.5)
         reach = f"M{n(at)} {n(top)}V{n(bottom)}" if drawn else f"M{n(at)} {n(bottom - 26)}V{n(bottom)}"
         why = "class boundary" if drawn else f"not drawn: {boundary.why_dropped}"
-        tip = f"{why}\nafter {boundary.position + 1} of {len(classes.times)}, at {by.text(boundary.seconds)}"
+        tip = f"{why}\nafter {boundary.position + 1} of {len(classes.times)}, at {by.text(boundary.value)}"
         out.append(
             tag("path", d=reach, class_="border" if drawn else "border dropped", data_tip=_tip(tip, boundary, by))
         )
@@ -367,8 +367,8 @@ def distribution(groups: Sequence[Group], by: Quantity = TIMES) -> str:
     longest = max(len(g.label) for g in groups)
     left = min(420.0, max(120.0, 24 + 6.6 * longest))
     plot = Plot(WIDTH, 30 + _ROW * len(groups) + 44, left=left, top=30, right=96)
-    x = _time_scale([p.seconds for g in groups for p in (g.points[0], g.points[-1])], *plot.x_range, room=0.02)
-    factor, title = by.axis(max(g.points[-1].seconds for g in groups))
+    x = _time_scale([p.value for g in groups for p in (g.points[0], g.points[-1])], *plot.x_range, room=0.02)
+    factor, title = by.axis(max(g.points[-1].value for g in groups))
     plot.add(text(WIDTH - 90, 18, "best", "tick"))
     for row, group in enumerate(groups):
         plot.add(*_histogram(group, x, plot.top + _ROW * (row + 1) - 8, plot, by))
@@ -381,7 +381,7 @@ def _histogram(group: Group, x: Scale, base: float, plot: Plot, by: Quantity) ->
     wide = (right - left) / _BINS
     counts = [0] * _BINS
     for point in group.points:
-        counts[min(_BINS - 1, max(0, int((x(point.seconds) - left) / wide)))] += 1
+        counts[min(_BINS - 1, max(0, int((x(point.value) - left) / wide)))] += 1
     tallest = max(counts)
     path = "".join(
         f"M{n(left + wide * i)} {n(base)}v{n(-c / tallest * (_ROW - 16))}h{n(wide)}V{n(base)}z"
@@ -390,18 +390,18 @@ def _histogram(group: Group, x: Scale, base: float, plot: Plot, by: Quantity) ->
     )
     best, middle = ranked(group.points)[0], group.points[len(group.points) // 2]
     tip = (
-        f"{group.label}\n{si.ordinary(len(group.points), 'implementation')}\nbest {by.text(best.seconds)}, "
-        f"median {by.text(middle.seconds)}, worst {by.text(group.points[-1].seconds)}"
+        f"{group.label}\n{si.ordinary(len(group.points), 'implementation')}\nbest {by.text(best.value)}, "
+        f"median {by.text(middle.value)}, worst {by.text(group.points[-1].value)}"
     )
     colour = f"k{group.colour}"
     name = group.label if len(group.label) <= 60 else group.label[:59] + "…"
     return [
         tag("rect", x=left, y=base - _ROW + 12, width=right - left, height=_ROW - 12.0, class_="lane", data_tip=tip),
         tag("path", d=path, class_=f"bars {colour}"),
-        tag("path", d=f"M{n(x(middle.seconds))} {n(base + 4)}V{n(base - _ROW + 16)}", class_=f"median {colour}"),
-        tag("circle", cx=x(best.seconds), cy=base, r=4.0, class_=f"best {colour}"),
+        tag("path", d=f"M{n(x(middle.value))} {n(base + 4)}V{n(base - _ROW + 16)}", class_=f"median {colour}"),
+        tag("circle", cx=x(best.value), cy=base, r=4.0, class_=f"best {colour}"),
         text(left - 10, base - 6, name, "row-label", text_anchor="end"),
-        text(right + 8, base - 6, by.text(best.seconds), "row-value"),
+        text(right + 8, base - 6, by.text(best.value), "row-value"),
     ]
 
 

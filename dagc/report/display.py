@@ -260,14 +260,14 @@ def panel(
     if share is not None:
         table.add_row("", ProgressBar(total=1.0, completed=share, width=BINS))
     table.add_row("covered", _covered(progress))
-    if not math.isnan(progress.best_seconds):
+    if not math.isnan(progress.best_value):
         floor = "" if math.isnan(noise) else f"  (noise floor {100 * noise:.1f} %)"
-        best = (objective.show(progress.best_seconds), "green"), _how_often(progress), floor
+        best = (objective.show(progress.best_value), "green"), _how_often(progress), floor
         table.add_row("best", Text.assemble(*best))
         if describe is not None and progress.best is not None:
             for line in describe(progress.best).splitlines():
                 table.add_row("", Text(line, style="dim", overflow="ellipsis", no_wrap=True))
-        table.add_row("times" if objective.is_time else "values", _Histogram(progress.seconds, objective))
+        table.add_row("times" if objective.is_time else "values", _Histogram(progress.values, objective))
     if progress.failures:
         table.add_row("failed", Text(str(progress.failures), style="red"))
     return table
@@ -276,16 +276,16 @@ def panel(
 class _Histogram:
     """The times in one line, as wide as possible."""
 
-    def __init__(self, seconds: Sequence[float], objective: Objective) -> None:
-        self._seconds, self._objective = seconds, objective
+    def __init__(self, values: Sequence[float], objective: Objective) -> None:
+        self._values, self._objective = values, objective
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        low, high, _ = histogram(self._seconds, 1)
+        low, high, _ = histogram(self._values, 1)
         begin, end = f"{self._objective.show(low, decimals=1)} ", f" {self._objective.show(high, decimals=1)}"
         bins = min(BINS, options.max_width - len(begin) - len(end))
-        bars = histogram(self._seconds, bins)[2] if bins >= FEWEST_BINS else "to"
+        bars = histogram(self._values, bins)[2] if bins >= FEWEST_BINS else "to"
         yield Text(f"{begin}{bars}{end}", no_wrap=True, overflow="ellipsis")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -312,8 +312,8 @@ def _share(progress: Progress[Candidate]) -> float | None:
 
 def one_line(progress: Progress[Candidate], objective: Objective = TIME) -> str:
     """`search: 120 of 200 measurements, 12 s, 8 s left, best 40.12 us, 120 implementations of 2036 (5.9 %)`."""
-    known = not math.isnan(progress.best_seconds)
-    best = f", best {objective.show(progress.best_seconds)}{_how_often(progress)}" if known else ""
+    known = not math.isnan(progress.best_value)
+    best = f", best {objective.show(progress.best_value)}{_how_often(progress)}" if known else ""
     failed = f", {progress.failures} failed" if progress.failures else ""
     return (
         f"{progress.phase}: {_measurements(progress)}, {progress.elapsed:.0f} s{_left(progress)}{best}, "
@@ -351,15 +351,15 @@ def _left(progress: Progress[Candidate]) -> str:
     return f", {max(0.0, min(ends)):.0f} s left" if ends else ""
 
 
-def histogram(seconds: Sequence[float], bins: int = BINS) -> tuple[float, float, str]:
+def histogram(values: Sequence[float], bins: int = BINS) -> tuple[float, float, str]:
     """(smallest, largest shown, bars). The slowest 2 % are excluded, so that an outlier does not flatten the rest.
 
     For very many times, every k-th is used: drawing must not delay the search.
     """
-    if not seconds:
+    if not values:
         return math.nan, math.nan, ""
-    low = min(seconds)
-    ordered = sorted(seconds[:: 1 + len(seconds) // MOST_DRAWN])
+    low = min(values)
+    ordered = sorted(values[:: 1 + len(values) // MOST_DRAWN])
     high = ordered[min(len(ordered) - 1, math.ceil(0.98 * len(ordered)))]
     counts = [0] * bins
     for value in ordered:

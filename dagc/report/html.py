@@ -102,7 +102,7 @@ def traced(
         name = shlex.quote(f"{results.program.name}-best")
         out.append(
             Chosen(
-                what, p, by.text(p.seconds), interval_text(p, by), p.implementation.configuration.text,
+                what, p, by.text(p.value), interval_text(p, by), p.implementation.configuration.text,
                 p.implementation.traversal, tuple(_chip(entry, graph) for entry in traversal.entries),
                 f"dagc best {shlex.quote(file)} -o {name}" if what == "best" else "", ranks, len(all_) - len(few),
             )
@@ -201,9 +201,9 @@ def summary_tiles(
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
-        Tile("best", by.text(found.seconds), _estimate_text(found, by)),
-        Tile("the median takes", si.times(middle.seconds / best.seconds), by.text(middle.seconds)),
-        Tile("the worst takes", si.times(worst.seconds / best.seconds), by.text(worst.seconds)),
+        Tile("best", by.text(found.value), _estimate_text(found, by)),
+        Tile("the median takes", si.times(middle.value / best.value), by.text(middle.value)),
+        Tile("the worst takes", si.times(worst.value / best.value), by.text(worst.value)),
         Tile("implementations", si.count(len(points)), of),
         Tile("measurements", si.count(measured), reference),
         Tile("noise floor", si.percent(results.noise), "standard deviation of one measurement"),
@@ -275,7 +275,7 @@ def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
 @dataclass(frozen=True, slots=True)
 class Row:
     rank: int
-    seconds: str
+    value: str
     slower: str
     interval: str
     colour: int
@@ -288,10 +288,10 @@ def fastest_rows(points: Sequence[Point], groups: Sequence[Group], by: Quantity)
     out = []
     for rank, p in enumerate(points):
         group = of[p.implementation.configuration]
-        slower = "" if rank == 0 else f"+{si.percent(p.seconds / points[0].seconds - 1)}"
+        slower = "" if rank == 0 else f"+{si.percent(p.value / points[0].value - 1)}"
         row = Row(
             rank,
-            by.text(p.seconds),
+            by.text(p.value),
             slower,
             interval_text(p, by),
             group.colour,
@@ -403,7 +403,7 @@ def as_html(
         tiles=summary_tiles(results, points, best, groups, graphs, by),
         ties=best_estimate([p.judged for p in choices], results.noise).ties if choices else 0,
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
-        less_often=0 if best is None else sum(p.seconds < best.seconds for p in points),
+        less_often=0 if best is None else sum(p.value < best.value for p in points),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
         legend=_legend(groups), compared="" if objective.is_time else objective.text,
         chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file, by),
@@ -411,7 +411,7 @@ def as_html(
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         classes=class_views(learned, by) if learned is not None else (),
-        dropped=[f"Boundary at {by.text(b.seconds)} not drawn: {b.why_dropped}." for b in dropped],
+        dropped=[f"Boundary at {by.text(b.value)} not drawn: {b.why_dropped}." for b in dropped],
         tree=_tree(learned), no_rules=no_rules, certainty=certainty, advice=noise_advice_of(results),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
@@ -486,7 +486,7 @@ def _data(points: Sequence[Point], groups: Sequence[Group], by: Quantity) -> str
     configuration."""
     place = {group.configuration: number for number, group in enumerate(groups)}
     rows = [
-        [p.implementation.traversal, place[p.implementation.configuration], by.text(p.seconds), _interval(p, by)]
+        [p.implementation.traversal, place[p.implementation.configuration], by.text(p.value), _interval(p, by)]
         for p in points
     ]
     content = {"configurations": [g.label for g in groups], "points": rows}

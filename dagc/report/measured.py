@@ -17,7 +17,7 @@ class Point:
     """A measured implementation: median of its times and its 95% interval (equal to it with one time)."""
 
     implementation: Implementation
-    seconds: float
+    value: float
     low: float
     high: float
     times: tuple[float, ...]
@@ -93,8 +93,8 @@ class Curve:
     """The course of one run, by its own measurements, counted from 1.
 
     measured   the time of each
-    lowest     (measurement, seconds): the lowest single time so far, at each decrease
-    choice     (measurement, seconds): the best at that moment (`dagc.store.results.rank`), at each change, with the
+    lowest     (measurement, value): the lowest single time so far, at each decrease
+    choice     (measurement, value): the best at that moment (`dagc.store.results.rank`), at each change, with the
                median of all its times in the file: the value of the choice
     """
 

@@ -36,11 +36,11 @@ def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, 
     for i in results.implementations:
         head = (int(i.id), i.configuration.text, i.traversal)
         for m, adjusted in zip(i.measurements, i.times(results.reference), strict=True):
-            values = {**m.values, "time": adjusted}
-            more: list[float] = [m.values.get(name, math.nan) for name in metrics]
+            values = {**m.metrics, "time": adjusted}
+            more: list[float] = [m.metrics.get(name, math.nan) for name in metrics]
             if not objective.is_time:
                 more.append(objective.value(values) if values.keys() >= {*objective.metrics} else math.nan)
-            yield (*head, m.number, m.order, m.seconds, m.reference, adjusted, i.failure, *more)
+            yield (*head, m.number, m.order, m.value, m.reference, adjusted, i.failure, *more)
         if not i.measurements:
             left = len(columns(results, objective)) - len(COLUMNS)
             yield (*head, None, None, math.nan, math.nan, math.nan, i.failure, *[math.nan] * left)

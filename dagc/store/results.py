@@ -1,6 +1,6 @@
 """Measurements as frozen types that search, records, rules and reports share. Times are in seconds.
 
-A field named `seconds` holds the compared value: seconds of an iteration, or the value of another objective.
+A field named `value` holds what the objective compares: seconds per iteration, unless the file has another objective.
 """
 
 from __future__ import annotations
@@ -70,40 +70,40 @@ def drift_factor(usual: float, now: float) -> float:
 class Measurement:
     """One measurement of one implementation.
 
-    seconds     per iteration, maximum over the ranks, as measured; or the value of the objective
+    value       of the objective, as measured; by default seconds per iteration, maximum over the ranks
     reference   of the drift reference at about the same time (median of the three timings before and the three
                 after, scaled to the file's `reference`: dagc.store.read); NaN if there is none
     number      0 for the first measurement of the implementation, and so on
     order       position among all measurements of its file
     run         its run: index into `Results.runs`
-    values      all measured values, by the name of the metric
+    metrics     all measured values, by the name of the metric
     purpose     why: "search", or "confirm" if it was taken to confirm a choice
     """
 
-    seconds: float
+    value: float
     reference: float
     number: int
     order: int
     run: int = 0
-    values: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
     purpose: str = "search"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a request to measure: a time, or the reason why there is none.
+    """The result of a request to measure: a value, or the reason why there is none.
 
-    `seconds` is the value that a search minimises, also for other objectives; `values`: the metrics measured for it
-    (empty: only the time). `times`: the single times of which `seconds` is the median.
+    `value` is what a search minimises: seconds per iteration, or the value of another objective. `metrics`: what was
+    measured for it (empty: only the time). `times`: the single times of which `value` is the median.
     `failure` is "" or one line: `wrong result: ...`, `hang: ...`, `out of memory: ...`, `run failed: ...`.
     """
 
-    seconds: float = math.nan
+    value: float = math.nan
     reference: float = math.nan
     iterations: int = 0
     failure: str = ""
     times: tuple[float, ...] = ()
-    values: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +117,22 @@ class Implementation:
     failure: str = ""
 
     def times(self, reference: float = math.nan) -> tuple[float, ...]:
-        """Seconds, with drift divided out: scaled as if the drift reference had always taken `reference` seconds.
+        """Values, with drift divided out: scaled as if the drift reference had always taken `reference` seconds.
 
         A measurement without a reference, and all of them if `reference` is NaN, are unchanged.
         """
-        return tuple(m.seconds * drift_factor(reference, m.reference) for m in self.measurements)
+        return tuple(m.value * drift_factor(reference, m.reference) for m in self.measurements)
 
     def confirming(self, reference: float = math.nan) -> tuple[float, ...]:
         """Those of `times` that were taken after it was chosen to be confirmed: they did not choose it."""
         pairs = zip(self.measurements, self.times(reference), strict=True)
-        return tuple(seconds for m, seconds in pairs if m.purpose == "confirm")
+        return tuple(value for m, value in pairs if m.purpose == "confirm")
 
     def judged(self, reference: float = math.nan) -> tuple[float, ...]:
         """What its speed is judged by: measurements that did not choose it, all where there are none."""
         return self.confirming(reference) or self.times(reference)
 
-    def seconds(self, reference: float = math.nan) -> float:
+    def value(self, reference: float = math.nan) -> float:
         """The median of `times`; NaN without measurements."""
         times = self.times(reference)
         return median(times) if times else math.nan
@@ -241,7 +241,7 @@ class Results:
         Excludes those that ever failed. `ranking` decides which is the best.
         """
         timed = [i for i in self.implementations if i.measurements and not i.failure]
-        return tuple(sorted(timed, key=lambda i: (i.seconds(self.reference), i.id)))
+        return tuple(sorted(timed, key=lambda i: (i.value(self.reference), i.id)))
 
 
 # ---- noise ----------------------------------------------------------------------------------
@@ -327,13 +327,13 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the best is expected to take, `low` to `high`, and on how many measurements of it that rests.
+    """The expected value of the best, its 95% interval `low` to `high`, and the number of measurements behind it.
 
     ties    how many others are equal to it within the noise
     shrunk  moved towards candidates that were confirmed with it; the interval then has 95% with few measurements too
     """
 
-    seconds: float
+    value: float
     low: float
     high: float
     measurements: int
@@ -350,9 +350,9 @@ def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) ->
     best = ranked[0]
     alike = [series for series in ranked if len(series) == len(best)] if len(best) > 1 else []
     found = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
-    seconds, low, high = found or (median(best), *interval(best))
+    value, low, high = found or (median(best), *interval(best))
     equal = ties(ranked, noise) if found is None else sum(interval(t)[0] <= high for t in ranked[1:])
-    return Estimate(seconds, low, high, len(best), equal, found is not None)
+    return Estimate(value, low, high, len(best), equal, found is not None)
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
@@ -370,7 +370,7 @@ def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
 
 
 def lowest(results: Results) -> float:
-    """The lowest single measurement of all, in seconds, drift divided out; NaN without measurements."""
+    """The lowest single measurement of all, drift divided out; NaN without measurements."""
     return min((min(i.times(results.reference)) for i in results.measured()), default=math.nan)
 
 

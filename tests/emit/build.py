@@ -45,6 +45,7 @@ def plan(path: Path, target: Target, **defines: str) -> Plan:
 def write(made: Plan, directory: Path) -> Path:
     """Everything a compiler needs; returns the directory."""
     for name, text in emit(made).items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")
     write_headers(directory / "include")
     return directory

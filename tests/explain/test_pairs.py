@@ -65,7 +65,7 @@ class Kept:
         return len(self.begun)
 
     def add(self, key: int, outcome: Outcome, purpose: str = "search") -> None:
-        self.added.append((outcome.seconds, purpose))
+        self.added.append((outcome.value, purpose))
 
     def fail(self, key: int, failure: str) -> None:
         self.failed.append(failure)

@@ -35,7 +35,7 @@ def explained(seed: int = 0) -> Explanation:
     asked = ask(h200_learned(), domain, best)
     machine = ReplayMachine(results, domain, seed)
     answers = answer(domain, asked, machine, UNKEPT, Options(noise=results.noise), most=lambda _: PASSES)
-    return explanation(h200_learned(), domain, asked, answers, fastest.seconds(), ["a note"])
+    return explanation(h200_learned(), domain, asked, answers, fastest.value(), ["a note"])
 
 
 def test_the_table_has_every_rule_and_its_cost() -> None:
@@ -97,7 +97,7 @@ def test_there_is_no_other_format() -> None:
 
 def test_nothing_measured_is_not_hidden() -> None:
     found = explained()
-    bare = Explanation(found.program, found.configuration, found.traversal, found.seconds, 0, 1, 5, math.nan, (), ())
+    bare = Explanation(found.program, found.configuration, found.traversal, found.value, 0, 1, 5, math.nan, (), ())
     for form in ("text", "md"):
         assert "nan" not in render(bare, form)
     assert json.loads(render(bare, "json"))["noise"] is None

@@ -148,7 +148,10 @@ def _array(i: ast.Array, indent: int) -> str:
 def _code(i: ast.Code, indent: int) -> str:
     if i.text is not None:
         return f'{i.lang.value} """{i.text}"""'
-    return f'{i.lang.value} {i.function} from "{i.file}"'
+    if i.function is None:
+        return f'{i.lang.value} from "{i.file}"'
+    arguments = f"<{_list(i.arguments)}>" if i.arguments else ""
+    return f'{i.lang.value} {i.function}{arguments} from "{i.file}"'
 
 
 def _feature(i: ast.Feature, indent: int) -> str:

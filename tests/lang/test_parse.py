@@ -66,6 +66,10 @@ ITEMS = {
     "select a with dp()": ast.Select(("a",), "dp", ()),
     'cuda """{ " }"""': ast.Code(CodeLang.CUDA, text='{ " }'),
     'cpp f from "f.cpp"': ast.Code(CodeLang.CPP, function="f", file="f.cpp"),
+    'cpp from "f.cpp"': ast.Code(CodeLang.CPP, file="f.cpp"),
+    'cuda a::f<n, b + 1> from "f.cu"': ast.Code(
+        CodeLang.CUDA, function="a::f", file="f.cu", arguments=(N, Binary(BinaryOp.ADD, B, Literal(1)))
+    ),
     "kernel k() {}": ast.Kernel("k", (), ()),
     "kernel k(a, b: in f32[n], n: i32) { gpu {} cpu v {} }": ast.Kernel(
         "k",

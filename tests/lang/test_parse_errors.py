@@ -81,7 +81,7 @@ CASES = [
     ("array a : f32[n] on gpu\n", "1:21 syntax", "`any`, `device`, `host` or `pinned`", "[on PLACE]"),
     ("edges implicit\n", "1:7 syntax", "expected `explicit`", "edges explicit"),
     ("include other.dag\n", "1:9 syntax", 'expected a "string"', 'include "FILE.dag"'),
-    ("kernel k() { gpu { cuda { } } }\n", "1:25 syntax", "or a name, found `{`", "cuda FUNCTION"),
+    ("kernel k() { gpu { cuda { } } }\n", "1:25 syntax", "a name or `from`, found `{`", "cuda FUNCTION"),
     ("let a = 99999999999999999999\n", "1:9 number-too-large", "too large", "64 bits"),
     ("let a = 1e400\n", "1:9 number-too-large", "too large", "64 bits"),
     ("program\n", "1:8 unfinished-line", "expected a name", "program NAME"),

@@ -70,7 +70,7 @@ def learned_of(results: Results, graphs: dict[Configuration, Graph]) -> LearnedR
             graphs[i.configuration],
             i.configuration,
             parse_traversal(i.traversal, graphs[i.configuration]),
-            i.seconds(results.reference),
+            i.value(results.reference),
             len(i.measurements),
         )
         for i in results.measured()

@@ -116,7 +116,7 @@ def test_equal_results_give_equal_pages(whole: str) -> None:
 
 def test_the_headline_says_what_was_measured(whole: str) -> None:
     text = Page(whole).text
-    times = [i.seconds() for i in h200_results().measured()]
+    times = [i.value() for i in h200_results().measured()]
     assert si.seconds(times[0]) in text
     assert si.times(times[-1] / times[0]) in text
     assert f"{si.count(2036)} of {si.count(2036)}" in text
@@ -143,7 +143,7 @@ def test_what_the_script_tells_is_the_measurement(whole: str) -> None:
     assert len(data["points"]) == 2036
     for place in (0, 1000, 2035):
         traversal, configuration, seconds, interval = data["points"][place]
-        assert (traversal, seconds) == (ranked[place].traversal, si.seconds(ranked[place].seconds()))
+        assert (traversal, seconds) == (ranked[place].traversal, si.seconds(ranked[place].value()))
         assert data["configurations"][configuration] == "transport=mpi_host"
         assert "5 measurements" in interval
 
@@ -219,7 +219,7 @@ def test_sentences_are_set_apart() -> None:
     results = few(20)
     single = replace(results.implementations[0], measurements=results.implementations[0].measurements[:1])
     others = results.implementations[1:]
-    fast = replace(single, measurements=tuple(replace(m, seconds=m.seconds / 10) for m in single.measurements))
+    fast = replace(single, measurements=tuple(replace(m, value=m.value / 10) for m in single.measurements))
     page = page_of(replace(results, implementations=(fast, *others)), learn=False)
     assert "may be low by chance. " in page
     assert not re.search(r"\.<strong>", page)

@@ -24,7 +24,7 @@ from dagc.report.display import BINS, Display, Phase, duration, histogram, one_l
 
 PROGRESS = Progress(
     phase="search", measured=120, budget=200, space=2036, implementations=118, failures=2, elapsed=12.0, time=None,
-    best_seconds=40.12e-6, best=Candidate(0, Traversal(())), seconds=[40.12e-6, 41e-6, 41e-6, 50e-6],
+    best_value=40.12e-6, best=Candidate(0, Traversal(())), values=[40.12e-6, 41e-6, 41e-6, 50e-6],
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_a_terminal_sees_all_of_it() -> None:
 
 
 def test_a_terminal_before_the_first_time() -> None:
-    nothing = replace(PROGRESS, measured=0, elapsed=0.0, best_seconds=math.nan, best=None, seconds=[], budget=None)
+    nothing = replace(PROGRESS, measured=0, elapsed=0.0, best_value=math.nan, best=None, values=[], budget=None)
     text = "\n".join(_shown(nothing, math.nan))
     assert "best" not in text
     assert "0 measurements" in text
@@ -80,7 +80,7 @@ def test_a_histogram_is_as_wide_as_it_should_be(seconds: list[float]) -> None:
 
 @pytest.mark.parametrize(("width", "bars"), [(120, BINS), (60, 35), (40, 15), (30, 0)])
 def test_the_times_stay_in_their_line_however_narrow_the_terminal(width: int, bars: int) -> None:
-    lines = _shown(replace(PROGRESS, seconds=[3e-5 + 1e-7 * i for i in range(100)]), width=width)
+    lines = _shown(replace(PROGRESS, values=[3e-5 + 1e-7 * i for i in range(100)]), width=width)
     (times,) = [line.rstrip() for line in lines if line.startswith("times")]
     assert len(times) <= width
     assert times.endswith("us")

@@ -50,7 +50,7 @@ def test_the_last_choice_is_the_best_of_a_full_exploration() -> None:
     found = h200_results()
     (curve,) = curves_of(found)
     assert len(curve.measured) == 2036 * 5
-    assert curve.choice[-1][1] == found.measured()[0].seconds()
+    assert curve.choice[-1][1] == found.measured()[0].value()
 
 
 @given(st.lists(st.tuples(st.integers(0, 14), st.integers(1, 9)), min_size=1, max_size=60))
@@ -60,7 +60,7 @@ def test_the_choice_is_that_of_the_ranking_after_every_measurement(rows: list[tu
     for order, (key, seconds) in enumerate(rows):
         times.setdefault(key, []).append((order, float(seconds)))
     (curve,) = curves_of(results([(f"t{key}", mine) for key, mine in sorted(times.items())]))
-    assert curve.choice[-1][1] == ranking(results([(f"t{k}", mine) for k, mine in sorted(times.items())]))[0].seconds()
+    assert curve.choice[-1][1] == ranking(results([(f"t{k}", mine) for k, mine in sorted(times.items())]))[0].value()
 
 
 def test_labels_name_what_differs() -> None:

@@ -29,7 +29,7 @@ def h200_samples() -> tuple[Sample, ...]:
     graph = h200_graph()
     return tuple(
         Sample(
-            graph, i.configuration, parse_traversal(i.traversal, graph), i.seconds(), PASSES, i.times(),
+            graph, i.configuration, parse_traversal(i.traversal, graph), i.value(), PASSES, i.times(),
             tuple(m.order for m in i.measurements),
         )
         for i in h200_results().implementations

@@ -41,7 +41,7 @@ def test_recorded_classes_stay_with_less_data() -> None:
     noise = h200_results().noise
     quarter = learn(h200_samples()[::4], noise, outliers=h200_outliers(), judge=False).classes
     assert len(quarter.classes) >= 2
-    single = [replace(s, seconds=s.times[0], measurements=1, times=s.times[:1], orders=s.orders[:1])
+    single = [replace(s, value=s.times[0], measurements=1, times=s.times[:1], orders=s.orders[:1])
               for s in h200_samples()[::4]]  # fmt: skip
     found = learn(single, noise, outliers=h200_outliers(), judge=False).classes
     assert len(found.classes) >= 2

@@ -42,10 +42,10 @@ def made_up(seed: int, outliers: int = 0) -> tuple[list[Sample], list[Sample]]:
     whole = []
     for traversal in Space(graph):
         whole.append(Sample(graph, NONE, traversal, 1e-4 * (1.2 if slow(graph, traversal) else 1.0)))
-    measured = [replace(s, seconds=s.seconds * random.gauss(1, NOISE)) for s in random.sample(whole, 60)]
-    fast = [i for i, s in enumerate(measured) if s.seconds < 1.1e-4]
+    measured = [replace(s, value=s.value * random.gauss(1, NOISE)) for s in random.sample(whole, 60)]
+    fast = [i for i, s in enumerate(measured) if s.value < 1.1e-4]
     for i in fast[:outliers]:
-        measured[i] = replace(measured[i], seconds=measured[i].seconds * 1.2)
+        measured[i] = replace(measured[i], value=measured[i].value * 1.2)
     return measured, whole
 
 
@@ -58,8 +58,8 @@ def test_the_space_is_filled_in() -> None:
     found = estimated(measured, NOISE).samples
     assert sorted(map(text, found)) == sorted(map(text, whole))
     assert sum(s.measurements for s in found) >= 0.9 * len(measured)
-    truth = {text(s): s.seconds for s in whole}
-    errors = [abs(s.seconds / truth[text(s)] - 1) for s in found]
+    truth = {text(s): s.value for s in whole}
+    errors = [abs(s.value / truth[text(s)] - 1) for s in found]
     assert sum(e < 3 * NOISE for e in errors) >= 0.95 * len(found)
 
 
@@ -68,9 +68,9 @@ def test_an_outlier_is_replaced_and_the_others_keep_their_times(seed: int) -> No
     measured, _ = made_up(seed, outliers=1)
     before = {text(s): s for s in measured}
     found = {text(s): s for s in estimated(measured, NOISE).samples}
-    (outlier,) = (text(s) for s in measured if s.seconds > 1.1e-4 and not slow(s.graph, s.traversal))
+    (outlier,) = (text(s) for s in measured if s.value > 1.1e-4 and not slow(s.graph, s.traversal))
     assert found[outlier].measurements == 0
-    assert found[outlier].seconds < 1.1e-4
+    assert found[outlier].value < 1.1e-4
     improbable = {key for key in before if not found[key].measurements}
     assert len(improbable) <= 0.1 * len(measured)
     assert all(found[key] == before[key] for key in before.keys() - improbable)
@@ -102,7 +102,7 @@ def test_times_of_the_others_are_not_looked_at() -> None:
     domain = Orders([ConfiguredSpace(NONE, Space(graph))])
     candidates = [Candidate(0, s.traversal) for s in (*measured, *others)]
     one, other = (
-        estimate(measured, [replace(s, seconds=t) for s in others], Fitted(domain, candidates, len(measured)), NOISE)
+        estimate(measured, [replace(s, value=t) for s in others], Fitted(domain, candidates, len(measured)), NOISE)
         for t in (math.nan, 1.0)
     )
     assert one == other
@@ -125,7 +125,7 @@ def test_several_configurations() -> None:
     samples = [Sample(graph, c, t, 1e-5 * f) for c, f in ((first, 1), (second, 3)) for t in space]
     found = estimated(samples[:-2] if len(samples) > FEWEST + 1 else samples, NOISE).samples
     assert len(found) == len(samples)
-    assert all(s.seconds == pytest.approx(1e-5 if s.configuration == first else 3e-5, rel=0.2) for s in found)
+    assert all(s.value == pytest.approx(1e-5 if s.configuration == first else 3e-5, rel=0.2) for s in found)
 
 
 def test_estimates_draw_no_boundary() -> None:
@@ -133,7 +133,7 @@ def test_estimates_draw_no_boundary() -> None:
     measured = classify_times(times, 0.05)
     assert [c.count for c in measured.classes] == [60, 30]
     found = with_estimates(measured, [*times, 1.3, 1.4, 2.5])
-    assert [b.seconds for b in found.boundaries] == [b.seconds for b in measured.boundaries]
+    assert [b.value for b in found.boundaries] == [b.value for b in measured.boundaries]
     assert [(c.count, c.fastest, c.slowest) for c in found.classes] == [(62, 1.0, 1.4), (31, 2.0, 2.5)]
     assert found.times == measured.times
 
@@ -150,14 +150,14 @@ def test_rules_say_what_is_estimated() -> None:
     assert line in render(Findings(learned, estimates=estimates))
     assert line in render(Findings(learned, estimates=estimates), "md")
     assert "estimated" not in render(Findings(learn(measured, NOISE)))
-    found = accuracy(learned, Samples.of(whole), [s.seconds for s in whole])
+    found = accuracy(learned, Samples.of(whole), [s.value for s in whole])
     assert found.learned_from == learned.measured
 
 
 def test_estimates_of_the_h200_data_classify_better() -> None:
     """Host-staged MPI, 100 of 2036 drawn uniformly, medians of five; averaged over three draws."""
     whole, noise = h200_samples(), 0.027
-    table, times = Samples.of(whole), [s.seconds for s in whole]
+    table, times = Samples.of(whole), [s.value for s in whole]
     gains = []
     for seed in range(3):
         part = Random(seed).sample(whole, 100)
@@ -173,7 +173,7 @@ def test_how_far_estimates_are_off() -> None:
     assert found.error < 2 * NOISE
     assert not found.weak
     random = Random(8)
-    noise_alone = [replace(s, seconds=random.gauss(1, NOISE)) for s in measured]
+    noise_alone = [replace(s, value=random.gauss(1, NOISE)) for s in measured]
     nothing = estimated(noise_alone, NOISE)
     assert nothing.weak
     assert nothing.error == pytest.approx(nothing.spread, rel=0.5)

@@ -98,7 +98,7 @@ def test_verdicts(
 def test_fewer_classes_mean_several_of_the_full_exploration() -> None:
     """Learned from two classes, "slow" stands for both slow classes."""
     full = _learned()
-    part = learn([s for s in full.samples if s.seconds < 2.5], noise=0.02)
+    part = learn([s for s in full.samples if s.value < 2.5], noise=0.02)
     found = check(part, full)
     assert [(f.rule_set.number, f.meant, f.verdict) for f in found] == [
         (0, (0,), Verdict.CONSISTENT), (1, (1, 2), Verdict.CONSISTENT),
@@ -107,7 +107,7 @@ def test_fewer_classes_mean_several_of_the_full_exploration() -> None:
 
 def test_accuracy_of_a_full_exploration_is_one() -> None:
     full = _learned()
-    found = accuracy(full, Samples.of(full.samples), [s.seconds for s in full.samples])
+    found = accuracy(full, Samples.of(full.samples), [s.value for s in full.samples])
     assert (found.share, found.tolerant, found.by_boundary) == (1.0, 1.0, 1.0)
     shares = [c.count / len(full.samples) for c in full.classes.classes]
     assert found.chance == pytest.approx(sum(s * s for s in shares))
@@ -137,7 +137,7 @@ def test_two_hundred_single_measurements_of_the_h200_data() -> None:
         [Sample(s.graph, s.configuration, s.traversal, random.choice(i.times())) for s, i in chosen], results.noise
     )
     whole = h200_samples()
-    found = accuracy(part, Samples.of(whole), [s.seconds for s in whole])
+    found = accuracy(part, Samples.of(whole), [s.value for s in whole])
     assert found.chance < found.share <= found.tolerant <= 1.0
     checked = check(part, h200_learned())
     assert len(checked) == len(part.rule_sets)

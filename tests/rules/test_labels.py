@@ -51,7 +51,7 @@ def test_convolution_by_hand() -> None:
     assert found.convolution == (0.0, 1.0, 3.0)
     assert found.boundaries == ()  # the largest value is at the end: it has no neighbour to compare with
     found = classify_times([1.0, 1.0, 2.0, 2.5])
-    assert [(b.position, b.height, b.seconds) for b in found.boundaries] == [(1, 1.0, 1.5)]
+    assert [(b.position, b.height, b.value) for b in found.boundaries] == [(1, 1.0, 1.5)]
 
 
 @pytest.mark.parametrize("times", [[1.0], [1.0, 2.0], [3.0] * 50])

@@ -62,7 +62,7 @@ def test_the_order_of_samples_does_not_matter() -> None:
 
 
 def test_equal_times_do_not_make_the_order_matter() -> None:
-    samples = [Sample(s.graph, s.configuration, s.traversal, round(s.seconds, 6)) for s in h200_samples()[::5]]
+    samples = [Sample(s.graph, s.configuration, s.traversal, round(s.value, 6)) for s in h200_samples()[::5]]
     assert learn(samples).rule_sets == learn(samples[::-1]).rule_sets
 
 
@@ -94,7 +94,7 @@ def test_the_rule_that_makes_the_times_is_found() -> None:
 def _at_random(samples: list[Sample]) -> list[Sample]:
     """As measured once, in random order."""
     order = Random(7).sample(range(len(samples)), len(samples))
-    return [replace(s, times=(s.seconds,), orders=(place,)) for s, place in zip(samples, order, strict=True)]
+    return [replace(s, times=(s.value,), orders=(place,)) for s, place in zip(samples, order, strict=True)]
 
 
 def test_a_transport_is_a_rule() -> None:

@@ -65,16 +65,16 @@ def test_learning_draws_a_rare_fast_class_once_it_is_confirmed() -> None:
     random = Random(3)
     made = samples_of(spmv(), lambda _: random.gauss(1.0, NOISE))
     fast = {id(s) for s in made[500:516]}
-    samples = [Sample(s.graph, s.configuration, s.traversal, 0.8 * s.seconds if id(s) in fast else s.seconds)
+    samples = [Sample(s.graph, s.configuration, s.traversal, 0.8 * s.value if id(s) in fast else s.value)
                for s in made]  # fmt: skip
-    samples = [replace(s, times=(s.seconds,), orders=(i,)) for i, s in enumerate(random.sample(samples, len(samples)))]
-    best = sorted(samples, key=lambda s: s.seconds)[:20]
+    samples = [replace(s, times=(s.value,), orders=(i,)) for i, s in enumerate(random.sample(samples, len(samples)))]
+    best = sorted(samples, key=lambda s: s.value)[:20]
     confirmed = [s for s in samples if s not in best]
     for place, s in enumerate(best):
-        usual = 0.8 if s.seconds < 0.9 else 1.0
-        times = (s.seconds, *(usual * random.gauss(1.0, NOISE) for _ in range(4)))
+        usual = 0.8 if s.value < 0.9 else 1.0
+        times = (s.value, *(usual * random.gauss(1.0, NOISE) for _ in range(4)))
         orders = (*s.orders, *(len(samples) + 20 * k + place for k in range(4)))
-        confirmed.append(replace(s, seconds=median(times), measurements=5, times=times, orders=orders))
+        confirmed.append(replace(s, value=median(times), measurements=5, times=times, orders=orders))
     assert learn(samples, NOISE).classes.classes[0].count > 1000
     learned = learn(confirmed, NOISE)
     assert learned.classes.classes[0].count == 16
@@ -151,7 +151,7 @@ def test_single_passes_of_the_h200_data_have_no_class_of_outliers_only() -> None
     """Most members of every class belong there, by the medians of their passes and within the noise."""
     results, whole = h200_results(), h200_samples()
     outliers = h200_outliers()
-    usual = {s.traversal: s.seconds for s in whole}
+    usual = {s.traversal: s.value for s in whole}
     lost = {True: 0, False: 0}
     for seed in range(6):
         random = Random(seed)
@@ -177,4 +177,4 @@ def test_what_was_dropped_is_told() -> None:
     assert words in render(Findings(learned))
     assert words in render(Findings(learned), "md")
     assert '"samples": 2' in render(Findings(learned), "json")
-    assert accuracy(learned, Samples.of(samples), [s.seconds for s in samples]).share == 1.0
+    assert accuracy(learned, Samples.of(samples), [s.value for s in samples]).share == 1.0

@@ -79,12 +79,12 @@ def test_few_judged_samples_are_in_different_folds() -> None:
 def _part() -> tuple[list[Sample], float]:
     """A quarter of the implementations, each with one of its passes."""
     chosen = list(zip(h200_samples(), h200_results().implementations, strict=True))[::4]
-    return [replace(s, seconds=i.measurements[0].seconds, measurements=1) for s, i in chosen], h200_results().noise
+    return [replace(s, value=i.measurements[0].value, measurements=1) for s, i in chosen], h200_results().noise
 
 
 def _on_the_rest(learned: LearnedRules) -> float:
     rest = [s for k, s in enumerate(h200_samples()) if k % 4]
-    return accuracy(learned, Samples.of(rest), [s.seconds for s in rest]).tolerant
+    return accuracy(learned, Samples.of(rest), [s.value for s in rest]).tolerant
 
 
 def test_a_pruned_tree_is_small_and_no_worse_on_implementations_that_it_has_not_seen() -> None:

@@ -20,7 +20,7 @@ def _findings(sets: int = 3) -> Findings:
     full = h200_learned()
     part = learn(h200_samples()[::10], 0.027, outliers=h200_outliers())
     whole = Samples.of(full.samples)
-    return Findings(part, check(part, full), accuracy(part, whole, [s.seconds for s in full.samples]), sets)
+    return Findings(part, check(part, full), accuracy(part, whole, [s.value for s in full.samples]), sets)
 
 
 def test_text_of_the_h200_data() -> None:
@@ -49,7 +49,7 @@ def test_the_training_error_never_stands_alone(form: str, all_classes: bool) -> 
 
 def _of(times: list[float], noise: float = 0.01, level: float = 0.05) -> LearnedRules:
     samples = [
-        replace(s, seconds=t, measurements=5, times=(), orders=()) for s, t in zip(h200_samples(), times, strict=False)
+        replace(s, value=t, measurements=5, times=(), orders=()) for s, t in zip(h200_samples(), times, strict=False)
     ]
     return learn(samples, noise, level=level)
 

@@ -138,3 +138,50 @@ def test_a_setup_outside_of_the_folder_is_not_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv(INCLUDE, str(elsewhere))
     api.run_setup(path, 1, tmp_path / "data")
     assert (tmp_path / "data").is_dir()
+
+
+# ---- files of code --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'cuda f from "../secret.cu"',
+        'cuda f from "link.cu"',
+        'cpp from "pipe.cpp"',
+        'cuda """\n#include "../secret.cu"\n"""',
+        'cuda """\n#include "link.cu"\n"""',
+    ],
+)
+def test_code_stays_in_the_folder_of_the_program(tmp_path: Path, code: str) -> None:
+    """Nothing of a file elsewhere is read, copied or shown, and nothing waits for a pipe."""
+    (tmp_path / "secret.cu").write_text(f"void f() {{}}  // {SECRET}")
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "link.cu").symlink_to(tmp_path / "secret.cu")
+    os.mkfifo(folder / "pipe.cpp")
+    kernel = f"kernel k() {{ gpu {{ launch grid(1) block(1) {code} }} }}\n" if " f " in code else f"{code}\n"
+    found = api.check(write(folder, f"{HEAD}{kernel}{DAG}"))
+    assert "missing-file" in [d.code for d in found.diagnostics]
+    assert SECRET not in found.render()
+
+
+def test_names_of_files_and_libraries_are_data(tmp_path: Path) -> None:
+    """They become words of a command line, of CMake and of #include."""
+    name = 'a b;$(touch hit)\\#";.cu'.replace('"', "")
+    (tmp_path / name).write_text("__global__ void f() {}\n")
+    kernel = f'kernel k() {{ gpu {{ launch grid(1) block(1) cuda f from "{name}" }} }}\n'
+    path = write(tmp_path, f"{HEAD}{KERNEL}{kernel}{DAG.replace('dag {', 'dag { own : gpu k()', 1)}")
+    done = api.compile(path, tmp_path / "out", target="host", build=False)
+    listed = (done.directory / "CMakeLists.txt").read_text()
+    assert "touch" in listed
+    assert "$(" not in listed
+    assert "hit)" not in listed
+    assert (done.directory / "code" / name).is_file()
+
+
+@pytest.mark.parametrize("name", ["a;b/", "$ENV{HOME}/", "a\\b/"])
+def test_names_of_folders_are_words_of_cmake(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    found = api.check(write(tmp_path, f'{HEAD}include "{name}"\n{KERNEL}{DAG}'))
+    assert "is not a name that CMake takes" in found.render()

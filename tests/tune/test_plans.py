@@ -390,7 +390,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
     faulty.write_text(text.replace("kernel fill", "let twice = 2 * N\nkernel fill"))
     assert "compiled differently, so that no plan serves all sizes" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn(n + rank)"))
-    assert "asks for `rank`, which is no scalar of whole numbers" in refused()
+    assert "uses `rank`, which is not an integer scalar" in refused()
     faulty.write_text(text.replace("knn(n)", "svm(n)"))
     assert "which the program's `select ... with svm` asks for" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn()"))

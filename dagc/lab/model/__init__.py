@@ -1,1 +1,1 @@
-"""A model of how long an implementation takes: simulated, fitted to measurements, corrected by what is left over."""
+"""A model of the times of implementations: a simulation fitted to measurements, a Gaussian process of its error."""

@@ -1,4 +1,4 @@
-"""Many traversals simulated at once: arrays with a column for each."""
+"""Simulates many traversals at once: arrays with one column each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Programs (`Simulator.program`) side by side, the short ones filled up with instructions that do nothing."""
+    """Programs (`Simulator.program`) side by side, padded with no-ops to equal length."""
 
     def __init__(self, costs: Costs) -> None:
         import numpy as np
@@ -28,7 +28,7 @@ class Batch:
         return int(self.programs.shape[1])
 
     def extend(self, programs: Sequence[Sequence[int]]) -> None:
-        """More columns."""
+        """Add columns."""
         import numpy as np
 
         longest = max([len(self.programs), *map(len, programs)])
@@ -39,22 +39,22 @@ class Batch:
         self.programs = out
 
     def keep(self, columns: Numbers) -> None:
-        """Only these columns are left."""
+        """Drop all other columns."""
         self.programs = self.programs[:, columns]
 
     def times(self, costs: Array, columns: Any = slice(None)) -> Array:
-        """When each iteration ends, in microseconds, under these costs (one for each of `Costs.prior`)."""
+        """End of each iteration, in microseconds, under these costs (one for each of `Costs.prior`)."""
         return self._run(costs, self.programs[:, columns], None)[0]
 
     def paths(self, costs: Array, columns: Numbers) -> tuple[Array, Array]:
-        """The same of some columns, with how often each cost lies on the path that was waited for.
+        """As `times`, for some columns, with how often each cost lies on the critical path.
 
         Shapes (columns,) and (columns, costs); the product of the second with the costs is the first.
         """
         import numpy as np
 
         programs = self.programs[:, columns]
-        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)), dtype=np.uint16)  # small: copied often
+        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)), dtype=np.uint16)  # narrow: copied often
         times, paths = self._run(costs, programs, counts)
         return times, paths.astype(np.float64)
 
@@ -66,7 +66,7 @@ class Batch:
             for number in numbers:
                 totals[row, number] += 1
         target, a, b, total = np.array(list(self.costs.instructions)).T
-        # Added up in one order, whatever library multiplies matrices elsewhere.
+        # A fixed order of additions, whichever library multiplies matrices.
         added, totals = (totals * costs).cumsum(axis=1)[:, -1][total], totals.astype(np.uint16)
         width = programs.shape[1]
         column = np.arange(width)
@@ -76,7 +76,7 @@ class Batch:
         for step in programs:
             first, second = flat[left[step] + column], flat[right[step] + column]
             if counts is not None:
-                # Equal moments: the first, as one who waits for what is there already does not wait.
+                # Of equal moments the first: waiting for an event that has already completed takes no time.
                 won = np.where(second > first, b[step], a[step])
                 counts[target[step], column] = counts[won, column] + totals[total[step]]
             flat[targets[step] + column] = np.maximum(first, second) + added[step]

@@ -1,8 +1,9 @@
-"""What the model expects of every candidate of a pool.
+"""The expected time of every candidate of a pool.
 
-A time is a sum of costs along a path through the simulation. Which path, the costs fitted last say; with paths given
-it is linear in the costs, so what is known of the costs and what the simulation misses are one Gaussian process
-(`dagc.lab.model.process`): it separates what a candidate would teach about costs from what it would about itself alone.
+A time is a sum of costs along the critical path of the simulation. The path is that of the costs fitted last; with the
+path fixed, the time is linear in the costs. The uncertainty of the costs and the error of the simulation are therefore
+one Gaussian process (`dagc.lab.model.process`), which separates what a measurement says about the costs from what it
+says about its candidate alone.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 NOISE = 0.02  # relative standard deviation of a measurement
-SIGNAL = 0.06  # relative standard deviation of what the simulation misses
-NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12)  # what they may turn out to be
-LENGTH = 0.15  # share of bits over which that is alike
-BLOCK = 512  # rows whose paths are found at once: they take (moments, rows, costs) numbers
-ADAPTED = 12  # measurements from which on signal and noise are judged
-SPEEDS = (1.0, 2.0, 4.0)  # of what the CPU takes for a call: factors of the prior costs
-SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: factors, steps to find one, measurements looked at
-LEARNED_FROM = 200  # measurements of elsewhere: half of them the fastest
+SIGNAL = 0.06  # relative standard deviation of the error of the simulation
+NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12)  # candidates for maximum likelihood
+LENGTH = 0.15  # correlation length of the error, as a share of the bits
+BLOCK = 512  # rows whose paths are computed at once: they need (moments, rows, costs) numbers
+ADAPTED = 12  # measurements before signal and noise are chosen by likelihood
+SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
+SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
+LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
-MOST = 400  # observations that the process holds: what one more costs grows with them
+MOST = 400  # observations held by the process: the cost of one more grows with their number
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 
 
 class Model:
-    """The pool of a search, and what was measured of it. Times are in microseconds."""
+    """The pool of a search and its measurements. Times are in microseconds."""
 
     def __init__(self, spaces: Sequence[ConfiguredSpace], learned: Array | None = None) -> None:
-        """`learned`: costs that explained measurements of these spaces elsewhere. They are one of the priors that the
-        measurements choose from, so they can be overruled."""
+        """`learned`: costs fitted to measurements of these spaces elsewhere. They are one of the priors among which the
+        measurements choose, so they can be rejected."""
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
@@ -55,15 +56,15 @@ class Model:
         self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
         self._taken: list[float] = []  # the same without outliers
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
-        self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted ones
+        self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
         self._estimate: tuple[Array, Array] | None = None
-        # The arrays are small. Threads of BLAS would gain little on an idle machine, and on one whose cores are taken,
-        # as by ranks that poll, they wait for each other a hundred times longer than they work.
+        # The arrays are small. Threads of BLAS gain little on an idle machine; on a machine whose cores are busy, for
+        # example with polling ranks, they wait for each other a hundred times longer than they work.
         self._threads = ThreadpoolController()
 
     @property
     def costs(self) -> Array:
-        """Those fitted last, in microseconds, above 0."""
+        """The costs fitted last, in microseconds, above 0."""
         return np.maximum(self._costs, 0.02 * self._prior)
 
     @property
@@ -75,7 +76,7 @@ class Model:
         return self.pool.row
 
     def extend(self, candidates: Iterable[Candidate]) -> None:
-        """Candidates that the pool does not have yet are added to it."""
+        """Add the candidates that are not in the pool yet."""
         with self._threads.limit(limits=1, user_api="blas"):
             known = len(self.pool)
             bits = self.pool.extend(candidates)
@@ -88,7 +89,7 @@ class Model:
         self._estimate = None
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Only these rows of the pool are left, and those that the process holds."""
+        """Drop all rows of the pool except these and those held by the process."""
         needed = {self.pool.row[c] for c, _ in (*self._observed, *self._fresh)}
         left = np.array(sorted(needed.union(map(int, rows))), dtype=np.int64)
         self.pool.keep(left)
@@ -98,7 +99,7 @@ class Model:
         self._estimate = None
 
     def observe(self, candidate: Candidate, time: float) -> None:
-        """A measurement of a candidate, which must be in the pool when the next estimate is asked for."""
+        """Add a measurement of a candidate, which must be in the pool at the next estimate."""
         self.times.setdefault(candidate, []).append(time)
         self._fresh.append((candidate, time))
         self._estimate = None
@@ -111,12 +112,12 @@ class Model:
         return self._estimate
 
     def incumbent(self) -> float:
-        """The smallest expected time of what was measured; infinite where nothing was."""
+        """The smallest expected time of the measured candidates; infinite without measurements."""
         rows = self._process.observed
         return float(self.estimate()[0][rows].min()) if rows else math.inf
 
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
-        """Probability that one of the first rows is faster than the best of the second by more than this share."""
+        """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
         mean, _ = self.estimate()
         with self._threads.limit(limits=1, user_api="blas"):
             return self._process.doubt(mean / self._level, unmeasured, measured, share)
@@ -135,12 +136,12 @@ class Model:
         return self._simulated + self._level * missing, self._level * deviation
 
     def _left(self, times: Sequence[float]) -> Array:
-        """What the simulation leaves of the times of the observations, relative to the level."""
+        """The residuals of the simulation for the observations, relative to the level."""
         assert self._simulated is not None
         return np.asarray((np.array(times) - self._simulated[self._process.observed]) / self._level)
 
     def _add(self) -> None:
-        """The fresh measurements, each cut off where the model finds it hardly possible."""
+        """Add the fresh measurements, each clipped to a plausible range of the model."""
         process = self._process
         assert self._simulated is not None
         rows = [self.pool.row[c] for c, _ in self._fresh]
@@ -154,7 +155,7 @@ class Model:
         self._fresh.clear()
 
     def _rebuild(self) -> None:
-        """Everything anew: which observations are held, paths of the fitted costs, signal and noise, outliers."""
+        """Recompute everything: the observations held, paths of the fitted costs, signal and noise, outliers."""
         process = self._process
         self._observed += self._fresh
         self._fresh.clear()
@@ -177,12 +178,12 @@ class Model:
         self._taken = [float(t) for t in taken * self._level + self._simulated[rows]]
 
     def _paths(self, rows: Numbers) -> tuple[Array, Array]:
-        """Of new rows, with the costs fitted last: the paths as the process wants them, and the simulated times."""
+        """Paths (in the units of the process) and simulated times of new rows, with the costs fitted last."""
         paths = self.pool.batch.paths(self._costs, rows)[1]
         return paths * (SPREAD * self._prior / self._level), paths @ self._prior
 
     def _due(self) -> bool:
-        """Fitting costs more than the rest: at first every time, then each time that half as much again is known."""
+        """Whether to fit again: at first always, then each time the number of measurements has grown by half."""
         measured = len(self.times)
         enough = min(1.5 * self._fitted_with, self._fitted_with + MOST / 2)
         return measured > self._fitted_with and (measured <= 6 or measured >= enough)
@@ -203,10 +204,10 @@ class Model:
         return fit_costs(lambda costs: self.pool.batch.paths(costs, rows), prior, start, values, deviation)
 
     def _scale(self, rows: Numbers, values: Array) -> None:
-        """Prior costs of this machine and of a problem of this size.
+        """Scale the prior costs to this machine and problem size.
 
-        For each of a few speeds of the machine, all work is made longer or shorter by one factor, so that the times
-        agree; that speed is taken whose costs, fitted, explain the measurements best and stay nearest to their prior.
+        For each of a few speeds of the CPU, one factor of all work is chosen so that the times agree. The speed is the
+        one whose fitted costs explain the measurements best while staying close to their prior.
         """
         work, some = np.array(self.pool.costs.work()), rows[:SCALED_BY]
         tried: list[tuple[float, Array, Array]] = []
@@ -228,7 +229,7 @@ class Model:
 
 
 def costs_of(spaces: Sequence[ConfiguredSpace], measured: Sequence[tuple[Candidate, float]]) -> Array:
-    """The costs, in microseconds, that explain measurements of candidates, given in seconds. At least one."""
+    """Costs in microseconds fitted to measurements of candidates (at least one), given in seconds."""
     ranked = sorted(measured, key=lambda pair: pair[1])
     others = ranked[LEARNED_FROM // 2 :]
     step = max(1, 2 * len(others) // LEARNED_FROM)
@@ -242,7 +243,7 @@ def costs_of(spaces: Sequence[ConfiguredSpace], measured: Sequence[tuple[Candida
 
 
 def _held(observed: list[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
-    """Those that the process holds, in the order observed: all, or the fastest and every so many of the others."""
+    """The observations held by the process, in order: all, or the fastest and an even sample of the others."""
     if len(observed) <= MOST:
         return observed
     ranked = sorted(range(len(observed)), key=lambda i: observed[i][1])

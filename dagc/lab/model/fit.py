@@ -12,30 +12,30 @@ if TYPE_CHECKING:
 
 SPREAD = 0.7  # relative standard deviation of a cost before anything is measured
 ROUNDS = 4
-DIGITS = 6  # of a cost in microseconds: libraries of linear algebra differ in the last of a double
+DIGITS = 6  # decimals of a cost in microseconds: linear algebra libraries differ in the last bits of a double
 
 
 def fit_costs(
-    simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, seconds: Array, deviation: float,
+    simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, times: Array, deviation: float,
     weights: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Costs that explain `seconds` (microseconds, one for each simulated candidate), each near its prior.
+    """Costs that explain `times` (microseconds, one for each simulated candidate), each near its prior.
 
-    `simulate(costs)` gives times and how often each cost lies on each path, shapes (n,) and (n, costs). A time is
-    linear in the costs as long as the paths stay the same, so the regularised least-squares problem is solved for the
-    paths found last, a few times over. `deviation`: standard deviation of a measurement and of the simulation, in
-    microseconds. `weights`: of each squared residual (default: 1), less for what may be an outlier.
+    `simulate(costs)` returns times and how often each cost lies on each path, shapes (n,) and (n, costs). A time is
+    linear in the costs while the paths stay the same, so the regularised least-squares problem is solved a few times,
+    each time for the last paths. `deviation`: standard deviation of a measurement and of the simulation, in
+    microseconds. `weights`: of each squared residual (default: 1), less for possible outliers.
     """
     import numpy as np
 
     before, costs = prior, start.copy()
-    each = np.ones(len(seconds)) if weights is None else weights
+    each = np.ones(len(times)) if weights is None else weights
     weight = np.diag((deviation / (SPREAD * before)) ** 2)
     for _ in range(ROUNDS):
         _, table = simulate(costs)
         weighted = table.T * each
-        solution = np.linalg.solve(weighted @ table + weight, weighted @ (seconds - table @ before)) + before
+        solution = np.linalg.solve(weighted @ table + weight, weighted @ (times - table @ before)) + before
         solution = np.round(solution, DIGITS)
-        # Half a step: the paths belong to the costs that they were found with.
+        # Half a step: the paths are those of the previous costs.
         costs = 0.5 * costs + 0.5 * np.maximum(solution, 0.02 * before)
     return costs

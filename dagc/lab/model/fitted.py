@@ -1,4 +1,4 @@
-"""Simulated times of implementations, with costs fitted to what was measured of some of them."""
+"""Simulated times of implementations, with costs fitted to measurements of some of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVIATION = 0.04  # relative standard deviation of a measurement and of the simu
 
 
 class Fitted:
-    """A simulation of distinct candidates, the first `measured` of which have times."""
+    """A simulation of distinct candidates, of which the first `measured` have times."""
 
     def __init__(self, domain: Orders, candidates: Sequence[Candidate], measured: int) -> None:
         self._pool = Pool(domain.spaces)
@@ -29,7 +29,7 @@ class Fitted:
     def __call__(self, seconds: Array, weights: Array) -> Array:
         """The simulated time of every candidate, in seconds.
 
-        `seconds` are the times of the measured ones, `weights` how much each counts when the costs are fitted.
+        `seconds`: times of the measured candidates; `weights`: of each in the fit.
         """
         import numpy as np
 

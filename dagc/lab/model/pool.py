@@ -1,4 +1,4 @@
-"""The candidates that the model knows, and their features."""
+"""The candidates of the model, and their features."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-ROUNDS = 3  # of a loop that are simulated: in the first, nothing of the round before is under way
-_ABSENT = 1 << 20  # place of an op that a candidate does not have
+ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
+_ABSENT = 1 << 20  # position of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
 
 
@@ -49,17 +49,17 @@ class Pool:
 
     @property
     def bits(self) -> int:
-        """How many features there are."""
+        """The number of features."""
         return _CONFIGURATION * len(self.spaces) + len(self._pairs) + len(self._gpu_pairs)
 
     def keep(self, rows: Numbers) -> None:
-        """Only these rows are left, renumbered in this order."""
+        """Drop all other rows; these are renumbered in this order."""
         self.candidates = [self.candidates[row] for row in rows]
         self.row = {candidate: row for row, candidate in enumerate(self.candidates)}
         self.batch.keep(rows)
 
     def extend(self, candidates: Iterable[Candidate]) -> Single:
-        """Adds those that are new, in their order; their features, shape (new ones, bits), 0 or 1.
+        """Add the new candidates, in order. Returns their features, 0 or 1, shape (new candidates, bits).
 
         Features are the configuration, the order of all pairs of ops, and which GPU ops share a stream.
         """

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-OUTLIER = 2.5  # standard deviations by which an observation may be off what the others say; the rest is cut off
+OUTLIER = 2.5  # standard deviations: observations are clipped to this distance from what the others predict
 LIKELIEST, DRAWS = 150, 400  # rows, and draws from their distribution, for the probability that one is better
-DIGITS = 7  # of results, relative to the level: libraries of linear algebra differ in the last of a double only
+DIGITS = 7  # decimals of results, relative to the level: linear algebra libraries differ in the last bits of a double
 
 
 class Process:
-    """How far the times of candidates are from what the prior costs say, relative to the level of the times.
+    """Deviation of the times of candidates from the prediction of the prior costs, relative to the level of the times.
 
-    Two causes. The costs are not the prior ones: each deviates by a Gaussian of its own, and a time by as much as the
-    cost lies on its path. And the simulation misses something, which is alike for candidates that are: rows of bits
-    have the covariance signal^2 exp(-d / length), d the share of bits that differ. `noise` is the standard deviation
-    of one observation. What is conditioned on does not depend on observed values, so it is kept, and each observation
-    adds to it: with n rows and m observations one more costs O(n m), not O(n m^2).
+    It has two sources. Each cost deviates from its prior by an independent Gaussian, and changes a time as often as it
+    lies on its path. And the simulation has an error that is correlated for similar candidates: rows of bits have the
+    covariance signal^2 exp(-d / length), d the share of bits that differ. `noise` is the standard deviation of one
+    observation. The factorisation does not depend on observed values, so it is kept and extended: with n rows and m
+    observations, one more costs O(n m), not O(n m^2).
     """
 
     def __init__(self, width: int, *, signal: float, noise: float, length: float) -> None:
@@ -42,12 +42,12 @@ class Process:
         self._variance: Array = np.zeros(0)
 
     def extend(self, bits: Single) -> None:
-        """More rows of the pool; `rebuild` must follow."""
+        """Add rows of the pool; `rebuild` must follow."""
         self.bits = np.concatenate([self.bits, bits])
         self._ones = self.bits.sum(axis=1)
 
     def append(self, bits: Single, paths: Array) -> None:
-        """More rows with their paths, conditioned on what is observed already."""
+        """Add rows with their paths, conditioned on the observations so far."""
         first, known = len(self.bits), len(self.observed)
         self.extend(bits)
         self.paths = np.concatenate([self.paths, paths])
@@ -59,14 +59,14 @@ class Process:
         self._variance = np.concatenate([self._variance, self._before(paths) - np.einsum("ij,ij->j", below, below)])
 
     def keep(self, rows: Numbers) -> None:
-        """Only these rows, ascending, are left, renumbered; those that were observed must be among them."""
+        """Drop all other rows; these (ascending, including all observed rows) are renumbered."""
         number = {int(row): i for i, row in enumerate(rows)}
         self.observed = [number[row] for row in self.observed]
         self.bits, self.paths, self._ones = self.bits[rows], self.paths[rows], self._ones[rows]
         self._cross, self._variance = self._cross[:, rows], self._variance[rows]
 
     def rebuild(self, paths: Array) -> None:
-        """New paths, shape (rows, costs): what one standard deviation of a cost changes of each time."""
+        """Set the paths, shape (rows, costs): the change of each time by one standard deviation of each cost."""
         self.paths = np.asarray(paths, dtype=np.float64)
         rows, self.observed = self.observed, []
         self._root, self._cross = np.zeros((0, 0)), np.zeros((0, len(paths)))
@@ -74,7 +74,7 @@ class Process:
         self.observe(rows)
 
     def observe(self, rows: list[int]) -> None:
-        """One observation at each of `rows`; a row may be observed more than once."""
+        """Add one observation at each of `rows`; a row may be observed more than once."""
         if not rows:
             return
         known, total = len(self.observed), len(self.observed) + len(rows)
@@ -90,9 +90,9 @@ class Process:
         self.observed += rows
 
     def posterior(self, values: Array, rows: Any = slice(None)) -> tuple[Array, Array]:
-        """Mean and standard deviation of every row (of these), from one value for each observation.
+        """Mean and standard deviation of these rows (default: all), from one value for each observation.
 
-        Rounded, so that the order in which a library adds numbers up decides nothing.
+        Rounded, so that the order of additions in a library has no influence.
         """
         known = len(self.observed)
         weights = solve_triangular(self._root[:known, :known], values, lower=True)
@@ -100,11 +100,11 @@ class Process:
         return np.round(weights @ self._cross[:known, rows], DIGITS), np.round(deviation, DIGITS) + 10.0**-DIGITS
 
     def doubt(self, mean: Array, unmeasured: Numbers, measured: Numbers, share: float) -> float:
-        """Probability that one of the first rows has a smaller value than the smallest mean of the second by more than
-        `share` of that. `mean` is what is expected of every row, in units of the level.
+        """Probability that a row of `unmeasured` is below the smallest mean of `measured` by more than `share` of it.
 
-        By draws from the joint distribution of the rows that are likeliest to: rows that are alike are fast together,
-        so the sum of their probabilities would say far too much.
+        `mean`: the expected value of every row, in units of the level. Estimated by draws from the joint distribution
+        of the most probable rows: similar rows are correlated, so the sum of their probabilities would be far too
+        large.
         """
         choice = int(measured[mean[measured].argmin()])
         target = (1 - share) * mean[choice]
@@ -116,10 +116,10 @@ class Process:
         drawn = mean[rows][:, None] + root @ np.random.default_rng(0).standard_normal((len(rows), DRAWS))
         return float((drawn[1:].min(axis=0) < (1 - share) * drawn[0]).mean())
 
-    # ---- what is learned from the observations as a whole ------------------------------
+    # ---- outliers and hyperparameters ---------------------------------------------------
 
     def without_outliers(self, values: Array) -> Array:
-        """The values, each at most OUTLIER standard deviations from what all others say of it."""
+        """The values, each clipped to OUTLIER standard deviations from its prediction by all others."""
         known = len(self.observed)
         inverse_root = solve_triangular(self._root[:known, :known], np.eye(known), lower=True)
         precision = np.einsum("ij,ij->j", inverse_root, inverse_root)
@@ -128,7 +128,7 @@ class Process:
         return np.asarray(values - np.sign(off) * np.maximum(np.abs(off) - limit, 0.0))
 
     def adapt(self, rows: Sequence[int], values: Array, signals: Sequence[float], noises: Sequence[float]) -> None:
-        """Take the signal and the noise that make the values of these rows likeliest; `rebuild` must follow."""
+        """Choose signal and noise by maximum likelihood of the values of these rows; `rebuild` must follow."""
         chosen = list(rows)
         alike = np.exp(-self._differ(chosen, chosen) / (self.length * max(1, self.bits.shape[1])))
         paths, unit = self.paths[chosen] @ self.paths[chosen].T, np.eye(len(chosen))
@@ -136,13 +136,13 @@ class Process:
         def likelihood(pair: tuple[float, float]) -> float:
             root = np.linalg.cholesky(pair[0] ** 2 * alike + paths + pair[1] ** 2 * unit)
             scaled = solve_triangular(root, values, lower=True)
-            # Large residuals count as if they were of a distribution with heavier tails.
+            # Large residuals count as under a distribution with heavier tails.
             return float(-2.5 * np.log1p(scaled**2 / 4).sum() - np.log(np.diag(root)).sum())
 
         self.signal, self.noise = max(product(signals, noises), key=lambda pair: round(likelihood(pair), 6))
 
     def _before(self, paths: Array) -> Array:
-        """Variance of rows before anything is observed."""
+        """Prior variance of rows."""
         return np.asarray(self.signal**2 + np.einsum("ij,ij->i", paths, paths))
 
     def _reserve(self, total: int) -> None:
@@ -153,12 +153,12 @@ class Process:
             self._cross = np.pad(self._cross, ((0, more), (0, 0)))
 
     def _differ(self, rows: Sequence[int], others: Any) -> Array:
-        """How many bits differ. Whole numbers, so exact in any order of additions."""
+        """The number of bits that differ. Integers, so exact in any order of additions."""
         ours, theirs = self.bits[list(rows)], self.bits[others]
         same = ours @ theirs.T
         return np.asarray(self._ones[list(rows), None] + self._ones[others][None, :] - 2 * same, dtype=np.float64)
 
     def _covariance(self, rows: Sequence[int], others: Any = slice(None)) -> Array:
-        """Of these rows with the others (all), shape (rows, others)."""
+        """Of these rows with `others` (default: all), shape (rows, others)."""
         missed = self.signal**2 * np.exp(-self._differ(rows, others) / (self.length * max(1, self.bits.shape[1])))
         return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)

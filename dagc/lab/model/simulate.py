@@ -1,8 +1,8 @@
-"""A simulation of one iteration: the CPU issues entry by entry, streams are queues, messages take a while.
+"""A simulation of one iteration: the CPU issues entries in order, streams are queues, messages have a duration.
 
-A traversal becomes a list of instructions `moment[target] = max(moment[a], moment[b]) + cost`, the moments being those
-of the CPU, of each stream, of each event and of the last post. All traversals are then simulated at once, instruction
-by instruction, as arrays (`dagc.lab.model.batch`).
+A traversal becomes a list of instructions `moment[target] = max(moment[a], moment[b]) + cost`, with one moment for the
+CPU, each stream, each event and the last post. All traversals are simulated at once, instruction by instruction, as
+arrays (`dagc.lab.model.batch`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dagc.ir.program import Action, Graph, GraphOp
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 from dagc.store.results import Configuration
 
-# Microseconds, before anything is measured: a current GPU and a current CPU (launch 4 us, record 0.3 us).
+# Prior costs in microseconds: a current GPU and a current CPU (launch 4 us, record 0.3 us).
 PRIOR = {
     "launch": 3.5, "latency": 2.0, "record": 0.3, "sync": 2.0, "post": 1.5, "wait": 0.5, "cpu": 1.0, "graph": 4.0,
     "node": 0.8, "message": 12.0, "wire": 2.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0,
     "iteration": 1.0,
 }  # fmt: skip
-WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # what grows with the size of the problem
+WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # costs that grow with the problem size
 
 
-# Moments: the beginning, the CPU, the last post, when the wire is free, a passing one; then of streams, of messages
-# that came, of events.
+# Moments: the beginning, the CPU, the last post, when the wire is free, a temporary one; then those of streams, of
+# received messages, of events.
 _BEGIN, _NOW, _POSTED, _WIRE, _PASSING, _STREAMS = range(6)
 # Target, a, b, sum of costs (number in `Costs.sums`).
 Instruction: TypeAlias = tuple[int, int, int, int]
@@ -32,13 +32,13 @@ Instruction: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class Costs:
-    """The costs that can occur, by name; `prior` in microseconds. One table for all configurations of a domain.
+    """All costs, by name; `prior` in microseconds. One table for all configurations of a domain.
 
-    sums           what instructions add: each a number of costs (numbers in `prior`), the first none at all
-    instructions   those that occur, by number; the first does nothing
+    sums           sums of costs that instructions add, each as indices of `prior`; the first is empty
+    instructions   all instructions, by number; the first does nothing
     streams        labels of all configurations
-    messages       that a configuration has at most
-    scale          what stands for one op that is simulated: rounds of loops beyond the first are left out
+    messages       the largest number of messages of a configuration
+    scale          real ops per simulated op: rounds of loops beyond the first ones are not simulated
     """
 
     streams: int
@@ -50,7 +50,7 @@ class Costs:
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "") -> int:
-        """The number of a cost; `what` distinguishes costs of one kind (the name of an op)."""
+        """The index of a cost; `what` distinguishes costs of one kind (the name of an op)."""
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)
@@ -63,12 +63,12 @@ class Costs:
         return self.instructions.setdefault((target, a, b, total), len(self.instructions))
 
     def work(self) -> list[bool]:
-        """Which costs grow with the size of the problem; the others are those of the machine."""
+        """Which costs grow with the problem size; the others belong to the machine."""
         return [name.split()[0] in WORK for name in self.numbers]
 
     @property
     def moments(self) -> int:
-        """Moments that the instructions speak of."""
+        """The number of moments of the instructions."""
         return 1 + max(target for target, *_ in self.instructions)
 
 
@@ -93,7 +93,7 @@ class Simulator:
         self._known: dict[Entry, tuple[int, ...]] = {}
 
     def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
-        """Costs of an op: of a GPU op its duration; of a wait the call, and the time that the message takes."""
+        """Costs of an op: the duration of a GPU op; the call of a wait, and the duration of the message."""
         assert isinstance(op, GraphOp)
         base = op.name.split("[")[0]
         chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}."))
@@ -115,7 +115,7 @@ class Simulator:
         return () if op.action is Action.END else (number("cpu", base),)
 
     def program(self, traversal: Traversal) -> list[int]:
-        """Numbers of its instructions; when all are done, moment `END` is when the iteration ends."""
+        """Numbers of its instructions; after the last, moment `END` is the end of the iteration."""
         out = [self._start]
         known, captured = self._known, False
         for entry in traversal.entries:
@@ -154,7 +154,7 @@ class Simulator:
     def _of_cpu(self, op: int) -> tuple[int, ...]:
         make, numbers, action = self.costs.instruction, self._ops[op], self.graph.ops[op].action
         if action in _WAITS:
-            # Ranks are alike: a message comes some time after the same one of this rank has left.
+            # Ranks are assumed equal: a message arrives some time after the same message of this rank was sent.
             call, message = numbers
             came = self._came[op]
             if came is not None:
@@ -165,7 +165,7 @@ class Simulator:
         done = (make(_NOW, _NOW, _NOW, numbers[0]), make(_POSTED, _NOW, _NOW))
         if action is Action.POST_RECV:
             return done
-        moved = make(_WIRE, _NOW, _WIRE, numbers[1])  # one message after the other
+        moved = make(_WIRE, _NOW, _WIRE, numbers[1])  # messages are serialised
         came = self._came[op]
         return (*done, moved) if came is None else (*done, moved, make(came, _WIRE, _WIRE, numbers[2]))
 

@@ -10,12 +10,12 @@ from dagc.store.results import Outcome
 
 
 class Strategy(Generic[C]):
-    """Random order, so that drift of the machine does not look like a property of neighbours."""
+    """Random order, so that drift of the machine is not mistaken for a property of neighbours."""
 
     summary: ClassVar[str] = "every implementation, in random order; --passes N measures each N times"
 
     def __init__(self, domain: Domain[C], seed: int) -> None:
-        """The whole domain is held in memory: `explore` refuses one that is larger than --max."""
+        """Holds the whole domain in memory: `explore` rejects a domain larger than --max."""
         self.left = list(domain)
         Random(seed).shuffle(self.left)
         self.seen: set[C] = set()

@@ -1,4 +1,4 @@
-"""Monte-Carlo tree search for coverage, as the paper has it."""
+"""Monte-Carlo tree search for coverage, as in the paper (`dagc.lab.tree`)."""
 
 from __future__ import annotations
 

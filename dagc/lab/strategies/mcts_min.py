@@ -10,10 +10,10 @@ from dagc.store.results import Outcome
 
 
 def closeness(child: TreeNode, parent: TreeNode, root: TreeNode) -> float:
-    """How close the child's fastest is to the fastest of all, in [0, 1]: (Tmax - tmin) / (Tmax - Tmin).
+    """How close the best of the child is to the best of all, in [0, 1]: (Tmax - tmin) / (Tmax - Tmin).
 
-    Tmin and Tmax are the fastest and the slowest time of the whole search. 1 where the child has fewer than two
-    rollouts or there is no range yet.
+    Tmin and Tmax: the smallest and the largest value of the whole search. 1 if the child has fewer than two rollouts,
+    or there is no range yet.
     """
     if child.n < 2 or not root.tmax > root.tmin or child.tmin > root.tmax:
         return 1.0
@@ -21,7 +21,7 @@ def closeness(child: TreeNode, parent: TreeNode, root: TreeNode) -> float:
 
 
 class Strategy(Generic[C]):
-    """The paper's tree search, but drawn to subtrees that hold fast implementations."""
+    """The tree search of the paper, but preferring subtrees with fast implementations."""
 
     summary: ClassVar[str] = "Monte-Carlo tree search for the minimum time"
 

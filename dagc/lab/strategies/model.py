@@ -1,4 +1,4 @@
-"""Model-guided search: simulate, fit, and measure where a gain is likely, with a fair sample beside it."""
+"""Model-guided search: simulate, fit, and measure by expected improvement, with a share of uniform samples."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one a sample
 SAMPLE = 600  # the first sample of a larger space
-RENEW = 6  # measurements after which the model is searched for more
-ROUNDS, GROWTH = 2, 40  # rounds of that, each with so many neighbours of the best
-FASTEST = 8  # that neighbours are taken of
-MOST, LEFT = 1500, 800  # rows of the pool, and how many stay when there are more
-GAIN = 12  # the first measurements are for gain alone
+RENEW = 6  # measurements between two local searches on the model
+ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
+FASTEST = 8  # candidates whose neighbours are added
+MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
+GAIN = 12  # the first measurements go by expected improvement alone
 FAIR_EVERY = 4  # afterwards every fourth is drawn uniformly
 _OPEN, _FAILED, _TIMED = range(3)
 
 
 class Strategy(Generic[C]):
-    """Fits costs of ops and messages to what was measured, simulates the candidates, and measures by expected gain.
+    """Fits costs of ops and messages to measurements, simulates the candidates, and measures by expected improvement.
 
-    What the simulation misses is a Gaussian process over order and streams. A space that is too large to be simulated
-    as a whole is searched locally: neighbours of what the model expects to be fastest, again and again
-    (docs/explanation/search.md). A share of uniform draws bounds how much a wrong model can cost.
+    The error of the simulation is a Gaussian process over order and streams. A space that is too large to be simulated
+    as a whole is searched locally, through neighbours of the candidates with the smallest expected time
+    (docs/explanation/search.md). A share of uniform draws limits the cost of a wrong model.
     """
 
-    summary: ClassVar[str] = "model-guided: fitted simulation, expected gain, local search, and a fair sample"
+    summary: ClassVar[str] = "model-guided: fitted simulation, expected improvement, local search, uniform samples"
 
     def __init__(self, domain: Domain[C], seed: int) -> None:
         self.domain, self.random = domain, Random(seed)
-        self.before: list[tuple[C, Outcome]] = []  # what was observed before there was a model
+        self.before: list[tuple[C, Outcome]] = []  # observations before the model was built
         self.measured = 0
         self.grown_with = -RENEW
         self.closed: set[C] = set()
         self._states = bytearray()  # of each row of the pool: _OPEN, _FAILED or _TIMED
-        self._built: Surrogate[C] | None = None  # when it is first needed: that takes a while
+        self._built: Surrogate[C] | None = None  # built when first needed: that takes a while
 
     @classmethod
     def suits(cls, domain: Domain[Any]) -> bool:
@@ -64,7 +64,7 @@ class Strategy(Generic[C]):
             return self._fair()
         mean, deviation = model.estimate()
         score = _expected_gain(mean[rows], deviation[rows], model.incumbent())
-        # Equal scores are common (many orders are one to the simulation): which of them is drawn by the seed.
+        # Equal scores are common (many orders simulate alike): the seed decides among them.
         best = rows[np.flatnonzero(score >= score.max() - 1e-6 * abs(score.max()))]
         return model.candidates[int(best[self.random.randrange(len(best))])]
 
@@ -76,17 +76,17 @@ class Strategy(Generic[C]):
         self.closed.add(candidate)
         row = self._built.row[candidate]
         self._states.extend(bytes(max(0, row + 1 - len(self._states))))
-        self._states[row] = _FAILED if math.isnan(outcome.seconds) else _TIMED
-        if not math.isnan(outcome.seconds):
+        self._states[row] = _FAILED if math.isnan(outcome.value) else _TIMED
+        if not math.isnan(outcome.value):
             self.measured += 1
-            self._built.observe(candidate, outcome.seconds * 1e6)
+            self._built.observe(candidate, outcome.value * 1e6)
 
     def best(self) -> C | None:
-        """The current choice: of what was measured, the one with the smallest expected time. Not the luckiest one."""
+        """The current choice: the measured candidate with the smallest expected, not the smallest measured time."""
         return next(iter(self.ranked(1)), None)
 
     def ranked(self, number: int) -> list[C]:
-        """So many, at most, of what was measured, by their expected times."""
+        """At most `number` measured candidates, by expected time."""
         import numpy as np
 
         model = self._model()
@@ -95,10 +95,10 @@ class Strategy(Generic[C]):
         return [model.candidates[int(row)] for row in order[:number]]
 
     def doubt(self, share: float) -> float:
-        """Probability that something unmeasured is faster than the current choice by more than this share of it.
+        """Probability that an unmeasured candidate is faster than the current choice by more than this share.
 
-        Of a space that is not simulated as a whole: something of the pool, which holds the best that local search
-        finds.
+        If the space is not simulated as a whole, only the pool is considered, which holds the best candidates that
+        local search has found.
         """
         model = self._model()
         open_, timed = self._rows(model, _OPEN), self._rows(model, _TIMED)
@@ -116,7 +116,7 @@ class Strategy(Generic[C]):
         if self._built is None:
             model = self._built = self.domain.surrogate()
             model.extend(self.domain if self._whole else (self.domain.sample(self.random) for _ in range(SAMPLE)))
-            # Those that the sample does not have, all at once: each addition copies the arrays.
+            # Those that are not in the sample, all at once: each addition copies the arrays.
             model.extend(candidate for candidate, _ in self.before)
             for candidate, outcome in self.before:
                 self.observe(candidate, outcome)
@@ -126,7 +126,7 @@ class Strategy(Generic[C]):
         return self._built
 
     def _grow(self, model: Surrogate[C]) -> None:
-        """Local search on the model: neighbours of what it expects to be fastest, measured or not."""
+        """Local search on the model: add neighbours of the expected fastest, measured or not."""
         import numpy as np
 
         for _ in range(ROUNDS):
@@ -150,7 +150,7 @@ class Strategy(Generic[C]):
         return np.flatnonzero(np.frombuffer(self._states, dtype=np.uint8) == state)
 
     def _fair(self) -> C | None:
-        """A candidate that is not measured yet, each equally likely."""
+        """A uniformly random candidate that is not measured yet."""
         size = self.domain.size()
         if size is not None and len(self.closed) >= size:
             return None

@@ -12,7 +12,7 @@ _TRIES = 1000
 
 
 class Strategy(Generic[C]):
-    """The baseline. Where the space cannot be counted, random walks stand in for uniform samples."""
+    """The baseline. Random walks replace uniform samples if the space cannot be counted."""
 
     summary: ClassVar[str] = "uniformly random, without repetition"
 
@@ -20,7 +20,7 @@ class Strategy(Generic[C]):
         self.domain, self.random = domain, Random(seed)
         self.seen: set[C] = set()
         self.left = domain.size()
-        self.moved: dict[int, int] = {}  # what stands in the places of an imagined, shuffled list of all numbers
+        self.moved: dict[int, int] = {}  # changed entries of a virtual, shuffled list of all numbers
 
     def propose(self) -> C | None:
         tries = 0
@@ -36,7 +36,7 @@ class Strategy(Generic[C]):
         return None
 
     def _draw(self, left: int) -> int:
-        """The next number of a random permutation (Fisher and Yates), of which only what was moved is held."""
+        """The next number of a random permutation (Fisher and Yates), of which only changed entries are held."""
         place = self.random.randrange(left)
         number = self.moved.get(place, place)
         self.moved[place] = self.moved.pop(left - 1, left - 1)

@@ -308,17 +308,17 @@ def explanation(
     domain: Orders,
     asked: Asked,
     answers: Answers,
-    seconds: float,
+    value: float,
     notes: Sequence[str] = (),
     objective: Objective = TIME,
 ) -> Explanation:
-    """All that is printed. `seconds`: the best's time in the results file, or what it has of another `objective`."""
+    """All that is printed. `value`: of the best in the results file, by its `objective`."""
     configured = domain.spaces[asked.best.space]
     return Explanation(
         program=configured.graph.program.name,
         configuration=configured.configuration,
         traversal=traversal_text(asked.best.traversal, configured.graph),
-        seconds=seconds,
+        value=value,
         number=asked.rule_set.number,
         classes=len(learned.classes.classes),
         implementations=len(learned.samples),

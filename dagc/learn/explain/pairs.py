@@ -189,7 +189,7 @@ class Explanation:
     """All answers for the best implementation.
 
     traversal    text of the best
-    seconds      its median, in the results file
+    value        its median, in the results file
     number       its class, from 0, of `classes`
     noise        relative standard deviation of a single measurement, NaN: unknown
     shown        per answer and edit: what is shown of it
@@ -198,7 +198,7 @@ class Explanation:
     program: str
     configuration: Configuration
     traversal: str
-    seconds: float
+    value: float
     number: int
     classes: int
     implementations: int
@@ -329,17 +329,17 @@ def _pair(
     if one.failure:
         return
     order = (best, one.edit) if best_first else (one.edit, best)
-    seconds: dict[Candidate, float] = {}
+    values: dict[Candidate, float] = {}
     for candidate in order:
         outcome = _measure(candidate, machine, store)
         if outcome.failure:
             if candidate == one.edit:
                 one.failure = outcome.failure
             return
-        seconds[candidate] = outcome.seconds
-    one.best.append(seconds[best])
-    one.edited.append(seconds[one.edit])
-    one.ratios.append(seconds[one.edit] / seconds[best])
+        values[candidate] = outcome.value
+    one.best.append(values[best])
+    one.edited.append(values[one.edit])
+    one.ratios.append(values[one.edit] / values[best])
 
 
 def _measure(candidate: Candidate, machine: Machine[Candidate], store: Store[Candidate]) -> Outcome:

@@ -135,7 +135,7 @@ def _closing(explanation: Explanation) -> Iterator[str]:
 def _text(explanation: Explanation) -> str:
     objective = explanation.objective
     out = [
-        f"best       {objective.named(explanation.seconds)}, {_class(explanation)}",
+        f"best       {objective.named(explanation.value)}, {_class(explanation)}",
         f"           {explanation.configuration.text}",
         f"           {explanation.traversal}",
     ]
@@ -178,7 +178,7 @@ def _markdown(explanation: Explanation) -> str:
     out = [
         f"## What breaking a rule costs: {cell(explanation.program)}",
         "",
-        f"Best: {objective.named(explanation.seconds)}, {_class(explanation)}, {cell(explanation.configuration.text)}",
+        f"Best: {objective.named(explanation.value)}, {_class(explanation)}, {cell(explanation.configuration.text)}",
         "",
         f"    {explanation.traversal}",
         "",
@@ -218,7 +218,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "objective": explanation.objective.text,
         "configuration": dict(explanation.configuration.decisions),
         "traversal": explanation.traversal,
-        "seconds": finite(explanation.seconds),
+        "seconds": finite(explanation.value),
         "class": explanation.number + 1,
         "classes": explanation.classes,
         "implementations": explanation.implementations,

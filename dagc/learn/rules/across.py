@@ -185,7 +185,7 @@ class _Table:
         self.answers: Bools = np.concatenate([answers, ~answers], axis=1)
         of_input = np.repeat(np.arange(len(inputs)), [len(one.samples) for one in inputs])
         self.samples_of: list[Bools] = [of_input == k for k in range(len(inputs))]
-        times = np.array([s.seconds for one in inputs for s in one.samples])
+        times = np.array([s.value for one in inputs for s in one.samples])
         best = np.array([one.best for one in inputs])
         self.losses: Floats = times / best[of_input] - 1
 
@@ -209,7 +209,7 @@ def best_of(samples: Sequence[Sample]) -> float:
     """
     top = max(5, round(TOP * len(samples)))
     if not all(len(s.times) > 1 for s in samples):
-        return median(sorted(s.seconds for s in samples)[:top])
+        return median(sorted(s.value for s in samples)[:top])
     halves = [(median(s.times[: len(s.times) // 2]), median(s.times[len(s.times) // 2 :])) for s in samples]
     one = median(later for _, later in sorted(halves)[:top])
     other = median(earlier for earlier, _ in sorted(halves, key=lambda pair: pair[1])[:top])

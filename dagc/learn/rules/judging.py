@@ -64,19 +64,19 @@ class Accuracy:
     classes: tuple[ClassAccuracy, ...]
 
 
-def accuracy(learned: LearnedRules, whole: Samples, seconds: Sequence[float]) -> Accuracy:
-    """`whole` are all implementations, `seconds` their times. ValueError without any."""
+def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> Accuracy:
+    """`whole` are all implementations, `values` those measured of them. ValueError without any."""
     import numpy as np
 
     if not len(whole):
         raise ValueError("nothing to classify")
-    times = np.asarray(seconds, dtype=float)
+    times = np.asarray(values, dtype=float)
     predicted = np.array([learned.tree.nodes[leaf].number for leaf in learned.leaves(whole)])
     classes = learned.classes
     noise = 0.0 if math.isnan(classes.noise) else classes.noise
     in_range: list[Bools] = [(times >= c.fastest) & (times <= c.slowest) for c in classes.classes]
     near = [(times >= c.fastest * (1 - noise)) & (times <= c.slowest * (1 + noise)) for c in classes.classes]
-    limits = [-math.inf, *(b.seconds for b in classes.boundaries), math.inf]
+    limits = [-math.inf, *(b.value for b in classes.boundaries), math.inf]
     between = [(times > limits[k]) & (times <= limits[k + 1]) for k in range(len(classes.classes))]
     each = tuple(
         ClassAccuracy(
@@ -139,7 +139,7 @@ class CheckedRuleSet:
 def check(learned: LearnedRules, full: LearnedRules) -> tuple[CheckedRuleSet, ...]:
     """Every rule set of `learned` against a full exploration, in the same order."""
     whole = Samples.of(full.samples)
-    times = [s.seconds for s in full.samples]
+    times = [s.value for s in full.samples]
     return tuple(_check(rule_set, learned, full, whole, times) for rule_set in learned.rule_sets)
 
 
@@ -264,7 +264,7 @@ def estimate(
         raise ValueError(f"{len(measured)} samples, at least {FEWEST} are needed")
     everything = (*measured, *others)
     _, answers = Samples.of(everything).features()
-    times = np.array([s.seconds for s in measured])
+    times = np.array([s.value for s in measured])
     logs = np.log(times)  # residuals are relative then: transports differ by an order of magnitude
     floor = np.array([noise_of(noise, s.measurements) for s in measured])
     known, weights = len(measured), np.ones(len(measured))
@@ -280,7 +280,7 @@ def estimate(
     table = _table(answers, simulate(times, weights))
     expected = np.exp(_forest(bootstrap=False).fit(table[:known], logs, sample_weight=weights).predict(table))
     samples = tuple(
-        sample if place < known and kept[place] else replace(sample, seconds=float(expected[place]), measurements=0)
+        sample if place < known and kept[place] else replace(sample, value=float(expected[place]), measurements=0)
         for place, sample in enumerate(everything)
     )
     spread = float(np.median(abs(logs - np.median(logs))))

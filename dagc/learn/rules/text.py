@@ -99,7 +99,7 @@ def _noise_lines(classes: Classes, objective: Objective) -> Iterable[str]:
     else:
         yield f"Noise floor of these times: {percent(classes.noise)}."
     for b in classes.dropped:
-        yield f"Boundary at {objective.scaled(b.seconds)} not drawn: {b.why_dropped}."
+        yield f"Boundary at {objective.scaled(b.value)} not drawn: {b.why_dropped}."
 
 
 def _best_line(findings: Findings) -> Iterable[str]:
@@ -359,14 +359,14 @@ def _best(findings: Findings) -> dict[str, Any] | None:
     followed = findings.learned.satisfied(best)
     return {
         "configuration": best.configuration.text, "traversal": traversal_text(best.traversal, best.graph),
-        "seconds": best.seconds, "measurements": best.measurements, "class": followed.number + 1,
+        "seconds": best.value, "measurements": best.measurements, "class": followed.number + 1,
         "rule_set": findings.learned.rule_sets.index(followed),
     }  # fmt: skip
 
 
 def _boundary(b: Boundary) -> dict[str, Any]:
     return {
-        "position": b.position, "seconds": b.seconds, "height": b.height, "prominence": b.prominence,
+        "position": b.position, "seconds": b.value, "height": b.height, "prominence": b.prominence,
         "step": finite(b.step), "samples": b.samples, "chance": b.chance,
         "probability_by_chance": finite(b.p),
     }  # fmt: skip

@@ -517,7 +517,7 @@ def _drawn(
     measured = tuple(s for s in chosen if s.measurements) or chosen
     floor = math.nan if all_classes else noise_of(noise, median(s.measurements for s in measured))
     repeats = Repeats(tuple(s.measurements for s in measured), outliers or Outliers((), noise))
-    classes = classify_times([s.seconds for s in measured], floor, percentile, repeats)
+    classes = classify_times([s.value for s in measured], floor, percentile, repeats)
     if not all_classes:
         classes = cut_again(classes, [s.configuration for s in measured], percentile, repeats)
     table = Samples.of(chosen)
@@ -530,7 +530,7 @@ def _drawn(
 
 def _sorted(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     def key(s: Sample) -> tuple[float, str, str]:
-        return s.seconds, s.configuration.text, traversal_text(s.traversal, s.graph)
+        return s.value, s.configuration.text, traversal_text(s.traversal, s.graph)
 
     return tuple(sorted(samples, key=key))
 
@@ -548,7 +548,7 @@ def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Cla
 
     if len(measured) == len(chosen):
         return classes, np.repeat(np.arange(len(classes.classes)), [c.count for c in classes.classes])
-    times = [s.seconds for s in chosen]
+    times = [s.value for s in chosen]
     return with_estimates(classes, times), np.array([classes.of(t) for t in times])
 
 
@@ -557,7 +557,7 @@ def _wrong(labels: Ints, samples: Sequence[Sample], classes: Classes) -> Bools:
     import numpy as np
 
     other: Bools = labels[:, None] != np.arange(len(classes.classes))
-    times = np.array([s.seconds for s in samples])[:, None]
+    times = np.array([s.value for s in samples])[:, None]
     fastest = np.array([c.fastest for c in classes.classes]) * (1 - classes.noise)
     slowest = np.array([c.slowest for c in classes.classes]) * (1 + classes.noise)
     return other & ((times < fastest) | (times > slowest))

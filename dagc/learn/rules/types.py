@@ -34,7 +34,7 @@ class Sample:
     graph: Graph
     configuration: Configuration
     traversal: Traversal
-    seconds: float
+    value: float
     measurements: int = 1
     times: tuple[float, ...] = ()
     orders: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class Sample:
 class Boundary:
     """A peak of the convolution (Tenzing, section IV-A): the sorted times rise after the `position`-th of them, from 0.
 
-    seconds     halfway between the two times that it separates
+    value       halfway between the two times that it separates
     height      value of the convolution there: how much larger the mean of the next r times is than that of the last r
     prominence  of the peak, in seconds
     step        median of the class above over median of the class below, minus 1: what is compared with the noise.
@@ -57,7 +57,7 @@ class Boundary:
     """
 
     position: int
-    seconds: float
+    value: float
     height: float
     prominence: float
     step: float
@@ -121,9 +121,9 @@ class Classes:
     noise: float
     p: float = math.nan
 
-    def of(self, seconds: float) -> int:
-        """The class that a time falls into: between which boundaries it lies."""
-        return sum(seconds > boundary.seconds for boundary in self.boundaries)
+    def of(self, value: float) -> int:
+        """The class of a value: that between its boundaries."""
+        return sum(value > boundary.value for boundary in self.boundaries)
 
 
 # ---- rules ----------------------------------------------------------------------------------

@@ -1,0 +1,183 @@
+"""Keywords and names that fit at a place of an unfinished text.
+
+The parser says which tokens may follow; the words in front of the place say which names are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dagc.editor.names import Declaration, Index, Kind, Scope
+from dagc.ir.program import CollectiveKind
+from dagc.lang.evaluate import FUNCTIONS
+from dagc.lang.parse import TOP_ITEMS, accepted_after
+from dagc.lang.scope import HARDWARE, TYPES
+from dagc.lang.syntax import FORMS, Token, TokenKind, scan
+
+_CLOSED = (TokenKind.COMMENT, TokenKind.OPEN_COMMENT, TokenKind.STRING, TokenKind.OPEN_STRING)
+_CODE = (TokenKind.TEXT, TokenKind.OPEN_TEXT)
+_NEW_NAME = frozenset(
+    ("program", "param", "let", "enum", "scalar", "array", "part", "tune", "feature", "kernel", "for")
+)
+_KINDS_OF_OP = frozenset(("gpu", "cpu", "any", "dag", "mpi"))
+_MODES = frozenset(("in", "out", "inout"))
+_STORAGE = frozenset((Kind.ARRAY, Kind.PART, Kind.FORMAL))
+_IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`kind` is that of the declaration; None for a word of the language. `detail`: one line."""
+
+    label: str
+    kind: Kind | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The tokens of the item up to the place, without the word that is being typed."""
+
+    tokens: tuple[Token, ...]
+    accepts: frozenset[str]
+    scope: Scope
+    index: Index
+
+    def last(self, back: int = 1) -> str:
+        return self.tokens[-back].text if len(self.tokens) >= back else ""
+
+
+def complete(text: str, offset: int, index: Index, scope: Scope) -> list[Proposal]:
+    """What may be written at `offset`. `scope`: of the names that are visible there."""
+    start = offset
+    while start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_"):
+        start -= 1
+    tokens = scan(text[:start])
+    if tokens and _inside(text, tokens[-1], start, _CLOSED):
+        return []
+    if tokens and _inside(text, tokens[-1], start, _CODE):
+        return _distinct(_names(scope, _IN_CODE))
+    begin = _item_start(text, tokens)
+    accepts = accepted_after(" " * begin + text[begin:start])
+    words = tuple(t for t in tokens if t.kind is not TokenKind.COMMENT and t.start >= begin)
+    place = _Place(words, accepts, scope, index)
+    keywords = [
+        Proposal(word, None, FORMS.get(word, "")) for word in sorted(accepts) if word.isalpha() and word.islower()
+    ]
+    if not accepts:  # the item has an error before the place
+        keywords = [Proposal(word, None, FORMS[word]) for word in sorted(FORMS)]
+    names = _fitting(place) if "NAME" in accepts or not accepts else ()
+    return _distinct((*keywords, *names))
+
+
+def _inside(text: str, token: Token, start: int, kinds: tuple[TokenKind, ...]) -> bool:
+    """Whether the place right of a token continues it: an open one, or a line comment without its line's end."""
+    if token.kind not in kinds:
+        return False
+    if token.kind in (TokenKind.OPEN_COMMENT, TokenKind.OPEN_STRING, TokenKind.OPEN_TEXT):
+        return token.kind is not TokenKind.OPEN_STRING or "\n" not in text[token.start : start]
+    return token.text.startswith("//") and "\n" not in text[token.end : start]
+
+
+def _item_start(text: str, tokens: list[Token]) -> int:
+    """Where the item begins that the end of `tokens` is in: the last word at a margin that begins one."""
+    for token in reversed(tokens):
+        at_margin = token.start == 0 or text[token.start - 1] == "\n"
+        if at_margin and token.kind is TokenKind.WORD and (token.text in TOP_ITEMS or token.text == "program"):
+            return token.start
+    return 0
+
+
+def _fitting(place: _Place) -> Iterator[Proposal]:
+    """Names for a place that takes one."""
+    last, before = place.last(), place.last(2)
+    if last in _KINDS_OF_OP and before == ":":
+        yield from _callees(place, last)
+    elif last == ".":
+        yield from _members(place)
+    elif last in _NEW_NAME and before not in (":", "mpi"):
+        return
+    elif _wants_type(place):
+        yield from (Proposal(name, None, "element type") for name in TYPES)
+        yield from _names(place.scope, frozenset((Kind.PARAM,)))
+    elif last in ("send", "of") or (last == "recv" and before != "."):
+        yield from _names(place.scope, _STORAGE)
+    elif last in ("->", "before") or "param" in place.accepts:  # an edge, or an item that may be one
+        yield from _ops(place)
+    else:
+        yield from _expression(place)
+
+
+def _callees(place: _Place, kind: str) -> Iterator[Proposal]:
+    if kind == "mpi":
+        yield from (Proposal(c.value, None, "collective") for c in CollectiveKind)
+        return
+    wanted = Kind.DAG if kind == "dag" else Kind.KERNEL
+    for scope in place.scope.chain():
+        for found in scope.callables.values():
+            yield from (_proposal(d) for d in found if d.kind is wanted)
+    if kind == "gpu":
+        yield Proposal("copy", None, "copy(TO, FROM): a copy of an array or of a slice")
+
+
+def _members(place: _Place) -> Iterator[Proposal]:
+    """Messages of an exchange, ops of a named dag, implementations of a kernel."""
+    use = place.index.at_name(place.last(2), place.scope)
+    for space in use:
+        for found in space.ops.values():
+            yield from map(_proposal, found)
+
+
+def _wants_type(place: _Place) -> bool:
+    """After the colon of a declaration. After that of an op no name is accepted, after that of a `?` also numbers."""
+    colon = place.last() == ":" or (place.last() in _MODES and place.last(2) == ":")
+    return colon and "NAME" in place.accepts and "INT" not in place.accepts
+
+
+def _ops(place: _Place) -> Iterator[Proposal]:
+    for scope in place.scope.chain():
+        for found in scope.ops.values():
+            yield from (_proposal(d) for d in found if d.kind in (Kind.OP, Kind.MESSAGE))
+
+
+def _expression(place: _Place) -> Iterator[Proposal]:
+    """Values, functions, what the hardware gives, and the tunables of a kernel that is called."""
+    yield from _tunables(place)
+    yield from _names(place.scope, frozenset(Kind))
+    yield from (Proposal(name, None, "function") for name in (*FUNCTIONS, "sizeof"))
+    yield from (Proposal(name, None, what) for name, what in (("rank", "this rank"), ("ranks", "number of ranks")))
+    yield from (Proposal(name, None, "hardware") for name in sorted(HARDWARE))
+
+
+def _tunables(place: _Place) -> Iterator[Proposal]:
+    """`block = ` in a call, whose opening parenthesis is the innermost that is open."""
+    depth = 0
+    for k in range(len(place.tokens) - 1, 1, -1):
+        text = place.tokens[k].text
+        depth += (text == ")") - (text == "(")
+        if depth < 0:
+            for space in place.index.at_name(place.tokens[k - 1].text, place.scope):
+                for scope in (space, *space.inner):
+                    for found in scope.values.values():
+                        yield from (_proposal(d) for d in found if d.kind is Kind.TUNE)
+            return
+
+
+def _names(scope: Scope, kinds: frozenset[Kind]) -> Iterator[Proposal]:
+    for around in scope.chain():
+        for found in around.values.values():
+            yield from (_proposal(d) for d in found if d.kind in kinds)
+
+
+def _proposal(declaration: Declaration) -> Proposal:
+    owner = f" of {declaration.owner}" if declaration.owner else ""
+    return Proposal(declaration.name, declaration.kind, f"{declaration.kind.value}{owner}")
+
+
+def _distinct(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """The first of each label."""
+    out: dict[str, Proposal] = {}
+    for proposal in proposals:
+        out.setdefault(proposal.label, proposal)
+    return list(out.values())

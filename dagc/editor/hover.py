@@ -1,0 +1,271 @@
+"""What an editor shows of a name, as Markdown: its declaration, its resolved types and sizes, and of an op its hazards
+and edges, with the reason of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from dagc.base.errors import counted
+from dagc.base.source import Source, Span
+from dagc.editor.analysis import Analysis
+from dagc.editor.names import Declaration, Kind
+from dagc.ir import program as ir
+from dagc.ir.enums import Mode
+from dagc.ir.sym import Const, Sym, show
+from dagc.lang.syntax import FORMS
+from dagc.passes.loops import fold
+from dagc.passes.reasons import Pair, Reason, Why, carried, reasons
+from dagc.report.picture import detail, kind
+
+_MOST = 8  # lines of a list
+_MOST_INSTANCES = 2  # of an op, with all their edges
+_PLAIN = (Why.MESSAGE, Why.END)  # reasons of edges that every exchange and every last op has
+_LONGEST = 400  # characters of a declaration
+
+
+def word_of(name: str) -> str:
+    """`yr` for `mv[0].yr[1]`: the name in its declaration."""
+    return name.rpartition(".")[2].partition("[")[0]
+
+
+def keyword(word: str) -> str:
+    """The form of the item that a keyword begins; "" for other words."""
+    return _code(FORMS[word]) if word in FORMS else ""
+
+
+@dataclass(frozen=True)
+class Described:
+    """Describes names of one analysis. `declared`: the text that the declarations point into."""
+
+    analysis: Analysis
+
+    def hover(self, declarations: Sequence[Declaration], texts: dict[str, Source]) -> str:
+        """Of one name; of several declarations (the branches of an `if`), the first is shown in full."""
+        first = declarations[0]
+        parts = [f"**{first.kind.value}** `{first.name}`", _code(_declared(first, texts))]
+        if self.analysis.program is not None:
+            parts.append(self._facts(first, self.analysis.program))
+        if len(declarations) > 1:
+            parts.append(f"{counted(len(declarations) - 1, 'more declaration')} of this name")
+        return "\n\n".join(part for part in parts if part)
+
+    def _facts(self, meant: Declaration, program: ir.Program) -> str:
+        name = meant.name
+        match meant.kind:
+            case Kind.PARAM:
+                return _lines(_param(p) for p in program.params if p.name == name)
+            case Kind.LET:
+                return _lines(f"`{n} = {show(v)}`" for n, v in program.lets if word_of(n) == name and not meant.owner)
+            case Kind.ARRAY if not meant.owner:
+                return self._arrays([a for a in program.arrays if word_of(a.name) == name])
+            case Kind.SCALAR:
+                return _lines(f"`{s.name}` : {s.type.value}, per rank" for s in program.scalars if _is(s.name, name))
+            case Kind.PART:
+                return _lines(_part(p) for p in program.parts if _is(p.name, name))
+            case Kind.TUNE:
+                return _lines(_decision(d) for d in program.decisions if _tunes(d, meant, program))
+            case Kind.KERNEL:
+                return "\n\n".join(_kernel(k, program) for k in program.kernels if k.name == name)
+            case Kind.OP:
+                return self._ops(name, meant.owner)
+            case _:
+                return ""
+
+    # ---- arrays ---------------------------------------------------------------------------------
+
+    def _arrays(self, arrays: Sequence[ir.Array]) -> str:
+        rows = [_array(a) for a in arrays]
+        program = self.analysis.program
+        names = {a.name for a in arrays}
+        uses: dict[str, list[str]] = {"written by": [], "read by": []}
+        for op in program.ops if program is not None else ():
+            modes = {mode for region, mode in accesses(op) if region.array in names}
+            if modes - {Mode.IN}:
+                uses["written by"].append(op.name)
+            if modes - {Mode.OUT}:
+                uses["read by"].append(op.name)
+        rows += [f"{what} {_some(f'`{n}`' for n in ops)}" for what, ops in uses.items() if ops]
+        return _lines(rows, _MOST + 2)
+
+    # ---- ops --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _edges(self) -> tuple[ir.Graph, dict[Pair, tuple[Reason, ...]], dict[Pair, int]] | None:
+        """The graph with one round of each loop, the reasons of its edges, and those that lead to a later round."""
+        if self.analysis.graph is None:
+            return None
+        graph = fold(self.analysis.graph)
+        return graph, reasons(graph), dict(carried(graph))
+
+    def _ops(self, name: str, owner: str) -> str:
+        if self._edges is None:
+            return ""
+        graph = self._edges[0]
+        written = {op.name for op in graph.program.ops if word_of(op.base) == name and ("." in op.base) == bool(owner)}
+        lowered = [op for op in graph.ops if op.op is not None and op.op.name in written]
+        if not lowered:
+            return ""
+        origins = list(dict.fromkeys(op.op.name for op in lowered if op.op is not None))
+        shown = origins if len(origins) <= _MOST_INSTANCES else origins[:1]
+        streams = counted(graph.streams, "stream")
+        parts = [f"with transport `{graph.transport.value}`, {streams}:"]
+        for origin in shown:
+            parts += [self._op(op) for op in lowered if op.op is not None and op.op.name == origin]
+        if len(shown) < len(origins):
+            left = origins[len(shown) :]
+            parts.append(f"{counted(len(left), 'more instance')}: {_some(f'`{n}`' for n in left)}")
+        return "\n\n".join(parts)
+
+    def _op(self, op: ir.GraphOp) -> str:
+        assert self._edges is not None
+        graph, why, later = self._edges
+        what = detail(op)
+        head = f"**`{op.name}`** {kind(op)}" + (f", `{what}`" if what else "") + f", {stream(op, graph)}"
+        rows = [_access(*access) for access in accesses(op.op)] if isinstance(op.op, ir.KernelOp | ir.CopyOp) else []
+        telling = [e for e in why if op.id in e and why[e][0].why not in _PLAIN]
+        edges = [f"after {self._edge(e, 0, why[e], later.get(e, 0))}" for e in telling if e[1] == op.id]
+        edges += [f"before {self._edge(e, 1, why[e], later.get(e, 0))}" for e in telling if e[0] == op.id]
+        return "\n\n".join(part for part in (head, _lines(rows), _lines(edges, 2 * _MOST)) if part)
+
+    def _edge(self, edge: Pair, end: int, why: tuple[Reason, ...], distance: int) -> str:
+        """One edge as seen from the op at its other end. `distance`: in rounds of the loop."""
+        assert self._edges is not None
+        graph = self._edges[0]
+        rounds = ""
+        if distance:
+            rounds = f" {counted(distance, 'round')} {'later' if end else 'earlier'}"
+        said = "; ".join(f"{r.why.value}: {r.text}" for r in why[:3])
+        only = ", issue order only" if edge in graph.order else ""
+        return f"`{graph.ops[edge[end]].name}`{rounds}{only}: {said}"
+
+
+# ---- parts of the text ----------------------------------------------------------------------
+
+
+def accesses(op: ir.Op) -> list[tuple[ir.Region, Mode]]:
+    """The regions that an op of the program reads and writes."""
+    if isinstance(op, ir.KernelOp | ir.CollectiveOp):
+        return [(a.region, a.mode) for a in op.accesses]
+    if isinstance(op, ir.CopyOp):
+        return [(op.dst, Mode.OUT), (op.src, Mode.IN)]
+    return [pair for m in op.messages for pair in ((m.send, Mode.IN), (m.recv, Mode.OUT))]
+
+
+def stream(op: ir.GraphOp, graph: ir.Graph) -> str:
+    """On which streams an op may be issued."""
+    if not op.gpu:
+        return "no stream: the CPU issues it and waits"
+    if op.stream is not None:
+        return f"stream {op.stream}"
+    return "one stream" if graph.streams == 1 else f"any of {graph.streams} streams"
+
+
+def _access(region: ir.Region, mode: Mode) -> str:
+    what = {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "reads and writes"}[mode]
+    return f"{what} `{region.text}`"
+
+
+def _array(array: ir.Array) -> str:
+    dims = ", ".join("*" if d is None else show(d) for d in array.dims)
+    role = f" {array.role.value}" if array.role is not None else ""
+    size = "length from the set-up"
+    known = [d for d in array.dims if d is not None]
+    if len(known) == len(array.dims):
+        size = _bytes(known, array.type.size)
+    return f"`{array.name} : {array.type.value}[{dims}] on {array.place.value}{role}`, {size}"
+
+
+def _bytes(dims: Sequence[Sym], size: int) -> str:
+    """The size in bytes: a number, or a product."""
+    number, words = size, []
+    for dim in dims:
+        if isinstance(dim, Const) and isinstance(dim.value, int):
+            number *= dim.value
+        else:
+            words.append(f"({show(dim)})" if not show(dim).isidentifier() else show(dim))
+    return f"`{' * '.join([str(number), *words])}` bytes"
+
+
+def _param(param: ir.Param) -> str:
+    value = param.value.value if hasattr(param.value, "value") else param.value
+    over = f", tuned over {_some(f'`{v}`' for v in param.over)}" if param.over else ""
+    return f"`{param.name} = {value}`{over}; override it with `-D {param.name}=VALUE`"
+
+
+def _part(part: ir.Part) -> str:
+    bounds = "" if part.bounded else ", declared disjoint from the other parts, not checked"
+    return f"`{part.name}` is a part of `{part.region.array}`: `{part.region.text}`{bounds}"
+
+
+def _decision(decision: ir.Decision) -> str:
+    values = ", ".join(str(v) for v in decision.values[:_MOST]) + (", ..." if len(decision.values) > _MOST else "")
+    return f"`{decision.name}` in {{{values}}}, here `{decision.chosen}`; fix it with `-D {decision.name}=VALUE`"
+
+
+def _tunes(decision: ir.Decision, meant: Declaration, program: ir.Program) -> bool:
+    """Whether it is the decision of a `tune` of the program, or of one of a kernel (its `owner`) for some op."""
+    if not meant.owner:
+        return _is(decision.name, meant.name)
+    bases = {op.base for op in program.ops if isinstance(op, ir.KernelOp) and op.kernel == meant.owner}
+    return decision.name.rpartition(".")[2] == meant.name and decision.name.rpartition(".")[0] in bases
+
+
+def _kernel(kernel: ir.Kernel, program: ir.Program) -> str:
+    rows = []
+    for impl in kernel.impls:
+        launch = ""
+        if impl.launch is not None:
+            grid, block = (", ".join(show(s) for s in sizes) for sizes in (impl.launch.grid, impl.launch.block))
+            launch = f": `grid({grid}) block({block})`"
+        rows.append(f"{impl.device.value} `{impl.name}`{launch}")
+    tunables = [(t, "") for t in kernel.tunables] + [(t, i.name) for i in kernel.impls for t in i.tunables]
+    for tunable, impl_name in tunables:
+        values = ", ".join(str(v) for v in tunable.values[:_MOST]) + (", ..." if len(tunable.values) > _MOST else "")
+        rows.append(f"tune `{tunable.name}` in {{{values}}}" + (f" of `{impl_name}`" if impl_name else ""))
+    callers = [op.name for op in program.ops if isinstance(op, ir.KernelOp) and op.kernel == kernel.name]
+    rows.append(f"called by {_some(f'`{n}`' for n in callers)}" if callers else "never called")
+    return _lines(rows)
+
+
+def _declared(meant: Declaration, texts: dict[str, Source]) -> str:
+    """The item as written; of a kernel, dag or op with a block, what stands before the block."""
+    if meant.span.file not in texts:
+        return ""
+    text = texts[meant.span.file].text[meant.whole.start : meant.whole.end]
+    if meant.kind in (Kind.KERNEL, Kind.DAG, Kind.IMPL) or (meant.kind is Kind.OP and "{" in text and "(" not in text):
+        text = text.partition("{")[0]
+    elif meant.kind is Kind.FORMAL and meant.owner:
+        text = f"{text}  // of {meant.owner}"
+    text = text.strip()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def place(span: Span, texts: dict[str, Source]) -> str:
+    """`file:line:column`."""
+    line, column = texts[span.file].line_column(span.start)
+    return f"{span.file}:{line}:{column}"
+
+
+def _is(display: str, name: str) -> bool:
+    return display.partition("[")[0] == name
+
+
+def _code(text: str) -> str:
+    return "```dag\n" + text.replace("```", "` ` `") + "\n```" if text else ""
+
+
+def _lines(rows: Iterable[str], most: int = _MOST) -> str:
+    """A list in Markdown."""
+    rows = list(rows)
+    shown = [f"- {row}" for row in rows[:most]]
+    if len(rows) > most:
+        shown.append(f"- {len(rows) - most} more")
+    return "\n".join(shown)
+
+
+def _some(words: Iterable[str]) -> str:
+    found = list(dict.fromkeys(words))
+    left = len(found) - _MOST
+    return ", ".join(found[:_MOST]) + (f" and {left} more" if left > 0 else "")

@@ -1,0 +1,422 @@
+"""Where each name of a text is declared and used: from the syntax tree alone, so also where lowering finds errors."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from dagc.base.source import Source, Span
+from dagc.ir.enums import OpKind
+from dagc.lang import ast
+from dagc.lang.syntax import Token, TokenKind, scan
+
+
+class Kind(Enum):
+    """What a name denotes; the text is used in messages."""
+
+    PROGRAM = "program"
+    PARAM = "param"
+    LET = "let"
+    ENUM = "enum"
+    LABEL = "label"
+    SCALAR = "scalar"
+    ARRAY = "array"
+    PART = "part"
+    TUNE = "tune"
+    FEATURE = "feature"
+    KERNEL = "kernel"
+    IMPL = "implementation"
+    DAG = "dag"
+    OP = "op"
+    MESSAGE = "message"
+    FORMAL = "formal"
+    LOOP = "loop variable"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """`span` is that of the name, `whole` that of the item; `node` is the item, `owner` the kernel or dag around it."""
+
+    name: str
+    kind: Kind
+    span: Span
+    whole: Span
+    node: Any = field(compare=False, repr=False)
+    owner: str = ""
+
+
+@dataclass(slots=True)
+class Scope:
+    """Names that are visible in `span`. Ops, callables and values have separate name spaces."""
+
+    span: Span
+    parent: Scope | None = None
+    owner: str = ""
+    values: dict[str, list[Declaration]] = field(default_factory=dict)
+    ops: dict[str, list[Declaration]] = field(default_factory=dict)
+    callables: dict[str, list[Declaration]] = field(default_factory=dict)
+    inner: list[Scope] = field(default_factory=list)
+
+    def child(self, span: Span, owner: str = "") -> Scope:
+        made = Scope(span, self, owner or self.owner)
+        self.inner.append(made)
+        return made
+
+    def chain(self) -> Iterator[Scope]:
+        """This scope and those around it, innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+    def find(self, space: str, name: str) -> list[Declaration]:
+        """The declarations of the innermost scope that has the name; `space`: values, ops or callables."""
+        for scope in self.chain():
+            found: list[Declaration] = getattr(scope, space).get(name, [])
+            if found:
+                return found
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One occurrence of a name, its declaration included."""
+
+    span: Span
+    meant: tuple[Declaration, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """A place that names a function of another file, or a file: `function` is "" then."""
+
+    span: Span
+    file: str
+    function: str = ""
+
+
+@dataclass(slots=True)
+class Index:
+    """Names of a program and of what it includes. `uses` are sorted by their place, for each file."""
+
+    root: Scope
+    declarations: list[Declaration]
+    uses: dict[str, list[Use]]
+    files: list[FileUse]
+    spaces: Mapping[tuple[str, Kind, str], Scope]  # the scope of a kernel, dag or exchange, by its name, kind and owner
+
+    def at(self, file: str, offset: int) -> Use | None:
+        """The name at an offset, or that ends there."""
+        uses = self.uses.get(file, [])
+        place = bisect_right(uses, offset, key=lambda use: use.span.start) - 1
+        return uses[place] if place >= 0 and offset <= uses[place].span.end else None
+
+    def file_at(self, file: str, offset: int) -> FileUse | None:
+        """The place of another file's name at an offset."""
+        return next((f for f in self.files if f.span.file == file and f.span.start <= offset <= f.span.end), None)
+
+    def at_name(self, name: str, scope: Scope) -> list[Scope]:
+        """Where the members of a name are that is visible in a scope: of an op, of a kernel, of a named dag."""
+        meant = [*scope.find("ops", name), *scope.find("callables", name)]
+        found = (members_of(d, self.spaces) for d in meant)
+        return [s for s in found if s is not None]
+
+    def uses_of(self, meant: Iterable[Declaration]) -> Iterator[Use]:
+        """All places, declarations included, that mean one of the declarations."""
+        wanted = set(meant)
+        for uses in self.uses.values():
+            yield from (use for use in uses if wanted & set(use.meant))
+
+    def scope_at(self, file: str, offset: int) -> Scope:
+        """The innermost scope around an offset."""
+        scope = self.root
+        while True:
+            around = (s for s in scope.inner if s.span.file == file and s.span.start <= offset <= s.span.end)
+            inner = next(around, None)
+            if inner is None:
+                return scope
+            scope = inner
+
+
+def members_of(meant: Declaration, spaces: Mapping[tuple[str, Kind, str], Scope]) -> Scope | None:
+    """The scope of the members of an op, of a kernel or of a named dag."""
+    node = meant.node
+    if isinstance(node, ast.Op) and node.kind is OpKind.DAG:
+        return spaces.get((node.call.callee.name, Kind.DAG, ""))
+    return spaces.get((meant.name, meant.kind, meant.owner if meant.kind is Kind.OP else ""))
+
+
+def index_of(items: Iterable[ast.Item], sources: Mapping[str, Source], module: ast.Module | None = None) -> Index:
+    """Of the items of a program, with those of included files in place.
+
+    `module`: the text itself, for its name and its `include`s.
+    """
+    indexer = _Indexer(sources)
+    items = tuple(items)
+    if module is not None:
+        indexer.module(module)
+    indexer.declare(items, indexer.root)
+    indexer.walk(items, indexer.root)
+    for uses in indexer.uses.values():
+        uses.sort(key=lambda use: (use.span.start, -use.span.end))
+    return Index(indexer.root, indexer.declarations, indexer.uses, indexer.files, indexer.spaces)
+
+
+_BY_NODE = {
+    ast.Let: Kind.LET, ast.Scalar: Kind.SCALAR, ast.Array: Kind.ARRAY, ast.Part: Kind.PART, ast.Tune: Kind.TUNE,
+    ast.Param: Kind.PARAM, ast.Feature: Kind.FEATURE,
+}  # fmt: skip
+_OPS = (ast.Op, ast.Collective, ast.Exchange)
+_IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_NO_CODE = re.compile(r'//[^\n]*|/\*[\s\S]*?\*/|"(?:[^"\\\n]|\\.)*"|(?:\.|->)\s*[A-Za-z_]\w*')  # and members
+
+
+class _Indexer:
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self.sources = sources
+        self.root = Scope(Span(0, 1 << 62))
+        self.declarations: list[Declaration] = []
+        self.uses: dict[str, list[Use]] = {}
+        self.files: list[FileUse] = []
+        self.spaces: dict[tuple[str, Kind, str], Scope] = {}
+        self._tokens: dict[str, tuple[list[Token], list[int]]] = {}
+
+    # ---- tokens -------------------------------------------------------------------------------
+
+    def tokens(self, span: Span) -> Iterator[Token]:
+        """The tokens of a span, without comments."""
+        if span.file not in self._tokens:
+            found = scan(self.sources[span.file].text)
+            self._tokens[span.file] = found, [t.start for t in found]
+        tokens, starts = self._tokens[span.file]
+        for token in tokens[bisect_left(starts, span.start) : bisect_left(starts, span.end)]:
+            if token.kind is not TokenKind.COMMENT:
+                yield token
+
+    def word(self, name: str, span: Span, nth: int = 0) -> Span:
+        """The place of a word within a node that does not keep it; the node's own place where it is not found."""
+        for token in self.tokens(span):
+            if token.kind is TokenKind.WORD and token.text == name:
+                if nth == 0:
+                    return Span(token.start, token.end, span.file)
+                nth -= 1
+        return span
+
+    # ---- declarations -------------------------------------------------------------------------
+
+    def add(self, scope: Scope, space: str, name: str, kind: Kind, at: Span, node: Any) -> Declaration:
+        span = Span(at.start, at.start + len(name), at.file)
+        made = Declaration(name, kind, span, node.span, node, scope.owner)
+        getattr(scope, space).setdefault(name, []).append(made)
+        self.declarations.append(made)
+        self.use(span, [made])
+        return made
+
+    def use(self, span: Span, meant: Iterable[Declaration]) -> None:
+        meant = tuple(meant)
+        if meant:
+            self.uses.setdefault(span.file, []).append(Use(span, meant))
+
+    def module(self, module: ast.Module) -> None:
+        self.walk(tuple(item for item in module.items if isinstance(item, ast.Include)), self.root)
+        if module.program is None:
+            return
+        at = self.word(module.program, module.span)
+        span = Span(at.start, at.start + len(module.program), at.file)
+        made = Declaration(module.program, Kind.PROGRAM, span, span, module)
+        self.declarations.append(made)
+        self.use(span, [made])
+
+    def declare(self, items: Iterable[Any], scope: Scope) -> None:
+        """Enter what the items declare. Loops and branches add to the scope around them."""
+        for item in items:
+            match item:
+                case ast.For():
+                    self.declare(item.items, scope)
+                case ast.If():
+                    self.declare((*item.then, *(item.otherwise or ())), scope)
+                case ast.EnumDecl():
+                    self._enum(item, scope)
+                case ast.Kernel() | ast.SubDag():
+                    kind = Kind.KERNEL if isinstance(item, ast.Kernel) else Kind.DAG
+                    self.add(scope, "callables", item.name, kind, item.name_span, item)
+                case ast.Impl() if item.name is not None:
+                    self.add(scope, "ops", item.name, Kind.IMPL, self.word(item.name, item.span), item)
+                case ast.Message() if item.name is not None:
+                    self.add(scope, "ops", item.name.name, Kind.MESSAGE, item.name.span, item)
+                case ast.Op() | ast.Collective() | ast.Exchange():
+                    self.add(scope, "ops", item.name.name, Kind.OP, item.name.span, item)
+                case _ if type(item) in _BY_NODE:
+                    self._named(item, scope)
+
+    def _named(self, item: Any, scope: Scope) -> None:
+        kind = _BY_NODE[type(item)]
+        self._type(item, scope)
+        names = item.names if hasattr(item, "names") else (item.name,)
+        for name in names:
+            if isinstance(name, ast.DeclName):
+                self.add(scope, "values", name.name, kind, name.span, item)
+            else:
+                self.add(scope, "values", name, kind, self.word(name, item.span), item)
+
+    def _type(self, item: Any, scope: Scope) -> None:
+        """The type of a declaration, where a param of the program names it."""
+        meant = [d for d in scope.find("values", getattr(item, "type", "")) if d.kind is Kind.PARAM]
+        if meant:
+            self.use(self.word(item.type, item.span), meant)
+
+    def _enum(self, item: ast.EnumDecl, scope: Scope) -> None:
+        self.add(scope, "values", item.name, Kind.ENUM, self.word(item.name, item.span), item)
+        for label in item.labels:
+            again = int(label == item.name)
+            self.add(scope, "values", label, Kind.LABEL, self.word(label, item.span, again), item)
+
+    # ---- uses -----------------------------------------------------------------------------------
+
+    def walk(self, node: Any, scope: Scope) -> None:
+        """Enter every name in a node, or in those of a tuple."""
+        if isinstance(node, tuple):
+            for item in node:
+                self.walk(item, scope)
+            return
+        if not is_dataclass(node) or isinstance(node, type):
+            return
+        match node:
+            case ast.Ref():
+                self._ref(node, scope.find("values", node.name), scope)
+            case ast.Kernel() | ast.SubDag():
+                self._callable(node, scope)
+            case ast.Impl() | ast.MainDag():
+                inner = scope.child(node.span)
+                self.declare(node.items, inner)
+                self._children(node, inner)
+            case ast.For():
+                self._for(node, scope)
+            case ast.Op():
+                self._op(node, scope)
+            case ast.Collective():
+                self._ref(node.name, (), scope)
+                self.walk(node.call.args, scope)
+            case ast.Exchange():
+                self._exchange(node, scope)
+            case ast.Message():
+                if node.name is not None:
+                    self._ref(node.name, (), scope)
+                self.walk((node.send, node.to, node.send_counts, node.recv, node.source, node.recv_counts), scope)
+            case ast.Edge():
+                for ref in (r for group in node.groups for r in group):
+                    self._ref(ref, scope.find("ops", ref.name), scope)
+            case ast.Select():
+                for name in node.names:
+                    self.use(self.word(name, node.span), scope.find("values", name))
+                self.walk(node.args, scope)
+            case ast.Setup():
+                self.files.append(FileUse(node.call.callee.span, node.file, node.call.callee.name))
+                self._string(node.span, node.file)
+                self._arguments(node.call, scope)
+            case ast.Verify():
+                self.files.append(FileUse(node.call.callee.span, "", node.call.callee.name))
+                self.walk(node.target, scope)
+                self._arguments(node.call, scope)
+                self.walk(node.rtol, scope)
+            case ast.Include():
+                self._string(node.span, node.file)
+            case ast.Code():
+                self._code(node, scope)
+            case ast.Call():
+                self._arguments(node, scope)
+            case _:
+                self._children(node, scope)
+
+    def _children(self, node: Any, scope: Scope) -> None:
+        for each in fields(node):
+            if each.compare:
+                self.walk(getattr(node, each.name), scope)
+
+    def _arguments(self, call: ast.Call, scope: Scope) -> None:
+        for arg in call.args:
+            self.walk(arg.value if isinstance(arg, ast.Named) else arg, scope)
+
+    def _ref(self, ref: ast.Ref, meant: Iterable[Declaration], scope: Scope) -> None:
+        """A name with its members; `meant`: what its first word means, where that is not entered already."""
+        meant = tuple(meant)
+        self.use(Span(ref.span.start, ref.span.start + len(ref.name), ref.span.file), meant)
+        for trailer in ref.trailers:
+            if isinstance(trailer, ast.Index):
+                self.walk(trailer.items, scope)
+                continue
+            spaces = [s for s in (members_of(d, self.spaces) for d in meant) if s is not None]
+            meant = tuple(d for s in spaces for d in s.ops.get(trailer.name, []))
+            end = trailer.span.end
+            self.use(Span(end - len(trailer.name), end, ref.span.file), meant)
+
+    def _callable(self, node: ast.Kernel | ast.SubDag, scope: Scope) -> None:
+        inner = scope.child(node.span, node.name)
+        kind = Kind.KERNEL if isinstance(node, ast.Kernel) else Kind.DAG
+        self.spaces[node.name, kind, ""] = inner
+        for formal in node.formals:
+            self._type(formal, scope)
+            for name in formal.names:
+                self.add(inner, "values", name.name, Kind.FORMAL, name.span, formal)
+        self.declare(node.items, inner)
+        self.walk(tuple(f.dims for f in node.formals if f.dims), inner)
+        self.walk(node.items, inner)
+
+    def _for(self, node: ast.For, scope: Scope) -> None:
+        inner = scope.child(node.span)
+        for binding in node.bindings:
+            self.walk(binding.range, inner)
+            self.add(inner, "values", binding.name, Kind.LOOP, binding.span, binding)
+        self.walk(node.items, inner)
+
+    def _op(self, node: ast.Op, scope: Scope) -> None:
+        self._ref(node.name, (), scope)
+        callee = scope.find("callables", node.call.callee.name)
+        self._ref(node.call.callee, callee, scope)
+        formals = [s for s in (members_of(d, self.spaces) for d in callee) if s is not None]
+        for arg in node.call.args:
+            if isinstance(arg, ast.Named):
+                named = [d for s in formals for d in self._tunes(s, arg.name)]
+                self.use(Span(arg.span.start, arg.span.start + len(arg.name), arg.span.file), named)
+                self.walk(arg.value, scope)
+            else:
+                self.walk(arg, scope)
+        self.walk(node.stream, scope)
+
+    def _tunes(self, scope: Scope, name: str) -> list[Declaration]:
+        """A tunable of a kernel or of one of its implementations."""
+        found = [d for s in (scope, *scope.inner) for d in s.values.get(name, [])]
+        return [d for d in found if d.kind is Kind.TUNE]
+
+    def _exchange(self, node: ast.Exchange, scope: Scope) -> None:
+        self._ref(node.name, (), scope)
+        inner = scope.child(node.span)
+        self.spaces.setdefault((node.name.name, Kind.OP, scope.owner), inner)
+        self.declare(node.items, inner)
+        self.walk(node.items, inner)
+
+    def _string(self, span: Span, file: str) -> None:
+        for token in self.tokens(span):
+            if token.kind is TokenKind.STRING:
+                self.files.append(FileUse(Span(token.start, token.end, span.file), file))
+                return
+
+    def _code(self, node: ast.Code, scope: Scope) -> None:
+        """Words of a code text that are names of the kernel or of the program. A local variable of that name counts."""
+        if node.file is not None:
+            self._string(node.span, node.file)
+            if node.function is not None:
+                self.files.append(FileUse(self.word(node.function, node.span), node.file, node.function))
+            return
+        for token in self.tokens(node.span):
+            if token.kind is TokenKind.TEXT:
+                text = _NO_CODE.sub(lambda match: " " * len(match.group()), token.text[3:-3])
+                for match in _WORD.finditer(text):
+                    meant = [d for d in scope.find("values", match.group()) if d.kind in _IN_CODE]
+                    at = token.start + 3 + match.start()
+                    self.use(Span(at, at + len(match.group()), node.span.file), meant)

@@ -1,0 +1,284 @@
+"""What a text reads besides itself: the items of included files, and the files of code that it names.
+
+Files of code are read whole, with all that they include and that is found like they are; the C++ compiler looks for the
+rest. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from dagc.base.errors import ProgramError
+from dagc.base.source import LARGEST, Source, Span, find_file, include_folders, refuse_outside
+from dagc.ir.program import CodeFile
+from dagc.lang import ast
+from dagc.lang.parse import parse
+from dagc.lang.scope import Named, Report
+
+LARGEST_CODE = 4 << 20  # bytes of all files of code together
+SUFFIXES = frozenset((".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".hh"))
+_FOUND = "_I"  # the folder of files that were found in those of -I
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
+
+
+def read_included(
+    items: tuple[ast.Item, ...],
+    source: Source,
+    sources: dict[str, Source],
+    report: Report,
+    texts: Mapping[str, str] | None = None,
+) -> tuple[tuple[ast.Item, ...], Named]:
+    """Items with every top-level `include` replaced by what it includes, and the files of code. Reports what cannot be
+    read.
+
+    `texts`: path -> text, instead of files: then no file is read. A file must lie below the folder of the program, or
+    below one that the user has named (`dagc.base.source.find_file`).
+    """
+    reader = _Reader(sources, report, texts, Path(source.path).parent)
+    found = reader.included(items, source, "", (_resolved(Path(source.path)),))
+    for text, folder, each in reader.pending:
+        for code in _codes(each):
+            with report.guard():
+                reader.code(code, text, folder)
+    return found, reader.named()
+
+
+def _codes(item: object) -> Iterator[ast.Code]:
+    """All code in an item of the program."""
+    if isinstance(item, ast.Code):
+        yield item
+    elif isinstance(item, ast.Feature):
+        yield from _codes(item.value)
+    elif isinstance(item, ast.Kernel | ast.Impl | ast.For):
+        for inner in item.items:
+            yield from _codes(inner)
+    elif isinstance(item, ast.If):
+        for inner in (*item.then, *(item.otherwise or ())):
+            yield from _codes(inner)
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return path
+
+
+@dataclass(slots=True)
+class _Reader:
+    """`folder`, here and below: where a text lies, relative to the program's folder `top`, "" for that itself."""
+
+    sources: dict[str, Source]
+    report: Report
+    texts: Mapping[str, str] | None
+    top: Path
+    folders: dict[str, Path] = field(default_factory=dict)  # `include "folder/"`, by its name relative to `top`
+    files: dict[str, str] = field(default_factory=dict)  # name relative to `top` -> key in `sources`
+    written: dict[tuple[str, str], str] = field(default_factory=dict)  # (file of the text, name in it) -> name
+    pending: list[tuple[Source, str, ast.Item]] = field(default_factory=list)  # items that may hold code
+    used: dict[str, None] = field(default_factory=dict)  # folders of texts whose code includes files
+
+    # ---- texts of the language --------------------------------------------------------------
+
+    def included(
+        self, items: tuple[ast.Item, ...], source: Source, folder: str, stack: tuple[Path, ...]
+    ) -> tuple[ast.Item, ...]:
+        out: list[ast.Item] = []
+        for item in items:
+            if isinstance(item, ast.Include):
+                with self.report.guard():
+                    if item.file.endswith("/"):
+                        self._folder(item, source, folder)
+                    else:
+                        out += self._read(item, source, folder, stack)
+            else:
+                self.pending.append((source, folder, item))
+                out.append(item)
+        return tuple(out)
+
+    def _read(self, item: ast.Include, source: Source, folder: str, stack: tuple[Path, ...]) -> tuple[ast.Item, ...]:
+        report, sources = self.report, self.sources
+        path = self._path(item.file, source, item.span)
+        if _resolved(path) in stack:
+            report.fail("include-cycle", f"`{item.file}` includes itself", item.span, "drop one of the includes")
+        if str(path) in sources:
+            help = "include it once"
+            report.fail("include-twice", f"`{item.file}` is included twice", item.span, help)
+        if path.is_dir():
+            help = f'write `include "{item.file}/"` for a folder of headers'
+            report.fail("missing-file", f"`{item.file}` is a folder", item.span, help)
+        other = self._text(path, item.file, source, item.span)
+        sources[other.path] = other
+        if sum(len(s.text) for s in sources.values()) > LARGEST:
+            message = f"with `{item.file}` the texts of the program are larger than {LARGEST >> 10} KiB"
+            report.fail("too-large", message, item.span, "include less")
+        try:
+            module = parse(other)
+        except ProgramError as error:
+            if not item.file.endswith(".dag"):
+                self._report_other_language(item, other, error)
+            for diagnostic in error.diagnostics:
+                report.add(diagnostic)
+            return ()
+        if module.program is not None:
+            at = ((module.span, "here"),)
+            message = f"`{item.file}` has a `program` line of its own"
+            report.error("wrong-place-of-item", message, item.span, "drop that line from the included file", at)
+        below = posixpath.dirname(self._name(item.file, path, source, folder))
+        return self.included(module.items, other, below, (*stack, _resolved(path)))
+
+    def _path(self, name: str, source: Source, span: Span) -> Path:
+        """The path of a file that a text names."""
+        beside = Path(source.path).parent
+        if self.texts is not None:
+            parts = Path(name).parts
+            others = [p for p in map(Path, self.texts) if p.parts[-len(parts) :] == parts]
+            path = beside / name if str(beside / name) in self.texts or len(others) != 1 else others[0]
+            if str(path) not in self.texts:
+                help = "measure again into another file"
+                self.report.fail("missing-file", f"the text of `{name}` was not kept", span, help)
+            return path
+        try:
+            return find_file(name, beside, self.top)
+        except PermissionError as error:
+            self._refuse(name, span, error)
+        except OSError as error:
+            help = f"give a path relative to `{source.path}`"
+            self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror}", span, help)
+
+    def _refuse(self, name: str, span: Span, error: OSError) -> NoReturn:
+        help = "move it there, or give its folder with -I DIR"
+        self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror}", span, help)
+
+    def _text(self, path: Path, name: str, source: Source, span: Span) -> Source:
+        if self.texts is not None:
+            return Source(str(path), self.texts[str(path)])
+        try:
+            return Source.read(path, regular=True)
+        except OSError as error:
+            help = f"give a path relative to `{source.path}`"
+            self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror or error}", span, help)
+        except (UnicodeDecodeError, ValueError):
+            self.report.fail("missing-file", f"`{name}` is not a text in UTF-8", span, "save it as UTF-8")
+
+    def _report_other_language(self, item: ast.Include, other: Source, error: ProgramError) -> NoReturn:
+        """Lines of a file that may be anything are not shown."""
+        line, column = other.line_column(error.diagnostics[0].span.start)
+        message = f"`{item.file}` is not a text of the language (line {line}, column {column})"
+        help = "include another file; of one that ends in .dag every error is shown"
+        self.report.fail("missing-file", message, item.span, help)
+
+    # ---- code -------------------------------------------------------------------------------
+
+    def _folder(self, item: ast.Include, source: Source, folder: str) -> None:
+        """`include "folder/"`: code finds headers there."""
+        path = Path(source.path).parent / item.file
+        if not re.fullmatch(r"[\w./ +@-]+", item.file):  # it becomes a word of CMake
+            help = "rename it: letters, digits, spaces and `._+@-`"
+            self.report.fail("missing-file", f"`{item.file}` is not a name that CMake takes", item.span, help)
+        if self.texts is None:
+            try:
+                refuse_outside(path, self.top)
+            except PermissionError as error:
+                self._refuse(item.file, item.span, error)
+            except OSError as error:
+                self.report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, "rename it")
+            if not path.is_dir():
+                help = f"give a path relative to `{source.path}`"
+                self.report.fail("missing-file", f"there is no folder `{item.file}`", item.span, help)
+        self.folders.setdefault(posixpath.normpath(posixpath.join(folder, item.file)), path)
+
+    def code(self, code: ast.Code, source: Source, folder: str) -> None:
+        """Reads the file that `code` names, or those that its text includes."""
+        if code.file is None:
+            if self._headers(code.text or "", Path(source.path).parent, folder, code.span):
+                self.used[folder] = None
+            return
+        if posixpath.splitext(code.file)[1] not in SUFFIXES:
+            help = f"name a file that ends in {', '.join(sorted(SUFFIXES))}; link compiled code with `link`"
+            self.report.fail("bad-code-file", f"`{code.file}` is no file of C++ or CUDA by its name", code.span, help)
+        path = self._path(code.file, source, code.span)
+        name = self._name(code.file, path, source, folder)
+        self.written[source.path, code.file] = name
+        self._add(name, path, code.file, source, code.span)
+
+    def _name(self, written: str, path: Path, source: Source, folder: str) -> str:
+        """Where a file lies that a text names: relative to `top`, or in the folder of those found with -I."""
+        beside = path == Path(source.path).parent / written or self.texts is not None
+        return posixpath.normpath(posixpath.join(folder if beside else _FOUND, written))
+
+    def _add(self, name: str, path: Path, written: str, source: Source, span: Span) -> None:
+        """A file of code, and what it includes."""
+        if name in self.files:
+            return
+        if posixpath.isabs(name):
+            help = f"give a path relative to `{source.path}`"
+            self.report.fail("missing-file", f"`{written}` is an absolute path", span, help)
+        text = self._text(path, written, source, span)
+        self.files[name] = text.path
+        self.sources[text.path] = text
+        if sum(len(self.sources[p].text) for p in self.files.values()) > LARGEST_CODE:
+            message = f"with `{written}` the files of code are larger than {LARGEST_CODE >> 20} MiB"
+            self.report.fail("too-large", message, span, "link a library with `link`")
+        self._headers(text.text, path.parent, posixpath.dirname(name), span, text)
+
+    def _headers(self, text: str, beside: Path, folder: str, span: Span, source: Source | None = None) -> bool:
+        """Adds the headers that a text includes and that are found; whether there are any."""
+        found = False
+        for match in _INCLUDE.finditer(text):
+            written = match[1] or match[2]
+            if posixpath.isabs(written):
+                continue  # the compiler finds it where it is
+            for base, place in self._places(beside, folder, quoted=match[1] is not None):
+                path = base / written
+                if self._exists(path, span):
+                    name = posixpath.normpath(posixpath.join(place, written))
+                    self._add(name, path, written, source or Source(str(path), ""), span)
+                    found = True
+                    break
+        return found
+
+    def _places(self, beside: Path, folder: str, quoted: bool) -> Iterator[tuple[Path, str]]:
+        """Folders in which a compiler looks for a header, with their names."""
+        if quoted:
+            yield beside, folder
+        yield from ((path, name) for name, path in self.folders.items())
+        yield from ((path, _FOUND) for path in include_folders())
+
+    def _exists(self, path: Path, span: Span) -> bool:
+        """Whether a header is there, and may be read."""
+        if self.texts is not None:
+            return str(path) in self.texts
+        if not os.path.lexists(path) or path.is_dir():
+            return False
+        try:
+            refuse_outside(path, self.top)
+        except PermissionError as error:
+            self._refuse(str(path), span, error)
+        except OSError:
+            return False
+        return True
+
+    def named(self) -> Named:
+        """Files that lie above `top`, and were allowed by -I, move all others down: they keep their places relative to
+        each other."""
+        up = max((name.split("/").count("..") for name in (*self.files, *self.folders)), default=0)
+        root = "/".join(["below"] * up)
+
+        def down(name: str) -> str:
+            return posixpath.normpath(posixpath.join(root, name))
+
+        files = {name: down(name) for name in self.files}
+        folders = [*self.used, *self.folders]
+        folders += [_FOUND] if any(name.startswith(f"{_FOUND}/") for name in files) else []
+        return Named(
+            tuple(CodeFile(files[name], path) for name, path in self.files.items()),
+            tuple(dict.fromkeys(down(f) for f in folders)),
+            {key: files[name] for key, name in self.written.items() if name in files},
+        )

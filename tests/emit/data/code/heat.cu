@@ -1,0 +1,29 @@
+// As people write it: no word of dagc, a main of its own, a static kernel.
+#include <cuda_runtime.h>
+
+#include <cstdio>
+
+#include "grid.cuh"
+
+namespace heat {
+
+template <class T, int BX, int BY>
+__global__ void step(T* out, const T* in, long m, long n) {
+  long j = (long)blockIdx.x * BX + threadIdx.x, i = (long)blockIdx.y * BY + threadIdx.y;
+  if (i < m && j < n) out[idx(i, j, n)] = 2 * in[idx(i, j, n)];
+}
+
+}  // namespace heat
+
+static __global__ void plain(double* out, const double* in, long m, long n) {
+  long j = (long)blockIdx.x * blockDim.x + threadIdx.x, i = (long)blockIdx.y * blockDim.y + threadIdx.y;
+  if (i < m && j < n) out[idx(i, j, n)] = 1 + in[idx(i, j, n)];
+}
+
+void launch_it(double* out, const double* in, long m, long n, cudaStream_t s) {
+  plain<<<dim3((n + 31) / 32, m), dim3(32, 1), 0, s>>>(out, in, m, n);
+}
+
+int main(int argc, char**) {
+  std::printf("%d\n", argc);
+}

@@ -1,0 +1,2 @@
+#include "twice.h"
+double twice(double x) { return 2 * x; }

@@ -1,0 +1,224 @@
+"""Code that exists: functions of the user's own files, compiled as they are, each file by itself."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.base.errors import BuildFailed, ProgramError
+from dagc.base.source import Source
+from dagc.build.builder import build
+from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.emit import linked
+from dagc.ir.plan import Target, plan_inputs, plan_to_json, program_hash
+from dagc.ir.program import Program
+from dagc.lang.lower import lower, parse_with_includes
+from tests.emit.build import ROOT, plan, write
+
+CODE = Path(__file__).parent / "data/code"
+PROGRAM = CODE / "code.dag"
+STRICT = ("-O0", "-Wall", "-Wextra", "-Werror")
+
+needs_mpi = pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")
+needs_cxx = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The program and its files, to be changed."""
+    return Path(shutil.copytree(CODE, tmp_path / "code")) / "code.dag"
+
+
+def program_of(path: Path, texts: dict[str, str] | None = None) -> Program:
+    text = path.read_text(encoding="utf-8") if texts is None else texts[str(path)]
+    return lower(parse_with_includes(Source(str(path), text), texts))
+
+
+# ---- good programs ------------------------------------------------------------------------------
+
+
+@needs_mpi
+@needs_cxx
+def test_it_runs_on_ranks_and_agrees_with_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what was written stands alone: nothing is read where the program was."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", " ".join(STRICT))
+    done = api.compile(PROGRAM, tmp_path / "out", target="host", run=True, ranks=2, seconds=0.001, repeats=2)
+    assert done.result is not None
+    assert (tmp_path / "out/code/inc/grid.cuh").read_text().endswith((CODE / "inc/grid.cuh").read_text())
+
+
+@needs_mpi
+@needs_cxx
+@pytest.mark.skipif(find_cmake() is None, reason="needs cmake")
+def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
+    cmake, mpi = find_cmake(), require_mpi()
+    assert cmake is not None
+    write(plan(PROGRAM, Target.HOST), tmp_path)
+    (tmp_path / "bench.cpp").write_text("int main() {}")  # its build is tested elsewhere
+    found = [f"-DMPI_CXX_COMPILER={mpi.mpiexec.parent / 'mpicxx'}"] if mpi.mpiexec is not None else []
+    found += ["-DCMAKE_CXX_FLAGS_RELEASE=-O0"]
+    subprocess.run([str(cmake.path), "-S", ".", "-B", "build", *found], cwd=tmp_path, check=True)
+    subprocess.run([str(cmake.path), "--build", "build", "--target", "bench"], cwd=tmp_path, check=True)
+    assert (tmp_path / "build/bench").exists()
+
+
+@needs_mpi
+@needs_nvcc
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_nvcc_takes_the_files_unchanged(tmp_path: Path) -> None:
+    """As it compiles what people write: launches, a static kernel, a template, C++ beside it; warnings are errors."""
+    made = plan(PROGRAM, Target.CUDA)
+    write(made, tmp_path)
+    text = (tmp_path / "code/heat.cu").read_text()
+    assert text.partition("\n")[2] == (CODE / "heat.cu").read_text()
+    others = linked(made)
+    sources = [tmp_path / name for name in ("bench.cu", *others.sources)]
+    built = build(
+        sources, tmp_path / "bench", target="cuda", mpi=require_mpi(), include=("include", *others.include),
+        libraries=others.libraries, flags=("-O0", "-Xptxas=-O0"),
+    )  # fmt: skip
+    assert built.is_file()
+
+
+@needs_nvcc
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["cublas", "cusparse"])
+def test_library_functions_on_the_stream(variant: str, tmp_path: Path) -> None:
+    """The files of a sample with its library, linked as a whole; the main program is compiled by others."""
+    made = plan(ROOT / "samples/gcn/gcn.dag", Target.CUDA, **{"dense.gpu.variant": variant})
+    write(made, tmp_path)
+    (tmp_path / "main.cpp").write_text("int main() {}")
+    others = linked(made)
+    assert others.libraries == (variant,)
+    built = build(
+        [tmp_path / "main.cpp", *(tmp_path / name for name in others.sources)], tmp_path / "main", target="cuda",
+        include=("include", *others.include), libraries=others.libraries, flags=("-O0",),
+    )  # fmt: skip
+    assert built.is_file()
+
+
+def test_a_variant_that_is_not_taken_is_neither_compiled_nor_linked(copied: Path) -> None:
+    text = copied.read_text().replace("plain.hosted(d, c, ny, nx)", "plain(d, c, ny, nx)")
+    copied.write_text(text.replace("cpp launch_it from", 'link "nowhere" cpp launch_it from'))
+    (copied.parent / "sum.cpp").write_text("void norm(double*, const double*, long) {}")
+    files = api.compile(copied, copied.parent / "out", target="host", build=False)
+    made = (files.directory / "CMakeLists.txt").read_text()
+    assert "unit_heat.cpp" in made
+    assert "nowhere" not in made
+
+
+# ---- the files belong to the program -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["heat.cu", "sum.cpp", "twice.cpp", "twice.h", "inc/grid.cuh"])
+def test_a_file_belongs_to_the_program(copied: Path, name: str) -> None:
+    """To its hash, by which measurements are stored, and to `plan.json`; layout has a meaning in C++."""
+    before = program_hash(program_of(copied))
+    file = copied.parent / name
+    file.write_text(file.read_text() + "\n")
+    assert program_hash(program_of(copied)) != before
+
+
+def test_a_plan_needs_no_files(copied: Path) -> None:
+    made = plan(PROGRAM, Target.HOST)
+    texts = dict(plan_inputs(plan_to_json(made)).sources)
+    path = Path(made.program.path)
+    again = program_of(path, {k: v.replace("2 * in", "3 * in") for k, v in texts.items()})
+    assert again.files == made.program.files
+    assert again.folders == made.program.folders
+    assert program_hash(program_of(path, texts)) == program_hash(made.program) != program_hash(again)
+
+
+def test_a_header_of_a_folder_given_with_i(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the program's folder, too: files keep their places relative to each other."""
+    shutil.move(copied.parent / "inc", copied.parent.parent / "inc")
+    copied.write_text(copied.read_text().replace('include "inc/"', ""))
+    assert [f.name for f in program_of(copied).files if "grid" in f.name] == []  # left to the compiler
+    monkeypatch.setenv("DAGC_INCLUDE", str(copied.parent.parent / "inc"))
+    found = program_of(copied)
+    assert "_I/grid.cuh" in [f.name for f in found.files]
+    assert "_I" in found.folders
+    heat = copied.parent / "heat.cu"
+    heat.write_text(heat.read_text().replace('"grid.cuh"', '"../inc/grid.cuh"'))
+    names = [f.name for f in program_of(copied).files]
+    assert "inc/grid.cuh" in names
+    assert "below/heat.cu" in names
+
+
+def test_files_of_an_included_text_are_beside_it(copied: Path) -> None:
+    folder = copied.parent / "sub"
+    folder.mkdir()
+    shutil.move(copied.parent / "sum.cpp", folder / "sum.cpp")
+    text = copied.read_text()
+    start, stop = text.index("kernel norm"), text.index("kernel double_it")
+    (folder / "norm.dag").write_text(text[start:stop])
+    copied.write_text(text[:start] + 'include "sub/norm.dag"\n' + text[stop:])
+    assert "sub/sum.cpp" in [f.name for f in program_of(copied).files]
+
+
+# ---- mistakes -----------------------------------------------------------------------------------
+
+
+def failure(path: Path, unit: str) -> str:
+    """What is said when one of the files does not compile."""
+    out = path.parent / "out"
+    api.compile(path, out, target="host", build=False)
+    with pytest.raises(BuildFailed) as info:
+        include = ("include", *linked(plan(PROGRAM, Target.HOST)).include)
+        build([out / unit], out / "unit.o", mpi=require_mpi(), include=include, flags=("-O0", "-fsyntax-only"))
+    return str(info.value)
+
+
+@needs_mpi
+@needs_cxx
+def test_the_compiler_names_the_users_file_and_line(copied: Path) -> None:
+    heat = copied.parent / "heat.cu"
+    line = heat.read_text().split("\n").index("int main(int argc, char**) {") + 2
+    heat.write_text(heat.read_text().replace('  std::printf("%d\\n", argc);', "  return wrong;"))
+    assert f"{heat}:{line}:10: error" in failure(copied, "unit_heat.cpp")
+
+
+@needs_mpi
+@needs_cxx
+def test_a_function_with_other_parameters(copied: Path) -> None:
+    """The place is that of the implementation in the program."""
+    line = next(n for n, t in enumerate(copied.read_text().split("\n"), 1) if "norm from" in t)
+    file = copied.parent / "sum.cpp"
+    file.write_text(file.read_text().replace("double* out", "float* out"))
+    assert f"{copied}:{line}:" in failure(copied, "unit_sum.cpp")
+
+
+@needs_cxx
+@pytest.mark.parametrize(
+    ("text", "libraries", "message"),
+    [
+        ("void f(int);\nint main() { f(0); }", (), "undefined reference to `f(int)'"),
+        ("int main() {}", ("nowhere_at_all",), "cannot find -lnowhere_at_all"),
+    ],
+)
+def test_what_a_linker_misses_is_named(tmp_path: Path, text: str, libraries: tuple[str, ...], message: str) -> None:
+    (tmp_path / "main.cpp").write_text(text + "\n// " + "\n// ".join("abcdefgh"))
+    with pytest.raises(BuildFailed) as info:
+        build([tmp_path / "main.cpp"], tmp_path / "main", libraries=libraries)
+    assert message in str(info.value)
+
+
+def test_a_file_that_is_no_text(copied: Path) -> None:
+    (copied.parent / "inc/grid.cuh").write_bytes(b"\xff\xfe")
+    with pytest.raises(ProgramError, match=r"`grid.cuh` is not a text in UTF-8"):
+        program_of(copied)
+
+
+def test_files_that_are_too_large(copied: Path) -> None:
+    for n in range(9):
+        (copied.parent / f"h{n}.h").write_text("//" + "x" * (500 << 10) + "\n" + (f'#include "h{n + 1}.h"\n' * (n < 8)))
+    (copied.parent / "twice.h").write_text('#include "h0.h"\n')
+    with pytest.raises(ProgramError, match="the files of code are larger than 4 MiB"):
+        program_of(copied)
