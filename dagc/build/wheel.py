@@ -11,9 +11,9 @@ from dagc.base.resources import __version__
 
 
 def write_wheel(directory: Path, name: str, library: Path) -> Path:
-    """`dist/NAME-VERSION-py3-none-PLATFORM.whl` in `directory`, from `python/NAME` and `library`. Its version is dagc's.
+    """Write `dist/NAME-VERSION-py3-none-PLATFORM.whl` in `directory`, from `python/NAME` and `library`.
 
-    Raises MissingTool without the package `wheel`.
+    Its version is that of dagc. Raises MissingTool without the package `wheel`.
     """
     try:
         from wheel.wheelfile import WheelFile  # optional
@@ -22,10 +22,7 @@ def write_wheel(directory: Path, name: str, library: Path) -> Path:
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
     tag = f"py3-none-{platform}"
     version = __version__.replace("-", "_")
-    folder = directory / "dist"
-    folder.mkdir(exist_ok=True)
-    out = folder / f"{name}-{version}-{tag}.whl"
-    out.unlink(missing_ok=True)
+    out = directory / "dist" / f"{name}-{version}-{tag}.whl"
     info = f"{name}-{version}.dist-info"
     with WheelFile(str(out), "w") as wheel:
         for source in sorted((directory / "python" / name).glob("*.py")):
@@ -36,5 +33,7 @@ def write_wheel(directory: Path, name: str, library: Path) -> Path:
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: Written by dagc.\n"
             "Requires-Python: >=3.9\n",
         )
-        wheel.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: dagc {version}\nRoot-Is-Purelib: false\nTag: {tag}\n")
+        wheel.writestr(
+            f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: dagc {version}\nRoot-Is-Purelib: false\nTag: {tag}\n"
+        )
     return out

@@ -73,8 +73,8 @@ class SizeView:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentView:
-    """An array of the application. `element` is the language's name of its type; `shape`, and for the example `file` and
-    `size`, are C++ texts."""
+    """An array of the application. `element` is the language's name of its type; `shape`, and `file` and `size`,
+    which are for the example, are C++ texts."""
 
     member: str
     name: str
@@ -147,7 +147,8 @@ class LibraryView:
 def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, str]:
     """File name -> text of everything of a library, runtime headers included.
 
-    `enqueued`: the plan's traversal without host waits (`dagc.space.enqueue`), or why there is none. Raises DagcError for what cannot be emitted yet.
+    `enqueued`: the plan's traversal without host waits (`dagc.space.enqueue`), or why there is none.
+    Raises DagcError for what cannot be emitted yet.
     """
     functions = Functions(plan.graph, plan.target, plan.open, plan.features)
     layout = Layout(plan.graph, plan.open, plan.features)
@@ -157,9 +158,12 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
     view = _library_view(plan, name, layout, steps, program, _enqueue(plan.graph, enqueued, steps, folded))
     common = {
-        **common_view(plan, layout, functions, program, bool(iteration.regions)), "library": view, "namespace": view.space,
-        "cuda": plan.target is Target.CUDA, "version": __version__,
-    }  # fmt: skip
+        **common_view(plan, layout, functions, program, bool(iteration.regions)),
+        "library": view,
+        "namespace": view.space,
+        "cuda": plan.target is Target.CUDA,
+        "version": __version__,
+    }
     end = "cu" if plan.target is Target.CUDA else "cpp"
     sources = {
         f"src/{name}.{end}": tidy(render("library/library.cpp.j2", iteration=iteration, **common)),

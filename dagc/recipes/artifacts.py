@@ -108,7 +108,8 @@ def write_sources(plan: Plan, directory: Path, force: bool, library: Library | N
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             (scratch / name).write_bytes(content)
         if library is not None:
-            (scratch / "lib").mkdir()  # so that an old library never stays beside new sources
+            for folder in ("lib", "dist") if library.wheel else ("lib",):
+                (scratch / folder).mkdir()  # what is built later; an old one never stays beside new sources
     return tuple(sorted(name for name in contents if not name.startswith(HEADERS)))
 
 
@@ -139,8 +140,9 @@ def build_library(directory: Path, plan: Plan, library: Library) -> Path:
     names = (f"{library.name}.{'cu' if cuda else 'cpp'}", *others.sources)
     built = build(
         [directory / "src" / name for name in names], directory / f"lib/lib{library.name}.so", directory=directory,
-        include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries, target=plan.target.value, arch=plan.arch,
-        mpi=require_mpi(), shared=True, warnings_as_errors=False, flags=(*hidden, *nccl),
+        include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries,
+        target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True, warnings_as_errors=False,
+        flags=(*hidden, *nccl),
     )  # fmt: skip
     return write_wheel(directory, library.name, built) if library.wheel else built
 

@@ -67,7 +67,9 @@ class Compiled:
         if self.binary is not None:
             out.append(f"built      {self.binary}")
         if self.library:
-            out.append(f"use        {self.library}.h, {self.library}.hpp, fortran/, python/, CMakeLists.txt, {self.library}.pc")
+            out.append(
+                f"use        {self.library}.h, {self.library}.hpp, fortran/, python/, CMakeLists.txt, {self.library}.pc"
+            )
         if self.result is not None:
             out += ["", *self.result.table()]
         return "\n".join(out) + "\n"

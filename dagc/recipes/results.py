@@ -398,7 +398,8 @@ def best(
     """Compile the fastest implementation of a results file into `out` (default: `dagc-out/PROGRAM-best`).
 
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
-    that the file keeps. `form`, `name`: as in `compile`. Returns what to print. Raises UsageError where nothing was measured.
+    that the file keeps. `form`, `name`: as in `compile`. Returns what to print. Raises UsageError where nothing
+    was measured.
     """
     loaded = Loaded(path, objective)
     compared = loaded.results.objective
@@ -435,8 +436,14 @@ def _judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Es
 
 
 def _compile(
-    loaded: Loaded, chosen: Implementation, out: str | Path | None, target: str | None, build: bool, force: bool,
-    form: str, name: str | None,
+    loaded: Loaded,
+    chosen: Implementation,
+    out: str | Path | None,
+    target: str | None,
+    build: bool,
+    force: bool,
+    form: str,
+    name: str | None,
 ) -> str:
     machine = loaded.results.runs[-1].machine
     why = "as asked for" if target else "that of the results file"

@@ -1,4 +1,4 @@
-"""Arrays of other packages as addresses: `__cuda_array_interface__`, DLPack, `__array_interface__`, the buffer protocol."""
+"""Arrays of other packages as addresses: CUDA array interface, DLPack, NumPy's array interface, buffer protocol."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def array(value: Any, name: str, element: str, *, on_device: bool, written: bool
     found = _find(value, name, on_device)
     wanted = ("b", 1) if element == "bool" else (element[0], int(element[1:]) // 8)
     if (found.kind, found.bytes) != wanted:
-        raise ValueError(f"{name}: its elements are {_KINDS.get(found.kind, found.kind)} of {found.bytes} bytes, not {element}")
+        raise ValueError(
+            f"{name}: its elements are {_KINDS.get(found.kind, found.kind)} of {found.bytes} bytes, not {element}"
+        )
     if found.on_device != on_device:
         sides = ("in host memory", "on the GPU")
         raise ValueError(f"{name}: it is {sides[found.on_device]}, and must be {sides[on_device]}")
@@ -62,7 +64,9 @@ def _find(value: Any, name: str, on_device: bool) -> _Found:
     try:
         view = memoryview(value)
     except TypeError:
-        raise TypeError(f"{name}: {type(value).__name__} is no array: no CUDA array interface, DLPack or buffer") from None
+        raise TypeError(
+            f"{name}: {type(value).__name__} is no array: no CUDA array interface, DLPack or buffer"
+        ) from None
     return _from_buffer(view, name)
 
 
