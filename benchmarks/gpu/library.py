@@ -98,6 +98,8 @@ def timed(
 
 
 def main() -> None:
+    from dagc.base.errors import DagcError
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--ranks", type=int, default=2)
@@ -122,7 +124,7 @@ def main() -> None:
                 started = time.monotonic()
                 try:
                     rows = measure(program, path, defines, transport, args)
-                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                except (DagcError, RuntimeError, subprocess.TimeoutExpired) as error:
                     print(f"{program} {transport}: failed: {error}", flush=True)
                     continue
                 writer.writerows(rows)
