@@ -20,10 +20,10 @@ from dagc.recipes.program import (
     load_space,
     read,
     run_setup,
-    show,
     traversals,
 )
 from dagc.recipes.results import best, export, merge, report, rules, rules_across
+from dagc.recipes.show import show
 from dagc.recipes.tune import tune
 
 __all__ = [

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, str] = {
     "measure": "ir build store",
     "lab": "ir space choice store measure",
     "learn": "ir space store lab",
-    "report": "ir space store lab learn",
+    "report": "ir passes space store lab learn",
     "doctor": "build measure",
     "editor": "ir lang passes report",
     "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report editor",

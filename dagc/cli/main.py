@@ -90,9 +90,9 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from dagc.recipes import program as api
+    from dagc.recipes.show import show
 
-    text = api.show(args.file, defines_of(args), args.format)
+    text = show(args.file, defines_of(args), args.format, args.fold)
     if args.output is None:
         print(text, end="")
     else:
@@ -230,7 +230,8 @@ def _add_readers(add: Add) -> None:
 
     show = add("show", _show, "draw the DAG")
     program(show)
-    show.add_argument("--format", choices=("text", "dot", "svg"), default="text", help="(default: text)")
+    show.add_argument("--format", choices=("text", "dot", "svg", "html"), default="text", help="(default: text)")
+    show.add_argument("--fold", action="store_true", help="one round of each loop (default: all rounds; html has both)")
     show.add_argument("-o", dest="output", metavar="PATH", help="write to PATH instead of standard output")
     quiet(show)
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dagc.base.errors import counted
-from dagc.base.source import Source, Span
+from dagc.base.source import Source
 from dagc.editor.analysis import Analysis
 from dagc.editor.names import Declaration, Kind
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode
-from dagc.ir.sym import Const, Sym, show
+from dagc.ir.sym import show
 from dagc.lang.syntax import FORMS
 from dagc.passes.loops import fold
 from dagc.passes.reasons import Pair, Reason, Why, carried, reasons
+from dagc.report.ops import accesses, array_size, array_text, stream, verb
 from dagc.report.picture import detail, kind
 
 _MOST = 8  # lines of a list
@@ -136,7 +137,7 @@ class Described:
         rounds = ""
         if distance:
             rounds = f" {counted(distance, 'round')} {'later' if end else 'earlier'}"
-        said = "; ".join(f"{r.why.value}: {r.text}" for r in why[:3])
+        said = "; ".join(f"{r.why.value}: {r.text}{_at(r, graph.program)}" for r in why[:3])
         only = ", issue order only" if edge in graph.order else ""
         return f"`{graph.ops[edge[end]].name}`{rounds}{only}: {said}"
 
@@ -144,48 +145,25 @@ class Described:
 # ---- parts of the text ----------------------------------------------------------------------
 
 
-def accesses(op: ir.Op) -> list[tuple[ir.Region, Mode]]:
-    """The regions that an op of the program reads and writes."""
-    if isinstance(op, ir.KernelOp | ir.CollectiveOp):
-        return [(a.region, a.mode) for a in op.accesses]
-    if isinstance(op, ir.CopyOp):
-        return [(op.dst, Mode.OUT), (op.src, Mode.IN)]
-    return [pair for m in op.messages for pair in ((m.send, Mode.IN), (m.recv, Mode.OUT))]
-
-
-def stream(op: ir.GraphOp, graph: ir.Graph) -> str:
-    """On which streams an op may be issued."""
-    if not op.gpu:
-        return "no stream: the CPU issues it and waits"
-    if op.stream is not None:
-        return f"stream {op.stream}"
-    return "one stream" if graph.streams == 1 else f"any of {graph.streams} streams"
+def _at(reason: Reason, program: ir.Program) -> str:
+    """Where an edge is written."""
+    if reason.why is not Why.WRITTEN:
+        return ""
+    line, column = program.sources[reason.spans[0].file].line_column(reason.spans[0].start)
+    return f" at {line}:{column}"
 
 
 def _access(region: ir.Region, mode: Mode) -> str:
-    what = {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "reads and writes"}[mode]
-    return f"{what} `{region.text}`"
+    return f"{verb(mode)} `{region.text}`"
 
 
 def _array(array: ir.Array) -> str:
-    dims = ", ".join("*" if d is None else show(d) for d in array.dims)
-    role = f" {array.role.value}" if array.role is not None else ""
-    size = "length from the set-up"
-    known = [d for d in array.dims if d is not None]
-    if len(known) == len(array.dims):
-        size = _bytes(known, array.type.size)
-    return f"`{array.name} : {array.type.value}[{dims}] on {array.place.value}{role}`, {size}"
+    return f"`{array_text(array)}`, {_sized(array_size(array))}"
 
 
-def _bytes(dims: Sequence[Sym], size: int) -> str:
-    """The size in bytes: a number, or a product."""
-    number, words = size, []
-    for dim in dims:
-        if isinstance(dim, Const) and isinstance(dim.value, int):
-            number *= dim.value
-        else:
-            words.append(f"({show(dim)})" if not show(dim).isidentifier() else show(dim))
-    return f"`{' * '.join([str(number), *words])}` bytes"
+def _sized(size: str) -> str:
+    number = size.removesuffix(" bytes")
+    return f"`{number}` bytes" if number != size else size
 
 
 def _param(param: ir.Param) -> str:
@@ -240,12 +218,6 @@ def _declared(meant: Declaration, texts: dict[str, Source]) -> str:
         text = f"{text}  // of {meant.owner}"
     text = text.strip()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-
-
-def place(span: Span, texts: dict[str, Source]) -> str:
-    """`file:line:column`."""
-    line, column = texts[span.file].line_column(span.start)
-    return f"{span.file}:{line}:{column}"
 
 
 def _is(display: str, name: str) -> bool:

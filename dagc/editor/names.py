@@ -412,6 +412,7 @@ class _Indexer:
             self._string(node.span, node.file)
             if node.function is not None:
                 self.files.append(FileUse(self.word(node.function, node.span), node.file, node.function))
+            self.walk(node.arguments, scope)
             return
         for token in self.tokens(node.span):
             if token.kind is TokenKind.TEXT:

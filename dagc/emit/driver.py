@@ -28,7 +28,7 @@ from dagc.ir.program import (
     KernelOp,
     Region,
     Staged,
-    regions,
+    certain_regions,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
@@ -179,7 +179,7 @@ class _Driver:
         for condition in self.plan.program.requires:
             if not any(name.startswith("hw.") for name in free(condition)):
                 yield f"dagc.check_require({self._text(condition)}, {'require ' + show(condition)!r})"
-        for region in dict.fromkeys(r for op in self.plan.program.ops for r in regions(op)):
+        for region in dict.fromkeys(certain_regions(self.plan.program)):
             dims = self.layout.arrays[region.array].dims
             if region.start is None or region.stop is None or not dims or dims[0] is None:
                 continue
@@ -259,20 +259,23 @@ class _Driver:
         lines = [line for s in dict.fromkeys(op.copy_in) for line in self._stage(s, False, stream)]
         match op.action, op.op:
             case Action.KERNEL, KernelOp() as kernel:
-                lines += self._kernel(kernel, stream)
+                lines += self._guarded(kernel.when, self._kernel(kernel, stream))
             case Action.COPY, CopyOp() as copy:
-                lines += self._copy(copy, stream)
+                lines += self._guarded(copy.when, self._copy(copy, stream))
             case ((Action.STAGE_OUT | Action.STAGE_IN), _):
                 assert op.staged is not None
                 lines += self._stage(op.staged, op.action is Action.STAGE_OUT, stream)
             case ((Action.POST_SEND | Action.POST_RECV), ExchangeOp() as exchange):
                 lines += self._post(op, exchange)
             case Action.POST_COLLECTIVE, CollectiveOp() as collective:
-                lines += self._collective(op, collective)
+                lines += self._guarded(collective.when, self._collective(op, collective))
             case ((Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE), _):
                 lines.append(f"p.wait_all({self._requests(op)})")
         lines += [line for s in dict.fromkeys(op.copy_out) for line in self._stage(s, True, stream)]
         return lines
+
+    def _guarded(self, when: Sym | None, lines: list[str]) -> list[str]:
+        return lines if when is None else [f"if {self._text(when)}:", *(f"    {line}" for line in lines)]
 
     def _kernel(self, op: KernelOp, stream: str) -> list[str]:
         kernel, impl = implementation(self.plan.program, op)

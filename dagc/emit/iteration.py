@@ -78,14 +78,24 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that needs no check of its own."""
+    """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
 
     function: str
     args: str
     kind: str = "call"
+    when: str = ""
 
 
-Step = KernelLaunch | ConditionalLaunch | Copy | Call
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Steps of an op that only ranks with a condition (C++ text) run."""
+
+    condition: str
+    steps: tuple[KernelLaunch | ConditionalLaunch | Copy | Call, ...]
+    kind: str = "guarded"
+
+
+Step = KernelLaunch | ConditionalLaunch | Copy | Call | Guarded
 
 _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
@@ -105,9 +115,9 @@ class Steps:
         """`stream` is the C++ text of the op's stream, unused by CPU ops."""
         match op.action:
             case Action.KERNEL if isinstance(op.op, KernelOp):
-                work = self._kernel(op.op, stream)
+                work = self._guarded(op.op.when, self._kernel(op.op, stream))
             case Action.COPY if isinstance(op.op, CopyOp):
-                work = self._copy(op.op, stream)
+                work = self._guarded(op.op.when, self._copy(op.op, stream))
             case Action.STAGE_OUT | Action.STAGE_IN:
                 assert op.staged is not None
                 return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
@@ -116,9 +126,10 @@ class Steps:
             case Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE:
                 return (Call("dagc::wait_all", self.layout.requests(op)),)
             case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
-                return (self._collective(op, op.op),)
+                return (self._guarded(op.op.when, self._collective(op, op.op)),)
             case Action.GROUP:
-                return (self._group(op, stream),)
+                when = op.op.when if isinstance(op.op, CollectiveOp) else None
+                return (self._guarded(when, self._group(op, stream)),)
             case Action.END:
                 return ()
             case _:
@@ -129,7 +140,10 @@ class Steps:
 
     # ---- work -----------------------------------------------------------------------------
 
-    def _kernel(self, op: KernelOp, stream: str) -> Step:
+    def _guarded(self, when: Sym | None, work: KernelLaunch | ConditionalLaunch | Copy | Call) -> Step:
+        return work if when is None else Guarded(self.layout.text(when), (work,))
+
+    def _kernel(self, op: KernelOp, stream: str) -> KernelLaunch | ConditionalLaunch | Call:
         _, impl = implementation(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError
 from dagc.emit.iteration import Call, Steps
@@ -13,7 +13,17 @@ from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression,
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
 from dagc.ir.plan import FAR, Choice, Chooser, CodeFeature
-from dagc.ir.program import Array, CopyOp, ExchangeOp, KernelOp, Program, Region, Scalar, regions
+from dagc.ir.program import (
+    Array,
+    CopyOp,
+    ExchangeOp,
+    KernelOp,
+    Program,
+    Region,
+    Scalar,
+    certain_regions,
+    conditional_regions,
+)
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
@@ -209,13 +219,15 @@ def _scratch(layout: Layout) -> Iterator[ArrayView]:
 
 
 def _staging(layout: Layout) -> Iterator[ArrayView]:
+    certain = set(certain_regions(layout.program))
     for buffer in layout.staging.values():
+        count = layout.extent(buffer.region).count
         yield ArrayView(
             member=buffer.member,
             type=cxx_type(buffer.type),
             name=cxx_string(buffer.label),
             file="",
-            shape=f"{{{layout.extent(buffer.region).count}}}",
+            shape=f"{{{count}}}" if buffer.region in certain else f"{{std::max<std::int64_t>({count}, 0)}}",
             place=Place.PINNED.value,
             role="scratch",
             comment=f"of {buffer.region.text}",
@@ -239,14 +251,21 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
     for require in program.requires:
         yield from _require(layout, require, "require")
     for op in program.ops:
-        for region in regions(op):
-            yield from _slice(layout, region, op.name)
+        for region, when in conditional_regions(op):
+            yield from _under(layout, when, _slice(layout, region, op.name))
         if isinstance(op, KernelOp):
-            yield from _arguments(layout, op)
+            yield from _under(layout, op.when, _arguments(layout, op))
         elif isinstance(op, CopyOp):
-            yield from _same_size(layout, op.name, _size(layout, op.dst), _size(layout, op.src))
+            same = _same_size(layout, op.name, _size(layout, op.dst), _size(layout, op.src))
+            yield from _under(layout, op.when, same)
         elif isinstance(op, ExchangeOp):
             yield from _messages(layout, steps, op)
+
+
+def _under(layout: Layout, when: Sym | None, checks: Iterable[Call]) -> Iterator[Call]:
+    """Checks of ranks that run an op, as calls that the condition guards."""
+    for check in checks:
+        yield check if when is None else replace(check, when=layout.text(when))
 
 
 def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:

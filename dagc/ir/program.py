@@ -216,6 +216,10 @@ class Access:
     mode: Mode
 
 
+# `when`, of ops and messages: the per-rank condition under which a rank runs them; None where all ranks do. Edges,
+# streams and synchronisation are as if all did: a rank that skips an op still passes its place in the order.
+
+
 @dataclass(frozen=True, slots=True)
 class KernelOp(Spanned):
     """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one."""
@@ -229,6 +233,7 @@ class KernelOp(Spanned):
     args: tuple[Region | Sym, ...]
     accesses: tuple[Access, ...]
     stream: int | None = None  # pinned stream
+    when: Sym | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +246,15 @@ class CopyOp(Spanned):
     src: Region
     stream: int | None = None
     inserted: bool = False  # by the compiler, for an `any` array
+    when: Sym | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Message(Spanned):
-    """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names)."""
+    """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names).
+
+    Where `when` is false, both peers are negative, so there is no message, and its slices need not be valid.
+    """
 
     label: str  # "" where unnamed in a single-message exchange; else `face[x,lo]`
     send: Region
@@ -254,6 +263,7 @@ class Message(Spanned):
     recv: Region
     source: Sym | str
     recv_counts: str | None
+    when: Sym | None = None
 
     def end(self, send: bool) -> tuple[Region, Sym | str, str | None]:
         """Region, peer and counts of one end."""
@@ -278,7 +288,10 @@ class CollectiveKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOp(Spanned):
-    """`args`: regions (dst, src, count and displacement arrays), and the root as a Sym. `reduce` is the operator."""
+    """`args`: regions (dst, src, count and displacement arrays), and the root as a Sym. `reduce` is the operator.
+
+    `when` is the same on all ranks.
+    """
 
     name: str
     base: str
@@ -286,6 +299,7 @@ class CollectiveOp(Spanned):
     args: tuple[Region | Sym, ...]
     accesses: tuple[Access, ...]
     reduce: str | None = None
+    when: Sym | None = None
 
 
 Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
@@ -407,13 +421,23 @@ def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterabl
 
 def regions(op: Op) -> Iterator[Region]:
     """The regions that an op of the program names in its arguments or messages."""
+    yield from (region for region, _ in conditional_regions(op))
+
+
+def conditional_regions(op: Op) -> Iterator[tuple[Region, Sym | None]]:
+    """As `regions`, with the condition under which the rank uses each, None if it always does."""
     if isinstance(op, KernelOp | CollectiveOp):
-        yield from (a for a in op.args if isinstance(a, Region))
+        yield from ((a, op.when) for a in op.args if isinstance(a, Region))
     elif isinstance(op, CopyOp):
-        yield from (op.dst, op.src)
+        yield from ((op.dst, op.when), (op.src, op.when))
     else:
         for message in op.messages:
-            yield from (message.send, message.recv)
+            yield from ((message.send, message.when), (message.recv, message.when))
+
+
+def certain_regions(program: Program) -> Iterator[Region]:
+    """The regions whose bounds every rank checks when the program starts."""
+    yield from (region for op in program.ops for region, when in conditional_regions(op) if when is None)
 
 
 # ---- graph ----

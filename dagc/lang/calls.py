@@ -69,6 +69,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         tuple(a.storage.region if isinstance(a, Argument) else a for a in args),
         accesses,
         stream,
+        frame.condition,
         span=item.span,
     )
 

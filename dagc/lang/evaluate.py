@@ -10,7 +10,7 @@ from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import sym
 from dagc.ir.enums import OpKind
-from dagc.ir.sym import Const, Fn, Number, Sym, Var
+from dagc.ir.sym import Const, Fn, Number, Sym, Var, apply, free
 from dagc.lang import ast
 from dagc.lang.scope import (
     EXPANSION_LIMIT,
@@ -420,6 +420,18 @@ def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
     """The items of the branch taken. May raise Skip."""
     test = ev.constant(item.test, "the test of an `if`", (ScalarKind.BOOL,), structural=True)
     return item.then if test else item.otherwise or ()
+
+
+def branches(ev: Evaluator, item: ast.If) -> tuple[tuple[tuple[ast.Item, ...], Sym | None], ...]:
+    """The items of the branch taken; or both with their conditions, where each rank decides. May raise Skip."""
+    test = ev.settled(item.test, (ScalarKind.BOOL,), structural=True)
+    if isinstance(test, Const):
+        return ((item.then if test.value else item.otherwise or (), None),)
+    machine = sorted(name for name in free(test) if name.startswith("hw."))
+    if machine:
+        message = f"an `if` cannot depend on `{machine[0]}`, which is known only on the machine"
+        ev.ctx.report.fail("not-compile-time", message, item.test.span, "use a scalar of the set-up")
+    return (item.then, test), (item.otherwise or (), apply(Fn.NOT, test))
 
 
 # ---- how many ops a dag expands to ----

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import reduce
 
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, Place, Role
-from dagc.ir.sym import Const
+from dagc.ir.sym import Const, Fn, Sym, apply
 from dagc.lang import ast
 from dagc.lang.declarations import Declared, Declarer, storage
 from dagc.lang.evaluate import Evaluator
@@ -40,7 +41,8 @@ class OpScope:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`base` is the prefix without indices; `stack` names the enclosing compounds."""
+    """`base` is the prefix without indices; `stack` names the enclosing compounds; `when` has the per-rank conditions
+    of the enclosing `if`s."""
 
     ev: Evaluator
     declared: Declared
@@ -48,6 +50,7 @@ class Frame:
     prefix: str = ""
     base: str = ""
     stack: tuple[str, ...] = ()
+    when: tuple[Sym, ...] = ()
 
     @property
     def ctx(self) -> Context:
@@ -59,6 +62,15 @@ class Frame:
 
     def turn(self, ev: Evaluator) -> Frame:
         return replace(self, ev=ev)
+
+    def under(self, condition: Sym | None) -> Frame:
+        """The frame of a branch."""
+        return self if condition is None else replace(self, when=(*self.when, condition))
+
+    @property
+    def condition(self) -> Sym | None:
+        """Under which a rank runs what is declared here; None: always."""
+        return reduce(lambda a, b: apply(Fn.AND, a, b), self.when) if self.when else None
 
     def enter_op(self, ref: ast.Ref) -> tuple[OpEntry, str]:
         """Declare an op by the reference before its colon. Returns its entry and base name. May raise Skip."""
@@ -93,6 +105,7 @@ class Use:
     storage: Storage
     mode: Mode
     span: Span
+    when: tuple[Sym, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,7 +125,7 @@ class GraphOut:
 
     def use(self, frame: Frame, op: str, storage: Storage, mode: Mode, span: Span) -> ir.Access:
         """Record an access. Reports writes to arrays that must not be written."""
-        self.uses.append(Use(op, storage, mode, span))
+        self.uses.append(Use(op, storage, mode, span, frame.when))
         if mode is not Mode.IN:
             _check_writable(frame, storage, span)
         return ir.Access(storage.region, mode)

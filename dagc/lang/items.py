@@ -9,12 +9,12 @@ from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End, near
-from dagc.ir.sym import Const, Sym, show
+from dagc.ir.sym import Const, Fn, Sym, apply, free, show
 from dagc.lang import ast
 from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
 from dagc.lang.calls import kernel_op as lower_kernel_op
 from dagc.lang.declarations import check_sizes, dimension, overlap, same, select, storage
-from dagc.lang.evaluate import Evaluator, branch, turns
+from dagc.lang.evaluate import Evaluator, branches, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, words
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
 from dagc.lang.scope import ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing
@@ -37,14 +37,7 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, ba
     """An exchange with its messages. Continues after errors in single messages."""
     entry.exchange = True
     scope = Scope(parent=frame.ev.scope)
-    inner = Frame(
-        type(frame.ev)(frame.ctx, scope, frame.ev.loops),
-        frame.declared,
-        frame.ops,
-        frame.prefix,
-        frame.base,
-        frame.stack,
-    )
+    inner = frame.turn(type(frame.ev)(frame.ctx, scope, frame.ev.loops))
     messages: list[tuple[ir.Message, ast.Message]] = []
     _items(out, inner, item.items, entry, messages)
     report = frame.ctx.report
@@ -75,7 +68,8 @@ def _items(
                 for ev in turns(frame.ev, item):
                     _items(out, frame.turn(ev), item.items, entry, messages)
             elif isinstance(item, ast.If):
-                _items(out, frame, branch(frame.ev, item), entry, messages)
+                for taken, condition in branches(frame.ev, item):
+                    _items(out, frame.under(condition), taken, entry, messages)
             elif isinstance(item, ast.Let):
                 frame.declarer.declare(item)
             elif isinstance(item, ast.Message):
@@ -102,7 +96,15 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     source, recv_counts = _peers(out, frame, entry.display, item.source, item.recv_counts, recv)
     out.use(frame, entry.display, send, Mode.IN, item.send.span)
     out.use(frame, entry.display, recv, Mode.OUT, item.recv.span)
-    return ir.Message(label, send.region, to, send_counts, recv.region, source, recv_counts, span=item.span)
+    when = frame.condition
+    if when is not None:
+        if isinstance(to, str) or isinstance(source, str):
+            help = "move it out of the `if`, and give these ranks counts of 0"
+            report.fail(
+                "bad-peers", "a message with counts is not possible under a per-rank condition", item.span, help
+            )
+        to, source = (apply(Fn.COND, when, peer, Const(-1)) for peer in (to, source))
+    return ir.Message(label, send.region, to, send_counts, recv.region, source, recv_counts, when, span=item.span)
 
 
 def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
@@ -263,10 +265,15 @@ def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, bas
     build = {
         CollectiveKind.ALLREDUCE: _allreduce, CollectiveKind.BCAST: _bcast, CollectiveKind.ALLTOALLV: _alltoallv,
     }  # fmt: skip
+    when = frame.condition
+    if when is not None and free(when) != {"ranks"}:
+        message = f"all ranks take part in `{name}`, but only those with `{show(when)}` would run it"
+        help = "move it out of the `if`; conditions on `ranks` and compile-time values are the same on all ranks"
+        report.fail("conditional-collective", message, item.span, help)
     if kind is CollectiveKind.BARRIER:
-        return ir.CollectiveOp(name, base, kind, (), (), span=item.span)
+        return ir.CollectiveOp(name, base, kind, (), (), when=when, span=item.span)
     regions, accesses, reduce = build[kind](out, frame, name, args)
-    return ir.CollectiveOp(name, base, kind, regions, accesses, reduce, span=item.span)
+    return ir.CollectiveOp(name, base, kind, regions, accesses, reduce, when, span=item.span)
 
 
 _Built = tuple[tuple[ir.Region | Sym, ...], tuple[ir.Access, ...], str | None]
@@ -453,7 +460,8 @@ def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: 
             if isinstance(item, ast.For):
                 _loop(out, frame, item, main)
             elif isinstance(item, ast.If):
-                lower_items(out, frame, branch(frame.ev, item), main)
+                for taken, condition in branches(frame.ev, item):
+                    lower_items(out, frame.under(condition), taken, main)
             elif isinstance(item, (ast.Op, ast.Exchange, ast.Collective)):
                 before = frame.ctx.report.errors
                 try:
@@ -543,7 +551,7 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
     out.use(frame, name, src, Mode.IN, args[1].span)
     out.use(frame, name, dst, Mode.OUT, args[0].span)
     stream = pinned_stream(frame, item, Device.GPU)
-    return ir.CopyOp(name, base, dst.region, src.region, stream, span=item.span)
+    return ir.CopyOp(name, base, dst.region, src.region, stream, when=frame.condition, span=item.span)
 
 
 def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, src: Storage) -> None:
@@ -600,6 +608,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: s
         f"{entry.display}.",
         f"{base}.",
         (*frame.stack, callee.name),
+        frame.when,
     )
     _bind(frame, inner, item, dag)
     entry.inner = inner.ops

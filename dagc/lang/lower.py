@@ -16,7 +16,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.program import Device
-from dagc.ir.sym import Apply, Const, Fn, Sym, show
+from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
 from dagc.lang.declarations import Declared, Declarer, feature, select
@@ -54,18 +54,64 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: s
     doubtful: words in ops with errors, which may write arrays of these names.
     """
     uses = list(uses)
-    written = {u.storage.array.name for u in uses if u.mode is not Mode.IN} if explicit else set()
-    own: set[str] = set()
+    written: dict[str, list[tuple[Sym, ...]]] = {}
+    for use in uses if explicit else ():
+        if use.mode is not Mode.IN:
+            written.setdefault(use.storage.array.name, []).append(use.when)
     for use in uses:
         array = use.storage.array
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
-        if use.mode is not Mode.OUT and not defined and array.name not in written and array.name not in own:
-            message = f"`{use.storage.label}` is read before any op writes it"
-            help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
-            report.error("undefined-read", message, use.span, help, ((array.span, "declared here"),))
-            own.add(array.name)
+        writes = written.setdefault(array.name, [])
+        if use.mode is not Mode.OUT and not defined and not _covered(use.when, writes):
+            _report_undefined(report, f"`{use.storage.label}` is read", array, use.span, writes)
+            writes.append(())
         if use.mode is not Mode.IN:
-            own.add(array.name)
+            writes.append(use.when)
+
+
+def _report_undefined(
+    report: Report, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]]
+) -> None:
+    message = f"{what} before any op writes it"
+    help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
+    if writes:
+        conditions = " or ".join(dict.fromkeys(" && ".join(show(c, 1) for c in w) for w in writes))
+        message = f"{what}, but only ranks with `{conditions}` write it"
+        help = "write it on the other ranks too, or declare it `inout` to fill it from the set-up"
+    report.error("undefined-read", message, span, help, ((array.span, "declared here"),))
+
+
+def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]]) -> bool:
+    """Whether one of the writes happens wherever the conditions `when` hold. Those in both branches of an `if` are one
+    write before it."""
+    known = {frozenset(w) for w in writes}
+    while True:
+        if any(write <= set(when) for write in known):
+            return True
+        merged = {
+            write - {c}
+            for write in known
+            for c in write
+            if any(write - {c} | {n} in known for n in (apply(Fn.NOT, c), *_operand(c)))
+        }
+        if merged <= known:
+            return False
+        known |= merged
+
+
+def _operand(condition: Sym) -> tuple[Sym, ...]:
+    """Of a negation."""
+    return condition.args if isinstance(condition, Apply) and condition.fn is Fn.NOT else ()
+
+
+def check_verified(report: Report, verifies: Iterable[ir.Verify], uses: Sequence[Use]) -> None:
+    """An array that is empty at the start is verified on all ranks, so all must write it."""
+    for each in verifies:
+        mine = [u for u in uses if u.storage.array.name == each.region.array and u.mode is not Mode.IN]
+        writes = [u.when for u in mine]
+        if mine and mine[0].storage.array.role in (None, Role.OUT) and not _covered((), writes):
+            array = mine[0].storage.array
+            _report_undefined(report, f"`{array.name}` is verified", array, each.span, writes)
 
 
 def _word(name: str) -> str:
@@ -162,7 +208,8 @@ def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.
         if isinstance(op, ir.KernelOp):
             for access in op.accesses:
                 state = sides.get(access.region.array)
-                if state is not None and op.device not in state.fresh and state.fresh and _keeps(access):
+                keeps = _keeps(access) or op.when is not None  # a rank that skips the op keeps all
+                if state is not None and op.device not in state.fresh and state.fresh and keeps:
                     out.append(_copy(state, op.device))
             for access in op.accesses:
                 state = sides.get(access.region.array)
@@ -478,6 +525,7 @@ class Lowering:
     def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
         report = self.ctx.report
         check_reads(report, out.uses, out.explicit is not None, out.doubtful)
+        check_verified(report, verifies, out.uses)
         if report.failed:
             return  # what an op in error would have used is unknown
         check_unused(self.ctx, self.collected.kernels, self.declared, out)

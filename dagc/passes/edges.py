@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
 from dagc.ir.enums import Mode
-from dagc.ir.program import Action, EdgeEnd, End, OpId, Program, Region, Touch
+from dagc.ir.program import Action, EdgeEnd, End, OpId, Program, Region, Touch, certain_regions
 from dagc.ir.sym import show
 from dagc.passes.messages import Ends, Lowered
 from dagc.passes.regions import Regions, TooManyRegions
@@ -183,7 +183,7 @@ class Hazards:
         self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, in order of execution
         self.inferred: list[tuple[int, int]] = []  # the pairs of `ordered` that got an edge
         self.unordered: list[tuple[int, int]] = []  # pairs without an order, in text order
-        self.regions = Regions(program, (t.region for t in self.touches))
+        self.regions = Regions(program, certain_regions(program))
         self._arrays = self._by_array()
         self._looked_at = 0
 

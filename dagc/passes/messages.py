@@ -35,9 +35,9 @@ from dagc.ir.program import (
     Staging,
     Touch,
     Transport,
-    regions,
+    certain_regions,
 )
-from dagc.ir.sym import Const
+from dagc.ir.sym import Apply, Const, Fn
 from dagc.passes.regions import Regions, TooManyRegions
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
@@ -92,7 +92,7 @@ class _Lowering:
         self.places = {array.name: array.place for array in program.arrays}
         self._reads, self._writes = _by_array(program)
         self._neighbours: dict[str, dict[Region, list[Region]]] = {}
-        self.regions = Regions(program, (r for op in program.ops for r in regions(op)))
+        self.regions = Regions(program, certain_regions(program))
         self.exchanges = sum(isinstance(op, ExchangeOp) for op in program.ops)
         self.ops: list[GraphOp] = []
         self.touches: list[Touch] = []
@@ -370,6 +370,8 @@ class _Names:
 
 def _staged(op: object, region: Region, outwards: bool) -> Staged:
     """How a copy of the region is described, beside its exchange or collective."""
+    if isinstance(op, CollectiveOp) and op.when is not None:
+        return Staged(region, Apply(Fn.COND, (op.when, Const(0), Const(-1))))
     messages = op.messages if isinstance(op, ExchangeOp) and not outwards else ()
     sources = [m.source for m in messages if m.recv == region and not isinstance(m.source, str)]
     certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 for s in sources]

@@ -84,9 +84,8 @@ def _written(graph: Graph) -> Iterator[tuple[Pair, Reason]]:
     ends = lower_messages(graph.program, graph.transport, graph.staging).ends if graph.program.edges else {}
     for edge in graph.program.edges:
         source = graph.program.sources[edge.span.file]
-        line, column = source.line_column(edge.span.start)
         words = " ".join(source.text[edge.span.start : edge.span.end].split())
-        reason = Reason(Why.WRITTEN, f"`{words}` at {line}:{column}", (edge.span,))
+        reason = Reason(Why.WRITTEN, f"`{words}`", (edge.span,))
         for u in leaving(ends[edge.u.op], edge.u):
             for v in entering(ends[edge.v.op], edge.v):
                 yield (u, v), reason
@@ -112,7 +111,7 @@ def _hazard(a: Touch, b: Touch, u: GraphOp, v: GraphOp) -> Reason:
 def _otherwise(u: GraphOp, v: GraphOp) -> Reason:
     """An edge that neither the text nor a hazard has brought."""
     if v.action is Action.END:
-        return Reason(Why.END, f"the iteration ends after `{u.name}`", (u.span,))
+        return Reason(Why.END, f"the iteration ends after `{u.name}`")
     return Reason(Why.MESSAGE, f"inside the exchange or collective, `{u.name}` comes before `{v.name}`", (u.span,))
 
 

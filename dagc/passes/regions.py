@@ -32,7 +32,7 @@ class Regions:
     """Compares regions of one program."""
 
     def __init__(self, program: Program, regions: Iterable[Region] = ()) -> None:
-        """`regions`: those that ops use, which the program checks when it starts."""
+        """`regions`: those that every rank checks when the program starts."""
         self._facts = facts(program.scalars, program.requires, regions)
         # A bounded part is identified by its region. Siblings of one family are disjoint by declaration (the emitted
         # program checks their bounds when it starts), whatever the bounds are.

@@ -1,4 +1,4 @@
-"""Recipes from the text of a program to its space: read, check, count, list, show, format, set up.
+"""Recipes from the text of a program to its space: read, check, count, list, format, set up.
 
 Everything takes paths and plain values and returns frozen results; failures are `dagc.base.errors.DagcError`s.
 """
@@ -18,7 +18,6 @@ from dagc.ir.traversal import traversal_text
 from dagc.lang.lower import Parsed, lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.passes.loops import fold
-from dagc.report import picture
 from dagc.report.display import SILENT, Display
 from dagc.space import Space
 from dagc.space.proof import Prover
@@ -176,14 +175,6 @@ def traversals(
                 yield number, text
 
     return islice(pruned(), limit)
-
-
-def show(path: str | Path, defines: Defines | None = None, format: str = "text") -> str:
-    """The DAG as `text`, `dot` or `svg`."""
-    drawings = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}
-    if format not in drawings:
-        raise UsageError(f"there is no format {format}", f"one of: {', '.join(drawings)}")
-    return drawings[format](load_graph(path, defines))
 
 
 def run_setup(

@@ -8,12 +8,10 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import UsageError, counted, without_controls
-from dagc.base.resources import resource
+from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
 from dagc.lab.orders import domain_of
@@ -21,14 +19,13 @@ from dagc.learn.rules.text import by_chance, cross_validated, why_no_rules
 from dagc.report import charts, si, timeline
 from dagc.report.charts import class_colour, readable_depth, tree_chart
 from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
+from dagc.report.pages import environment
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
 from dagc.space.loops import unroll
 from dagc.store.results import Configuration, Estimate, Results, best_estimate, noise_advice_of, shown, wanted_repeats
 
 if TYPE_CHECKING:
-    import jinja2
-
     from dagc.learn.rules import LearnedRules, RuleSet
 
 
@@ -397,7 +394,7 @@ def as_html(
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
     failures = [i for i in results.implementations if i.failure]
-    return _environment().get_template("page.html.j2").render(
+    return environment().get_template("page.html.j2").render(
         program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         tiles=summary_tiles(results, points, best, groups, graphs, by),
@@ -498,23 +495,3 @@ def _interval(point: Point, by: Quantity) -> str:
     if len(point.times) == 1:
         return "1 measurement"
     return f"{by.text(point.low)} to {by.text(point.high)} ({len(point.times)} measurements)"
-
-
-@lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    """Everything is escaped except what this package drew itself and marks as safe in the template."""
-    import jinja2
-
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resource("templates") / "report"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=True,
-        finalize=_visible,
-    )
-
-
-def _visible(value: object) -> object:
-    """Text from results files, without control codes."""
-    return type(value)(without_controls(value)) if isinstance(value, str) else value

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from html import escape
 
 from dagc.base.errors import counted
 from dagc.ir.program import Action, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp
+from dagc.ir.sym import show
+from dagc.passes.reasons import carried
 
 _FILL = {"gpu": "#d9ead3", "mpi": "#cfe2f3", "cpu": "#fff2cc", "end": "#eeeeee"}
-_LABEL = {"gpu": "GPU (asynchronous, on a stream)", "mpi": "MPI", "cpu": "CPU", "end": "start, end"}
+LABEL = {"gpu": "GPU (asynchronous, on a stream)", "mpi": "MPI", "cpu": "CPU", "end": "start, end"}
 
 
 def kind(op: GraphOp) -> str:
@@ -35,25 +38,53 @@ def detail(op: GraphOp) -> str:
         words.append((message.send if op.action is Action.POST_SEND else message.recv).array)
     elif isinstance(op.op, ExchangeOp) and op.action is Action.GROUP:
         words += list(dict.fromkeys(f"{m.send.text} to {m.recv.text}" for m in op.op.messages))
+    asked = op.op.messages[op.message] if isinstance(op.op, ExchangeOp) and op.message is not None else op.op
+    when = getattr(asked, "when", None)
+    words += [f"if {show(when)}"] if when is not None else []
     words += [f"then {staged.region.text} to the host" for staged in op.copy_out]
     words += [f"first {staged.region.text} to the device" for staged in op.copy_in]
     return ", ".join(words)
+
+
+class Line(Enum):
+    """How an edge orders its ops; the text is used in the pictures."""
+
+    COMPLETION = "completion"
+    ORDER = "issue order only"
+    CARRIED = "carried"  # in a folded graph: into a later round of the loop
+
+
+def edges_of(graph: Graph) -> dict[tuple[int, int, Line], str]:
+    """Every edge, and what is said of it: of a carried edge its distance, of one that only orders issue just that.
+
+    In a folded graph, an edge between ops outside and inside of a loop stands for one from or to some round.
+    """
+    completion = dict.fromkeys(graph.completion)
+    if graph.folding is not None:
+        completion.update(dict.fromkeys(graph.folding.crossing))
+    out = {(int(u), int(v), Line.COMPLETION): "" for u, v in sorted(completion)}
+    out |= {(int(u), int(v), Line.ORDER): Line.ORDER.value for u, v in graph.order if (u, v) not in completion}
+    for (u, v), distance in sorted(carried(graph).items()):
+        out[int(u), int(v), Line.CARRIED] = f"{counted(distance, 'round')} earlier"
+    return out
 
 
 def as_text(graph: Graph) -> str:
     """One line per op, in file order: kind, name, action, predecessors."""
     names = [op.name for op in graph.ops]
     before: dict[int, list[str]] = {op.id: [] for op in graph.ops}
-    for u, v in graph.completion:
-        before[v].append(names[u])
-    for u, v in graph.order:
-        before[v].append(f"{names[u]} (issue order only)")
+    edges = edges_of(graph)
+    for (u, v, _), note in edges.items():
+        before[v].append(names[u] + (f" ({note})" if note else ""))
     width = max(len(name) for name in names)
+    entered = {v for _, v, line in edges if line is Line.COMPLETION}
+    count = sum(line is not Line.ORDER for _, _, line in edges) + len(graph.ops) - len(entered)
     lines = [
         f"{graph.program.name}: {len(graph.ops) + 1} vertices with start and end, "
-        f"{counted(len(graph.completion) + _starts(graph), 'edge')}; transport={graph.transport.value}"
+        f"{counted(count, 'edge')}; transport={graph.transport.value}"
         + (f" staging={graph.staging.value}" if graph.staged else "")
         + f" streams={graph.streams}"
+        + (", one round of each loop" if graph.folding is not None else "")
     ]
     for op in graph.ops:
         what = detail(op)
@@ -62,13 +93,11 @@ def as_text(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _starts(graph: Graph) -> int:
-    """Edges out of `start`, which is implied."""
-    return len(graph.ops) - len({v for _, v in graph.completion})
+_DOT = {Line.COMPLETION: "", Line.ORDER: " [style=dashed]", Line.CARRIED: " [style=dotted, constraint=false]"}
 
 
 def as_dot(graph: Graph) -> str:
-    """Graphviz: completion edges solid, issue order dashed."""
+    """Graphviz: completion edges solid, issue order dashed, edges into a later round of a loop dotted."""
     lines = [
         f'digraph "{_quoted(graph.program.name)}" {{',
         "  rankdir=TB;",
@@ -79,10 +108,10 @@ def as_dot(graph: Graph) -> str:
         what = detail(op)
         label = _quoted(op.name) + (f"\\n{_quoted(what)}" if what else "")
         lines.append(f'  n{op.id} [label="{label}", fillcolor="{_FILL[kind(op)]}"];')
-    entered = {v for _, v in graph.completion}
+    edges = edges_of(graph)
+    entered = {v for _, v, line in edges if line is Line.COMPLETION}
     lines += [f"  start -> n{op.id};" for op in graph.ops if op.id not in entered]
-    lines += [f"  n{u} -> n{v};" for u, v in graph.completion]
-    lines += [f"  n{u} -> n{v} [style=dashed];" for u, v in graph.order]
+    lines += [f"  n{u} -> n{v}{_DOT[line]};" for u, v, line in edges]
     return "\n".join([*lines, "}", ""])
 
 
@@ -90,51 +119,98 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-# ---- SVG -------------------------------------------------------------------------------
+# ---- layout ------------------------------------------------------------------------------
 
-_ROW, _GAP, _HEIGHT, _MARGIN = 78, 22, 40, 20
-_TIP = (
-    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-    '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>'
-)
+_ROW, _GAP, _MARGIN = 78, 22, 20
+HEIGHT = 40  # of a box
 
 
 @dataclass(frozen=True, slots=True)
-class _Box:
+class Box:
+    """A vertex: its middle, its width, what it says. `op` is None for `start`."""
+
+    op: int | None
+    name: str
+    detail: str
+    kind: str
+    x: float
+    y: float
+    width: float
+
+    @property
+    def left(self) -> float:
+        return self.x - self.width / 2
+
+    @property
+    def top(self) -> float:
+        return self.y - HEIGHT / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """An edge; `u` is None for one out of `start`. `path` is that of an SVG."""
+
+    u: int | None
+    v: int
+    line: Line
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Boxes in layers by the longest path from start; an edge over several layers has its own lane in each of them."""
+
+    width: float
+    height: float
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def drawing(graph: Graph) -> Drawing:
+    """Where everything stands."""
+    start = len(graph.ops)
+    edges = list(edges_of(graph))
+    entered = {v for _, v, line in edges if line is Line.COMPLETION}
+    forward = [(start, int(op.id), Line.COMPLETION) for op in graph.ops if op.id not in entered]
+    forward += [edge for edge in edges if edge[2] is not Line.CARRIED]
+    labels = {int(op.id): (op.name, detail(op)) for op in graph.ops} | {start: ("start", "")}
+    kinds = {int(op.id): kind(op) for op in graph.ops} | {start: "end"}
+    places, lanes, width, height = _layout(labels, forward)
+    arrows = [
+        Arrow(None if u == start else u, v, line, _curve(places[u], [places[lane] for lane in between], places[v]))
+        for (u, v, line), between in zip(forward, lanes, strict=True)
+    ]
+    back = [(u, v) for u, v, line in edges if line is Line.CARRIED]
+    arrows += [Arrow(u, v, Line.CARRIED, _return(places[u], places[v], k)) for k, (u, v) in enumerate(back)]
+    if back:
+        width += _BULGE + _BETWEEN * min(len(back), _RETURNS)
+    boxes = tuple(
+        Box(None if n == start else n, *text, kinds[n], places[n].x, places[n].y, places[n].width)
+        for n, text in labels.items()
+    )
+    return Drawing(width, height, boxes, tuple(arrows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
     x: float
     y: float
     width: float
 
 
-def as_svg(graph: Graph) -> str:
-    """Layers by longest path from start; an edge over several layers has its own lane in each of them."""
-    start = len(graph.ops)
-    entered = {v for _, v in graph.completion}
-    edges = [(start, int(op.id), False) for op in graph.ops if op.id not in entered]
-    edges += [(int(u), int(v), False) for u, v in graph.completion] + [(int(u), int(v), True) for u, v in graph.order]
-    labels = {int(op.id): (op.name, detail(op)) for op in graph.ops} | {start: ("start", "")}
-    kinds = {int(op.id): kind(op) for op in graph.ops} | {start: "end"}
-    boxes, lanes, width, height = _layout(labels, edges)
-    out = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height + 30:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height + 30:.0f}" font-family="Helvetica, Arial, sans-serif">'
-        ),
-        _TIP,
-        f'<rect width="100%" height="100%" fill="white"/><title>{escape(graph.program.name)}</title>',
-    ]
-    for (u, v, dashed), between in zip(edges, lanes, strict=True):
-        style = ' stroke-dasharray="5 4"' if dashed else ""
-        path = _curve(boxes[u], [boxes[lane] for lane in between], boxes[v])
-        out.append(f'<path d="{path}" fill="none" stroke="#555" stroke-width="1.2"{style} marker-end="url(#tip)"/>')
-    for n, text in labels.items():
-        out += _box_lines(boxes[n], text, kinds[n])
-    return "\n".join([*out, *_legend(set(kinds.values()), height), "</svg>", ""])
+_BULGE, _BETWEEN, _RETURNS = 40, 9, 8  # of the arrows that lead back, on the right of the boxes
 
 
-def _curve(first: _Box, lanes: list[_Box], last: _Box) -> str:
+def _return(u: _Place, v: _Place, number: int) -> str:
+    """From the right side of one box to that of another, or of the same."""
+    x, y, to_x, to_y = u.x + u.width / 2, u.y + 6, v.x + v.width / 2, v.y - 6
+    right = max(x, to_x) + _BULGE + _BETWEEN * (number % _RETURNS)
+    return f"M{x:.1f} {y:.1f} C{right:.1f} {y:.1f} {right:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+
+
+def _curve(first: _Place, lanes: list[_Place], last: _Place) -> str:
     """Leaves and enters boxes and lanes vertically, so that it stays between the boxes of a layer."""
-    half = _HEIGHT / 2
+    half = HEIGHT / 2
     x, y = first.x, first.y + half
     path = [f"M{x:.1f} {y:.1f}"]
     stops = [point for lane in lanes for point in ((lane.x, lane.y - half), (lane.x, lane.y + half))]
@@ -145,36 +221,10 @@ def _curve(first: _Box, lanes: list[_Box], last: _Box) -> str:
     return " ".join(path)
 
 
-def _box_lines(box: _Box, text: tuple[str, str], kind_: str) -> list[str]:
-    name, what = text
-    radius, lift = (_HEIGHT / 2 if kind_ == "end" else 6), (-3 if what else 4)
-    out = [
-        (
-            f'<rect x="{box.x - box.width / 2:.1f}" y="{box.y - _HEIGHT / 2:.1f}" width="{box.width:.1f}" '
-            f'height="{_HEIGHT}" rx="{radius}" fill="{_FILL[kind_]}" stroke="#444"/>'
-        ),
-        f'<text x="{box.x:.1f}" y="{box.y + lift:.1f}" text-anchor="middle" font-size="13">{escape(name)}</text>',
-    ]
-    if what:
-        style = 'text-anchor="middle" font-size="10" fill="#555"'
-        out.append(f'<text x="{box.x:.1f}" y="{box.y + 12:.1f}" {style}>{escape(what)}</text>')
-    return out
-
-
-def _legend(kinds: set[str], height: float) -> list[str]:
-    out, x = [], float(_MARGIN)
-    for key in ("gpu", "mpi", "cpu"):
-        if key in kinds:
-            out.append(f'<rect x="{x}" y="{height + 4:.0f}" width="14" height="14" fill="{_FILL[key]}" stroke="#444"/>')
-            out.append(f'<text x="{x + 20}" y="{height + 15:.0f}" font-size="11">{_LABEL[key]}</text>')
-            x += 40 + 6.2 * len(_LABEL[key])
-    return out
-
-
 def _layout(
-    labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, bool]]
-) -> tuple[dict[int, _Box], list[list[int]], float, float]:
-    """Boxes of nodes and of lanes (negative ids), the lanes of each edge, width, height."""
+    labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, Line]]
+) -> tuple[dict[int, _Place], list[list[int]], float, float]:
+    """Places of nodes and of lanes (negative ids), the lanes of each edge, width, height."""
     layer = _layers(labels, edges)
     sizes = {n: 24 + max(7.6 * len(name), 5.6 * len(what)) for n, (name, what) in labels.items()}
     before: dict[int, list[int]] = {n: [] for n in labels}
@@ -189,9 +239,11 @@ def _layout(
             above = lane
         before[v].append(above)
         lanes.append(between)
+    rows: list[list[int]] = [[] for _ in range(max(layer.values()) + 1)]
+    for n, depth in layer.items():
+        rows[depth].append(n)
     place: dict[int, float] = {}
-    for depth in range(max(layer.values()) + 1):
-        row = [n for n in layer if layer[n] == depth]
+    for row in rows:
         row.sort(key=lambda n: (sum(place[u] for u in before[n]) / len(before[n]) if before[n] else 0.0, n))
         x = -(sum(sizes[n] for n in row) + _GAP * (len(row) - 1)) / 2
         for n in row:
@@ -199,11 +251,11 @@ def _layout(
             x += sizes[n] + _GAP
     left = min(place[n] - sizes[n] / 2 for n in place)
     right = max(place[n] + sizes[n] / 2 for n in place)
-    boxes = {n: _Box(place[n] - left + _MARGIN, layer[n] * _ROW + _MARGIN + _HEIGHT / 2, sizes[n]) for n in place}
-    return boxes, lanes, right - left + 2 * _MARGIN, max(layer.values()) * _ROW + _HEIGHT + 2 * _MARGIN
+    places = {n: _Place(place[n] - left + _MARGIN, layer[n] * _ROW + _MARGIN + HEIGHT / 2, sizes[n]) for n in place}
+    return places, lanes, right - left + 2 * _MARGIN, max(layer.values()) * _ROW + HEIGHT + 2 * _MARGIN
 
 
-def _layers(labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, bool]]) -> dict[int, int]:
+def _layers(labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, Line]]) -> dict[int, int]:
     """Longest path from start, in a topological order."""
     after: dict[int, list[int]] = {n: [] for n in labels}
     waiting = dict.fromkeys(labels, 0)
@@ -219,3 +271,61 @@ def _layers(labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, bool
             if not waiting[v]:
                 ready.append(v)
     return layer
+
+
+# ---- SVG ---------------------------------------------------------------------------------
+
+_TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>'
+)
+_DASHES = {
+    Line.COMPLETION: "",
+    Line.ORDER: ' stroke-dasharray="5 4"',
+    Line.CARRIED: ' stroke-dasharray="2 3"',
+}
+
+
+def as_svg(graph: Graph) -> str:
+    """A picture that stands alone: issue order dashed, edges into a later round of a loop dotted."""
+    drawn = drawing(graph)
+    width, height = drawn.width, drawn.height
+    out = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height + 30:.0f}" '
+            f'viewBox="0 0 {width:.0f} {height + 30:.0f}" font-family="Helvetica, Arial, sans-serif">'
+        ),
+        _TIP,
+        f'<rect width="100%" height="100%" fill="white"/><title>{escape(graph.program.name)}</title>',
+    ]
+    for arrow in drawn.arrows:
+        style = f'stroke="#555" stroke-width="1.2"{_DASHES[arrow.line]} marker-end="url(#tip)"'
+        out.append(f'<path d="{arrow.path}" fill="none" {style}/>')
+    for box in drawn.boxes:
+        out += _box_lines(box)
+    return "\n".join([*out, *_legend({box.kind for box in drawn.boxes}, height), "</svg>", ""])
+
+
+def _box_lines(box: Box) -> list[str]:
+    radius, lift = (HEIGHT / 2 if box.kind == "end" else 6), (-3 if box.detail else 4)
+    out = [
+        (
+            f'<rect x="{box.left:.1f}" y="{box.top:.1f}" width="{box.width:.1f}" '
+            f'height="{HEIGHT}" rx="{radius}" fill="{_FILL[box.kind]}" stroke="#444"/>'
+        ),
+        f'<text x="{box.x:.1f}" y="{box.y + lift:.1f}" text-anchor="middle" font-size="13">{escape(box.name)}</text>',
+    ]
+    if box.detail:
+        style = 'text-anchor="middle" font-size="10" fill="#555"'
+        out.append(f'<text x="{box.x:.1f}" y="{box.y + 12:.1f}" {style}>{escape(box.detail)}</text>')
+    return out
+
+
+def _legend(kinds: set[str], height: float) -> list[str]:
+    out, x = [], float(_MARGIN)
+    for key in ("gpu", "mpi", "cpu"):
+        if key in kinds:
+            out.append(f'<rect x="{x}" y="{height + 4:.0f}" width="14" height="14" fill="{_FILL[key]}" stroke="#444"/>')
+            out.append(f'<text x="{x + 20}" y="{height + 15:.0f}" font-size="11">{LABEL[key]}</text>')
+            x += 40 + 6.2 * len(LABEL[key])
+    return out

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import Diagnostic, counted
 from dagc.base.source import Span
 from dagc.ir.enums import ElementType, Role
-from dagc.ir.program import Array, ExchangeOp, Message, Program, Region, Scalar, regions
+from dagc.ir.program import Array, ExchangeOp, Message, Program, Region, Scalar, conditional_regions
 from dagc.ir.sym import Number, Sym, UnboundName, Var, evaluate, free, show
 
 if TYPE_CHECKING:
@@ -132,7 +132,9 @@ class Checker:
             if self._evaluated(condition) is False:
                 values = ", ".join(f"{name} = {self.env[name]}" for name in sorted(free(condition)))
                 self._add("setup-require", f"violates `require {show(condition)}`: {values}", "change these values")
-        for region in dict.fromkeys(r for op in self._program.ops for r in regions(op)):
+        for region, when in dict.fromkeys(pair for op in self._program.ops for pair in conditional_regions(op)):
+            if when is not None and self._evaluated(when) is False:
+                continue
             array = next(a for a in self._program.arrays if a.name == region.array)
             bounds = (region.start, region.stop, array.dims[0] if array.dims else None)
             start, stop, length = (None if b is None else self._evaluated(b) for b in bounds)
@@ -243,7 +245,7 @@ class Matching:
             return
         total = sum(c for p, c in pairs if p >= 0)
         verb = "sends" if send else "receives"
-        if whole is not None and total > whole:
+        if whole is not None and total > max(whole, 0):
             many = counted(total, "element")
             self._add(f"rank {env['rank']} {verb} {many} of `{region.array}` in {name}, which has {whole}")
         for peer, count in pairs:

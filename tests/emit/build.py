@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SPMV = ROOT / "samples/spmv/spmv.dag"
 HALO = ROOT / "samples/halo3d/halo3d.dag"
 SINK = Path(__file__).parent / "data/sink.dag"
+RANKS = Path(__file__).parent / "data/ranks.dag"
 
 
 def graph(path: Path, **defines: str) -> Graph:

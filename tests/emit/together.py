@@ -37,17 +37,18 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
     digest = sha256()
     for number, (name, plan) in enumerate(plans.items()):
         space = re.sub(r"\W", "_", f"p_{name}")
-        (directory / space).mkdir(parents=True)
         bench, runner = sources(plan.target)
         source = bench if program == "bench" else runner
         for file, text in emit(plan).items():
             path = directory / space / file
+            path.parent.mkdir(parents=True, exist_ok=True)
             text = text.replace('extern "C"', 'extern "C++"')
             path.write_text(text, encoding="utf-8")
             digest.update(text.encode())
             # For g++, files of one text and one time are one file to `#pragma once`.
             os.utime(path, (number, number))
-            if file not in (bench, runner) or file == source:
+            own = file.startswith(("code/", "unit_"))  # a file of code is compiled by itself
+            if not own and (file not in (bench, runner) or file == source):
                 headers.update(re.findall(r'^ *(#include (?:<.+>|"dagc/.+"))', text, re.M))
         parts.append(f'namespace {space} {{\n#include "{space}/{source}"\n}}\n')
         cases.append(CASE.format(name=name, space=space))

@@ -71,7 +71,7 @@ def test_samples_have_no_errors_and_no_warnings(path: Path) -> None:
 
 def test_the_samples_are_these() -> None:
     found = [p.stem for p in PATHS if p.parent.name != "polybench"]
-    assert found == ["cg", "corr", "gcn", "halo3d", "heat", "jacobi", "nitro", "spmv", "tridiag"]
+    assert found == ["cg", "corr", "gcn", "halo3d", "heat", "jacobi", "nitro", "overlap", "port", "spmv", "tridiag"]
 
 
 def test_spmv() -> None:

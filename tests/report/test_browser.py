@@ -5,7 +5,6 @@ Needs the package playwright and a Chromium: the system's, or the one that `play
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +19,6 @@ from tests.report.data import h200_learned, h200_traced
 from tests.report.test_html import SECTIONS
 
 pytestmark = pytest.mark.browser
-NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A running browser; skips where there is none."""
-    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
-    with api.sync_playwright() as playwright:
-        own = playwright.chromium.executable_path
-        path = next((found for found in map(shutil.which, NAMES) if found), own if Path(own).exists() else None)
-        if path is None:
-            pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +160,7 @@ def test_what_is_copied_is_the_text(opened: Opened) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == h200_results().measured()[0].traversal
 
 
-def _contrast(page: Any, selector: str) -> float:
+def contrast(page: Any, selector: str) -> float:
     """Of an element's text with what is behind it (WCAG 2)."""
     ratio = page.locator(selector).first.evaluate("""(e) => {
         const channels = (c) => c.match(/[\\d.]+/g).map(Number);
@@ -211,7 +195,7 @@ def test_text_can_be_read_in_light_and_in_dark(opened: Opened) -> None:
             ".chip.sync",
             ".card li",
         ):
-            assert _contrast(page, selector) >= 4.5, selector
+            assert contrast(page, selector) >= 4.5, selector
         before = brightness()
         page.locator("#theme").click()
         assert (brightness() > 3 * 128) != (before > 3 * 128)

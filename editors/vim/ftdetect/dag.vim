@@ -1,0 +1,1 @@
+autocmd BufRead,BufNewFile *.dag setfiletype dag
