@@ -17,14 +17,15 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
         if isinstance(entry, Issue) and entry.stream is None and graph.ops[entry.op].action is not Action.END:
             return f"op `{graph.ops[entry.op].name}` runs on the host"
     waited = {e.event for e in traversal.entries if isinstance(e, Wait)}
-    kept = [
+    kept: list[Entry] = [
         e
         for e in traversal.entries
         if not isinstance(e, Sync)
         and not (isinstance(e, Record) and e.event not in waited)
         and not (isinstance(e, Issue) and e.stream is None)
     ]
-    number = {e.event: Event(i) for i, e in enumerate(e for e in kept if isinstance(e, Record))}
+    records = [e for e in kept if isinstance(e, Record)]
+    number = {e.event: Event(i) for i, e in enumerate(records)}
     kept = [_renumbered(e, number) for e in kept]
     try:
         Prover(graph).prove(Traversal((*kept, *_waits_for_all(kept, len(number)), traversal.entries[-1])))
