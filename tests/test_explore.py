@@ -35,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("unoptimised")
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 SMALL = {"rows": "2000"}
 QUICK = ExploreOptions(
-    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_cuda", quiet=True, budget=12
+    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_cuda", only="orders", quiet=True,
+    budget=12,
 )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def test_a_killed_search_leaves_a_readable_file(tmp_path: Path) -> None:
     file = tmp_path / "r.db"
     command = [
         sys.executable, "-m", "dagc", "explore", str(SPMV), "-D", "rows=2000", "-n", "2", "--target", "host",
-        "--transport", "mpi_cuda", "--strategy", "exhaustive", "-o", str(file), "--quiet",
+        "--transport", "mpi_cuda", "--only", "orders", "--strategy", "exhaustive", "-o", str(file), "--quiet",
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     give_up = time.monotonic() + 300
@@ -197,7 +198,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
         (["--strategy", "luck"], "there is no strategy `luck`"),
         (["--transport", "pigeon"], "`transport` cannot be pigeon"),
         (["--open", "speed"], "no decision `speed`"),
-        (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "96 implementations, more than 10"),
+        (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "6144 implementations, more than 10"),
         (["--open", "all", "--max-configurations", "3"], "configurations, more than 3"),
         (["--budget", "0"], "not a whole number of at least 1"),
         (["--time", "soon"], "not a positive number of seconds"),
@@ -309,8 +310,8 @@ def test_rules_are_compared_on_the_same_ranks_only(tmp_path: Path, capsys: pytes
 @needs_mpi
 def test_under_mpiexec_there_are_as_many_ranks_as_it_has_started(tmp_path: Path) -> None:
     file = tmp_path / "r.db"
-    words = ["explore", str(SPMV), "-D", "rows=2000", "--transport", "mpi_cuda", "--target", "host", "--budget", "3"]
-    command = [sys.executable, "-m", "dagc", *words, "--confirm", "0", "--quiet", "-o", str(file)]
+    words = ["explore", str(SPMV), "-D", "rows=2000", "--transport", "mpi_cuda", "--target", "host", "--only", "orders"]
+    command = [sys.executable, "-m", "dagc", *words, "--budget", "3", "--confirm", "0", "--quiet", "-o", str(file)]
     done = launch(command, 3, cwd=Path(__file__).parents[1], timeout=300)
     assert (done.returncode, load(file).runs[0].ranks) == (0, 3), done.stderr
     done = launch([*command, "--resume", "-n", "2"], 3, cwd=Path(__file__).parents[1], timeout=300)

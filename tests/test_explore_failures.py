@@ -76,7 +76,8 @@ def expected(data, *, rank, size, seed, rows):
     return {"y": 2.0 * data["x"]}
 """
 QUICK = ExploreOptions(
-    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_host", quiet=True, budget=20, trace=False
+    ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_host", quiet=True, budget=20,
+    trace=False, only="orders",
 )  # fmt: skip
 
 
@@ -146,7 +147,20 @@ def test_where_nothing_works_no_file_is_in_the_way_of_the_next_run(
 def test_a_first_configuration_that_is_wrong_is_said_before_the_search(
     program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["explore", str(program), "--target", "host", "-n", "2", "--open", "twice.mode=2,0", "--budget", "4"]
+    command = [
+        "explore",
+        str(program),
+        "--target",
+        "host",
+        "-n",
+        "2",
+        "--open",
+        "twice.mode=2,0",
+        "--budget",
+        "4",
+        "--only",
+        "orders",
+    ]
     command += ["-D", "transport=mpi_host", "--confirm", "1", "--seconds", "0.0005", "--no-trace"]
     assert main([*command, "-D", "twice.mode=2", "-o", str(tmp_path / "wrong.db")]) == 2  # opened and fixed
     capsys.readouterr()

@@ -26,7 +26,7 @@ HEAT = SAMPLES / "heat/heat.dag"
 SMALL = {"nx": "64", "rows": "6", "steps": "1"}
 QUICK = ExploreOptions(
     ranks=2, target="host", seconds=5e-4, confirm=2, repeats=2, transport="mpi_host", quiet=True, budget=4,
-    strategy="random", trace=False,
+    strategy="random", trace=False, only="orders",
 )  # fmt: skip
 SETTINGS = ("inner.bx", "inner.by", "first.bx", "first.by", "last.bx", "last.by")
 
@@ -92,12 +92,48 @@ def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
     assert values(pinned)["inner.bx"] == 32
     assert {f.name for f in pinned.fixed if f.origin is Origin.TUNED} == set(SETTINGS) - {"inner.bx"}
 
-    # Without the option: the defaults, and a line that says so; with `fixed` no line.
-    plain, fixed = run(tmp_path / "d.db"), run(tmp_path / "f.db", launch="fixed")
-    assert plain.configuration == fixed.configuration
-    assert set(fixed.fixed) == {Fixed(n, 32 if n.endswith("x") else 1, Origin.DEFAULT) for n in SETTINGS}
-    assert any("6 launch settings left at the default" in note for note in plain.notes)
-    assert not any("launch settings" in note for note in fixed.notes)
+    # With `--only orders` alone: the defaults.
+    plain = run(tmp_path / "d.db")
+    assert set(plain.fixed) == {Fixed(n, 32 if n.endswith("x") else 1, Origin.DEFAULT) for n in SETTINGS}
+    assert not any("launch settings" in note for note in plain.notes)
+
+
+def test_settings_are_searched_together_with_the_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What no option fixes is searched at once; one compiled program serves all launch settings."""
+    file = tmp_path / "r.db"
+    done = run(file, {"last.bx": "64"}, only=None, strategy=None, budget=12, confirm=3)
+    assert not any(failure for failure in done.summary.reasons)
+    assert {f.name for f in done.fixed} == {"last.bx"}
+    results = load(file)
+    found = {i.configuration for i in results.implementations}
+    assert {c.get("last.bx") for c in found} == {64}
+    assert {c.get("staging") for c in found} == {"fused", "ops"}
+    assert len({(c.get("inner.bx"), c.get("inner.by")) for c in found}) > 2
+    assert len(list((tmp_path / "r-build").glob("0*"))) == 2  # one for each staging
+    assert done.configuration is not None
+    assert done.configuration.text in done.render()
+
+    # `best` has the settings, `--resume` goes on with the same search, and a replay has them too.
+    assert main(["best", str(file), "--plan"]) == 0
+    plan = capsys.readouterr().out
+    best = next(i.configuration for i in results.implementations if i.configuration.text in plan)
+    assert {n: v for n, v in best.decisions if n in SETTINGS} == values(done)
+    again = run(file, {"last.bx": "64"}, only=None, strategy=None, budget=2, confirm=0, resume=True)
+    assert again.summary.space == done.summary.space
+    assert len({i.configuration for i in load(file).implementations} | found) >= len(found)
+    replayed = explore(HEAT, None, replace(QUICK, only=None, budget=3, replay=str(file)), {**SMALL, "last.bx": "64"})
+    assert replayed is not None
+    assert replayed.summary.space == done.summary.space
+
+
+def test_only_orders_are_as_many_as_ever(tmp_path: Path) -> None:
+    """Launch settings multiply the orders; what a file was searched for without them goes on without."""
+    one = run(tmp_path / "r.db")
+    every = run(tmp_path / "s.db", {"staging": "fused"}, only=None, budget=2, confirm=0)
+    assert one.summary.space is not None
+    assert every.summary.space == one.summary.space * 9**3
+    again = run(tmp_path / "r.db", only=None, resume=True, budget=2, confirm=0)
+    assert again.summary.space == one.summary.space
 
 
 def test_what_is_opened_is_searched(tmp_path: Path) -> None:
@@ -128,3 +164,63 @@ def test_tuning_that_fails_is_a_note(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert any("tuning with measurements failed" in note for note in done.notes)
     assert {f.name: f.value for f in done.fixed} == {"fill.a": 1, "fill.b": 1}
+
+
+TWO = '''program two
+param N : i64 = 4096
+setup "two.py" init(N)
+scalar n : i32
+array x, y : f32[n] out
+kernel fill(y: out f32[n], n: i32) {
+  tune bx in {32, 64, 128}
+  tune by in {1, 2}
+  gpu {
+    launch grid(ceil(n / bx)) block(bx, by)
+    cuda """
+      int i = blockIdx.x * bx + threadIdx.x;
+      if (i < n) y[i] = i + WRONG;
+    """
+  }
+}
+dag {
+  a : gpu fill(x, n)
+  b : gpu fill(y, n, bx = 32, by = 1)
+}
+verify x ~ one() rtol 0
+verify y ~ two() rtol 0
+'''
+TWO_PY = """import numpy as np
+
+def init(rank, size, seed, N):
+    return {"n": N}
+
+def one(data, **_):
+    return {"x": np.arange(data["n"], dtype=np.float32)}
+
+def two(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32)}
+"""
+
+
+def test_each_implementation_runs_under_its_own_settings(tmp_path: Path) -> None:
+    """Also where its launches are captured in a graph: a kernel that is wrong under some blocks is wrong there."""
+    (tmp_path / "two.py").write_text(TWO_PY)
+    program = tmp_path / "two.dag"
+    program.write_text(TWO.replace("WRONG", "(blockDim.x == 64 && blockDim.y == 1) + (blockDim.x == 128)"))
+    file = tmp_path / "r.db"
+    options = replace(QUICK, ranks=1, only=None, strategy="exhaustive", budget=None, capture="both", confirm=0)
+    done = explore(program, file, options)
+    assert done is not None
+    results = load(file)
+    assert done.summary.space == len(results.implementations) == 14 * 6 * 2
+    for found in results.implementations:
+        block = found.configuration.get("a.bx"), found.configuration.get("a.by")
+        wrong = block[0] == 128 or block == (64, 1)
+        assert bool(found.failure) is wrong
+        assert found.failure.startswith("wrong result") is wrong
+    # What is timed alone must agree with the program's own setting; one that does not is expected last.
+    (tmp_path / "s.db").unlink(missing_ok=True)
+    again = explore(program, tmp_path / "s.db", replace(options, strategy="model", budget=6, capture="off"))
+    assert again is not None
+    assert again.configuration is not None
+    assert (again.configuration.get("a.bx"), again.configuration.get("a.by")) not in {(64, 1), (128, 1), (128, 2)}

@@ -2,8 +2,8 @@
 
     python benchmarks/gpu/library.py OUT [--ranks 2] [--seconds 25] [--transports mpi_host,nccl,peer]
 
-For each program, `dagc explore` searches `--seconds` with the transport fixed (or `--found` names a folder with what was
-found before); its best is compiled as a program and as
+For each program, `dagc explore` searches `--seconds` with the transport fixed (or `--found` names a folder with what
+was found before); its best is compiled as a program and as
 a library. Both are timed in turn, three times: the benchmark's median, and the example application's calls `run(1)` and
 `run(N)`. Writes OUT/library.csv as it goes, and prints it as a table.
 """

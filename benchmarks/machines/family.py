@@ -98,14 +98,14 @@ def draw(seed: int) -> Drawn:
     joint = program == "spmv" and seed // (2 * len(PROGRAMS)) % 3 == 2
     graphs = _graphs(program, joint)
     domain = domain_of(graphs)
-    machine = _machine(random, [graph for _, graph in graphs])
+    machine = machine_of(random, [graph for _, graph in graphs])
     kind = random.choice(NOISES)
     noise = Noise(kind, random.uniform(0.01, 0.03), random.choice((0.0, 0.01, 0.02)), random.uniform(50, 400))
     executions = tuple(Execution(machine, s.graph, s.configuration) for s in domain.spaces)
     return Drawn(seed, program, domain, machine, noise, executions)
 
 
-def _machine(random: Random, graphs: list[Graph]) -> Machine:
+def machine_of(random: Random, graphs: list[Graph]) -> Machine:
     scale = 10 ** random.uniform(0.2, 2.3)  # us, of a kernel
     cpu = random.choice((0.3, 1.0, 1.0, 2.0))
     work, demand = {}, {}

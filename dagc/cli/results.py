@@ -97,13 +97,15 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine supports)"
     add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
-    help = "also search this decision: staging, yl.variant, yl.block=64,128, all; may be repeated"
+    help = "also search this decision: per_axis, yl.block=64,128, all; may be repeated (default: variants, staging)"
     add("--open", dest="opened", action="append", default=[], metavar="NAME[=V1,V2]", help=help)
     add(
-        "--launch", metavar="auto|fixed|TUNED",
-        help="launch settings: tuned first, the program's defaults, or those of a file of `dagc tune` (default: auto"
-        " with GPUs, fixed on the host; --resume: those of the results file)",
+        "--launch", metavar="search|auto|fixed|TUNED",
+        help="launch settings: searched with the orders, tuned first, the program's defaults, or those of a file of"
+        " `dagc tune` (default: search; --resume: as in the results file)",
     )  # fmt: skip
+    help = "search orders, streams, transports and capture only; the rest stays at its default or -D"
+    add("--only", choices=("orders",), help=help)
     add("--streams", type=positive, metavar="N", help="streams to use (default: the program's, else 2)")
     defines(parser)
     unroll(parser)
@@ -164,7 +166,7 @@ def _explore(args: argparse.Namespace) -> int:
             target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
             watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
             quiet=args.quiet, launch=args.launch, objective=args.objective, until=args.until,
-            warm_start=args.warm_start, unroll=args.unroll,
+            warm_start=args.warm_start, unroll=args.unroll, only=args.only,
         ),
         defines_of(args),
     )  # fmt: skip

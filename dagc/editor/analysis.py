@@ -32,13 +32,16 @@ class Analysis:
     graph: Graph | None = None
 
 
-def analysis_of(source: Source, defines: Mapping[str, Any] | None = None) -> Analysis:
-    """Parse, lower, build the graph: as far as the text permits. `defines` as `-D NAME=VALUE`.
+def analysis_of(
+    source: Source, defines: Mapping[str, Any] | None = None, opened: Mapping[str, str] | None = None
+) -> Analysis:
+    """Parse, lower, build the graph: as far as the text permits. `defines` as `-D NAME=VALUE`; `opened`: resolved path
+    -> text of included files that are not as saved.
 
     Raises UsageError for a bad entry of `defines`.
     """
     try:
-        parsed = parse_with_includes(source)
+        parsed = parse_with_includes(source, opened=opened)
     except ProgramError as error:
         return Analysis(source, error.diagnostics, {source.path: source, **error.sources})
     lowered = analyse(parsed, dict(defines or {}))

@@ -7,10 +7,11 @@ program (its set-up, its references) is never run, and no file is written.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -75,7 +76,7 @@ class Document:
     names: _Names | None = None
     described: Described | None = None
     includes: frozenset[str] = frozenset()
-    published: frozenset[str] = frozenset()  # addresses that have diagnostics of this text
+    findings: dict[str, list[lsp.Diagnostic]] = field(default_factory=dict)  # of this text, by the address of the file
     work: asyncio.Task[None] | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -90,6 +91,9 @@ def _moves(old: str, new: str) -> Moves:
     return moves_between(old, new)
 
 
+_lines = lru_cache(maxsize=8)(Lines)  # finding the lines of a text takes longer than finding a place in them
+
+
 class Server(LanguageServer):
     """Keeps the open texts. Made by `server`."""
 
@@ -102,7 +106,7 @@ class Server(LanguageServer):
     # ---- analysis -------------------------------------------------------------------------------
 
     def changed(self, uri: str, text: str) -> None:
-        """Analyse a text soon."""
+        """Analyse a text soon, and those that include it."""
         document = self.documents.get(uri)
         if document is None:
             document = self.documents[uri] = Document(_path(uri), text)
@@ -110,13 +114,23 @@ class Server(LanguageServer):
             document.text = text
             document.change += 1
         self._start(uri, document)
+        self.again(uri)
 
-    def again(self, path: str) -> None:
-        """Analyse the texts that include a file, which has changed on disk."""
+    def again(self, changed: str) -> None:
+        """Analyse the texts that include a file, which has changed."""
+        path = _resolved(_path(changed))
         for uri, document in self.documents.items():
             if path in document.includes:
                 document.change += 1
                 self._start(uri, document)
+
+    def including(self, document: Document) -> Document:
+        """A text whose program has what this one declares: itself, or one that includes it."""
+        if document.described is not None:
+            return document
+        path = _resolved(document.path)
+        found = (d for d in self.documents.values() if path in d.includes and d.described is not None)
+        return next(found, document)
 
     def _start(self, uri: str, document: Document) -> None:
         if document.work is None or document.work.done():
@@ -131,12 +145,13 @@ class Server(LanguageServer):
                     continue
             source = Source(document.path, document.text)
             loop = asyncio.get_running_loop()
-            analysis, names = await loop.run_in_executor(self.analyst, _analysed, source)
+            opened = {_resolved(d.path): d.text for d in self.documents.values() if d is not document}
+            analysis, names = await loop.run_in_executor(self.analyst, _analysed, source, opened)
             document.analysed = change
             document.names = names or document.names
             if analysis.graph is not None or (document.described is None and analysis.program is not None):
                 document.described = Described(analysis)
-            document.includes = frozenset(str(Path(p).resolve()) for p in analysis.sources if p != source.path)
+            document.includes = frozenset(_resolved(p) for p in analysis.sources if p != source.path)
             document.ready.set()
             if change == document.change and self.documents.get(uri) is document:
                 self._publish(uri, document, analysis)
@@ -153,33 +168,43 @@ class Server(LanguageServer):
     def _publish(self, uri: str, document: Document, analysis: Analysis) -> None:
         """Send the diagnostics of a text, for each file that they point into."""
         lines = {path: self.lines(source.text) for path, source in analysis.sources.items()}
-        uris = {path: _uri(path) for path in analysis.sources} | {document.path: uri}
+        uris = {path: self.address(path) for path in analysis.sources} | {document.path: uri}
         found: dict[str, list[lsp.Diagnostic]] = {uri: []}
         errors_first = sorted(analysis.diagnostics, key=lambda d: d.severity is not Severity.ERROR)
         for diagnostic in errors_first[:MOST_SHOWN]:
             to = uris[diagnostic.span.file]
             found.setdefault(to, []).append(_diagnostic(diagnostic, lines, uris))
-        for to in document.published - found.keys():
-            found[to] = []
-        for to, diagnostics in found.items():
-            if to == uri or to not in self.documents:
-                self._send(to, diagnostics)
-        document.published = frozenset(to for to, diagnostics in found.items() if diagnostics)
+        before, document.findings = document.findings, found
+        for to in {*before, *found}:
+            self._send(to)
 
-    def _send(self, uri: str, diagnostics: Sequence[lsp.Diagnostic]) -> None:
-        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
+    def _send(self, uri: str) -> None:
+        """Publish what all texts have found in a file."""
+        found: list[lsp.Diagnostic] = []
+        for document in self.documents.values():
+            found += [d for d in document.findings.get(uri, ()) if d not in found]
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found))
 
     def close(self, uri: str) -> None:
         """Forget a text and its diagnostics."""
         document = self.documents.pop(uri, None)
-        for to in {uri, *(document.published if document is not None else ())}:
-            self._send(to, [])
+        if document is None:
+            return
+        document.ready.set()
+        for to in {uri, *document.findings}:
+            self._send(to)
+        self.again(uri)  # those that include it read what is saved
 
     # ---- places -----------------------------------------------------------------------------------
 
     def lines(self, text: str) -> Lines:
         """With the encoding that the client and this server have agreed on."""
-        return Lines(text, lsp.PositionEncodingKind(self.workspace.position_encoding or "utf-16").value)
+        return _lines(text, lsp.PositionEncodingKind(self.workspace.position_encoding or "utf-16").value)
+
+    def address(self, path: str) -> str:
+        """Of a file: as the client writes it, if it is open."""
+        resolved = _resolved(path)
+        return next((uri for uri, d in self.documents.items() if _resolved(d.path) == resolved), _uri(path))
 
     def offset(self, document: Document, position: lsp.Position) -> int:
         return self.lines(document.text).offset(position.line, position.character)
@@ -187,12 +212,11 @@ class Server(LanguageServer):
     def location(self, document: Document, span: Span) -> lsp.Location:
         """A place of the last text that parsed, where it is now."""
         assert document.names is not None
+        text = document.names.sources[span.file].text
         if span.file == document.path:
             moves = document.moves()
-            span = Span(moves.to_new(span.start), moves.to_new(span.end), span.file)
-            uri = next(uri for uri, d in self.documents.items() if d is document)
-            return lsp.Location(uri, _range(self.lines(document.text), span))
-        return lsp.Location(_uri(span.file), _range(self.lines(document.names.sources[span.file].text), span))
+            text, span = document.text, Span(moves.to_new(span.start), moves.to_new(span.end), span.file)
+        return lsp.Location(self.address(span.file), _range(self.lines(text), span))
 
     def meant(self, document: Document, position: lsp.Position) -> tuple[Declaration, ...]:
         """The declarations of the name at a position of the present text."""
@@ -209,13 +233,13 @@ class Server(LanguageServer):
         return tuple(next(filter(None, (scope.find(space, word) for space in ("values", "ops", "callables"))), ()))
 
 
-def _analysed(source: Source) -> tuple[Analysis, _Names | None]:
+def _analysed(source: Source, opened: Mapping[str, str]) -> tuple[Analysis, _Names | None]:
     """In the thread of analyses."""
     if len(source.text.encode("utf-8", "surrogatepass")) > LARGEST:
         help = "use `for`, or move repeated items into a named `dag`"
         return _not_analysed(source, "too-large", f"larger than {LARGEST >> 10} KiB: not checked", help), None
     try:
-        analysis = analysis_of(source)
+        analysis = analysis_of(source, opened=opened)
         parsed = analysis.parsed
         if parsed is None:
             return analysis, None
@@ -245,7 +269,7 @@ async def _hover(server: Server, params: lsp.HoverParams) -> lsp.Hover | None:
         return None
     meant = server.meant(document, params.position)
     if meant and document.names is not None:
-        described = document.described or Described(Analysis(document.names.source, (), {}))
+        described = server.including(document).described or Described(Analysis(document.names.source, (), {}))
         loop = asyncio.get_running_loop()
         sources = dict(document.names.sources)
         text = await loop.run_in_executor(server.analyst, described.hover, meant, sources)
@@ -282,7 +306,7 @@ def _in_other_file(server: Server, document: Document, position: lsp.Position) -
         return []
     at = text.find(f"def {use.function}(") if path.suffix == ".py" else text.find(f" {use.function}(")
     at = max(0, at) if use.function else 0
-    return [lsp.Location(_uri(str(path)), _range(server.lines(text), Span(at, at)))]
+    return [lsp.Location(server.address(str(path)), _range(server.lines(text), Span(at, at)))]
 
 
 async def _references(server: Server, params: lsp.ReferenceParams) -> list[lsp.Location]:
@@ -325,8 +349,9 @@ async def _symbols(server: Server, params: lsp.DocumentSymbolParams) -> list[lsp
             declaration.name, _SYMBOLS[declaration.kind], _range(lines, whole | name), _range(lines, name),
             detail=declaration.kind.value, children=[],
         )  # fmt: skip
-        around = [symbol for span, symbol in owners if span.start <= declaration.whole.start < span.end]
-        (around[-1].children if around else top).append(made)  # type: ignore[union-attr]
+        while owners and owners[-1][0].end <= declaration.whole.start:
+            owners.pop()
+        (owners[-1][1].children if owners else top).append(made)  # type: ignore[union-attr]
         if declaration.kind in (Kind.KERNEL, Kind.DAG, Kind.OP, Kind.IMPL):
             owners.append((declaration.whole, made))
     return top
@@ -369,12 +394,12 @@ def server() -> Server:
 
     @feature(lsp.TEXT_DOCUMENT_DID_SAVE)
     def saved(server: Server, params: lsp.DidSaveTextDocumentParams) -> None:
-        server.again(str(Path(_path(params.text_document.uri)).resolve()))
+        server.again(params.text_document.uri)
 
     @feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def written(server: Server, params: lsp.DidChangeWatchedFilesParams) -> None:
         for change in params.changes:
-            server.again(str(Path(_path(change.uri)).resolve()))
+            server.again(change.uri)
 
     @feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     def closed(server: Server, params: lsp.DidCloseTextDocumentParams) -> None:
@@ -402,6 +427,11 @@ def serve() -> None:
 def _path(uri: str) -> str:
     """The path of a file; the address itself of a text that is not on disk."""
     return (to_fs_path(uri) if uri.startswith("file:") else None) or uri
+
+
+def _resolved(path: str) -> str:
+    """For the comparison of paths: without links. Of an address that is no file: itself."""
+    return os.path.realpath(path) if os.path.isabs(path) else path
 
 
 def _uri(path: str) -> str:

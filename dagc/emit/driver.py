@@ -135,6 +135,8 @@ def why_no_driver(plan: Plan) -> str:
             _, impl = implementation(plan.program, op)
             if impl.code is None or impl.code.lang is CodeLang.CPP:
                 return f"op `{op.name}` is host code"
+        if isinstance(op, CopyOp) and (op.dst.columns is not None or op.src.columns is not None):
+            return f"op `{op.name}` copies a slice that is not contiguous"
         if isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
             return f"op `{op.name}` is an alltoallv"
     if any(a.place is Place.ANY for a in plan.program.arrays):

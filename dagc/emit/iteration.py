@@ -87,20 +87,34 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class CudaCall:
+    """A call of the CUDA runtime whose status is checked."""
+
+    function: str
+    args: str
+    kind: str = "cuda"
+
+
+@dataclass(frozen=True, slots=True)
 class Guarded:
     """Steps of an op that only ranks with a condition (C++ text) run."""
 
     condition: str
-    steps: tuple[KernelLaunch | ConditionalLaunch | Copy | Call, ...]
+    steps: tuple[KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall, ...]
     kind: str = "guarded"
 
 
-Step = KernelLaunch | ConditionalLaunch | Copy | Call | Guarded
+Step = KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall | Guarded
 
 _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
     "land": "MPI_LAND", "lor": "MPI_LOR", "band": "MPI_BAND", "bor": "MPI_BOR",
 }  # fmt: skip
+
+
+def _count(elements: str) -> str:
+    """As a factor of a number of bytes."""
+    return elements if elements.isdigit() else f"static_cast<std::size_t>({elements})"
 
 
 class Steps:
@@ -140,7 +154,7 @@ class Steps:
 
     # ---- work -----------------------------------------------------------------------------
 
-    def _guarded(self, when: Sym | None, work: KernelLaunch | ConditionalLaunch | Copy | Call) -> Step:
+    def _guarded(self, when: Sym | None, work: KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall) -> Step:
         return work if when is None else Guarded(self.layout.text(when), (work,))
 
     def _kernel(self, op: KernelOp, stream: str) -> KernelLaunch | ConditionalLaunch | Call:
@@ -182,10 +196,25 @@ class Steps:
             return self.layout.pointer(arg, self.layout.kernel_side(arg, device))
         return self.layout.text(arg)
 
-    def _copy(self, op: CopyOp, stream: str) -> Copy:
+    def _strided_copy(self, op: CopyOp, stream: str) -> CudaCall:
+        layout = self.layout
+        pitch: list[str] = []
+        for region in (op.dst, op.src):
+            strided = region if region.columns is not None else op.src if op.src.columns is not None else op.dst
+            size = f"sizeof(*{layout.array(region.array)}.data)"
+            elements = layout.strides(strided)
+            pitch.append(f"{_count(elements[0 if strided is region else 1])} * {size}")
+            width, rows = f"{_count(elements[1])} * {size}", _count(elements[2])
+        direction = self._direction(self._on_device(op.src), self._on_device(op.dst))
+        ends = [f"{layout.pointer(r)}, {p}" for r, p in zip((op.dst, op.src), pitch, strict=True)]
+        return CudaCall("cudaMemcpy2DAsync", ", ".join((*ends, width, rows, direction, stream)))
+
+    def _copy(self, op: CopyOp, stream: str) -> Copy | CudaCall:
         layout = self.layout
         if op.inserted:
             return self._side_copy(op, stream)
+        if op.src.columns is not None or op.dst.columns is not None:
+            return self._strided_copy(op, stream)
         whole = op.src if not layout.is_whole(op.src) else op.dst
         return Copy(
             layout.pointer(op.dst), layout.pointer(op.src), self._bytes(whole),
@@ -331,18 +360,9 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaCall:
-    """A call of the CUDA runtime whose status is checked."""
-
-    function: str
-    args: str
-    kind: str = "cuda"
-
-
-@dataclass(frozen=True, slots=True)
 class EntryView:
     comment: str
-    steps: tuple[Step | CudaCall, ...]
+    steps: tuple[Step, ...]
     loop: bool = False
 
 

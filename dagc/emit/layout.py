@@ -17,7 +17,7 @@ from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import CodeFeature, OpenTunable
 from dagc.ir.program import Action, Array, CollectiveOp, Device, ExchangeOp, Graph, GraphOp, KernelOp, Region, Scalar
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, show, substitute
 
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
@@ -136,7 +136,42 @@ class Layout:
         if region.start is None:
             return base
         start = self.extent(region).start
+        if region.columns is not None:
+            start = self.text(_fold(_plus(self._rows_start(region), self._column_start(region))))
         return base if start == "0" else f"{base} + {_operand(start)}"
+
+    def _rows_start(self, region: Region) -> Sym:
+        extent = self.extent_sym(region)
+        return Const(0) if extent is None else extent[0]
+
+    def _column_start(self, region: Region) -> Sym:
+        assert region.columns is not None
+        dimension, start, _ = region.columns
+        array = self.arrays[region.array]
+        return _times(start, self._product(array.dims[dimension + 1 :], array))
+
+    def strides(self, region: Region) -> tuple[str, str, str]:
+        """Of a region with columns, in elements: between two rows, in a row; and the number of rows."""
+        assert region.columns is not None
+        assert region.start is not None
+        assert region.stop is not None
+        dimension, start, stop = region.columns
+        array = self.arrays[region.array]
+        inner = self._product(array.dims[dimension + 1 :], array)
+        pitch = self._product(array.dims[dimension:], array)
+        width = _times(difference(stop, start), inner)
+        rows = _times(difference(region.stop, region.start), self._product(array.dims[1:dimension], array))
+        return self.text(_fold(pitch)), self.text(_fold(width)), self.text(_fold(rows))
+
+    def until(self) -> tuple[str, str]:
+        """What ends the repetition, as it is written in the text and in C++; empty if nothing does."""
+        end = self.program.until
+        if end is None:
+            return "", ""
+        type_ = "double" if is_float(self.arrays[end.array].type) else "std::int64_t"
+        left = f"static_cast<{type_}>({self.array(end.array)}.data[0])"
+        text = f"{left} {end.fn.value} static_cast<{type_}>({self.text(end.bound)})"
+        return f"{end.array} {end.fn.value} {show(end.bound, 5)}", text
 
     def kernel_side(self, region: Region, device: Device) -> str:
         """`any` arrays have a side on the host and one on the device."""
@@ -243,7 +278,15 @@ def _fold(expr: Sym) -> Sym:
 def _times(a: Sym, b: Sym) -> Sym:
     if a == Const(1):
         return b
+    if Const(0) in (a, b):
+        return Const(0)
     return a if b == Const(1) else Apply(Fn.MUL, (a, b))
+
+
+def _plus(a: Sym, b: Sym) -> Sym:
+    if a == Const(0):
+        return b
+    return a if b == Const(0) else Apply(Fn.ADD, (a, b))
 
 
 def _operand(text: str) -> str:

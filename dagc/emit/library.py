@@ -141,6 +141,7 @@ class LibraryView:
     messages: MessageView
     enqueue: EnqueueView
     host_ops: bool
+    most: str  # of the iterations of a repetition that ends by itself
     verified: tuple[VerifiedView, ...]
 
 
@@ -224,6 +225,7 @@ def _library_view(
         sides=tuple(views[n] for n in given if arrays[n].place is Place.ANY),
         messages=_messages(layout, steps),
         enqueue=enqueue,
+        most=show(plan.program.repeat) if plan.program.repeat is not None else "",
         verified=_verified(layout, program),
         host_ops=any(not op.gpu and op.action is not Action.END for op in plan.graph.ops),
     )

@@ -252,7 +252,7 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
         yield from _require(layout, require, "require")
     for op in program.ops:
         for region, when in conditional_regions(op):
-            yield from _under(layout, when, _slice(layout, region, op.name))
+            yield from _under(layout, when, (*_slice(layout, region, op.name), *_columns(layout, region, op.name)))
         if isinstance(op, KernelOp):
             yield from _under(layout, op.when, _arguments(layout, op))
         elif isinstance(op, CopyOp):
@@ -291,6 +291,18 @@ def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:
     yield Call("dagc::check_slice", f"{texts[0]}, {texts[1]}, {whole}, {what}")
 
 
+def _columns(layout: Layout, region: Region, op: str) -> Iterator[Call]:
+    """As `_slice`, for the further dimension that is sliced."""
+    if region.columns is None:
+        return
+    dimension, start, stop = region.columns
+    size = layout.arrays[region.array].dims[dimension]
+    assert size is not None
+    if not _certainly_inside(start, stop, size):
+        bounds = ", ".join(layout.text(bound) for bound in (start, stop, size))
+        yield Call("dagc::check_slice", f"{bounds}, {cxx_string(f'{region.array} in op {op}')}")
+
+
 def _certainly_inside(start: Sym, stop: Sym, length: Sym) -> bool:
     if isinstance(start, Const) and isinstance(stop, Const) and isinstance(length, Const):
         return bool(sym.evaluate(sym.apply(Fn.AND, *_order(start, stop, length)), {}))
@@ -322,6 +334,9 @@ def _size(layout: Layout, region: Region) -> Sym | str:
     """Number of elements: an expression, or C++ text if a dimension is `*`."""
     array = layout.arrays[region.array]
     known = [d for d in array.dims if d is not None]
+    if region.columns is not None:
+        dimension, start, stop = region.columns
+        known[dimension] = Apply(Fn.SUB, (stop, start))
     if region.start is not None and region.stop is not None and len(array.dims) == len(known):
         return product([Apply(Fn.SUB, (region.stop, region.start)), *known[1:]])
     return product(known) if len(known) == len(array.dims) else f"{layout.array(region.array)}.size"

@@ -61,19 +61,26 @@ class Region:
     """The part of an array that an op touches: all of it, a slice (of the first dimension), or a declared part.
 
     `start`, `stop` are None for the whole. `part` names a `part` without bounds (declared disjoint, not checked).
+    `columns` is a slice of one further dimension: its number (from 0), start and stop. Such a region is not contiguous;
+    only copies have it, and it has `start` and `stop`.
     """
 
     array: str
     start: Sym | None = None
     stop: Sym | None = None
     part: str | None = None
+    columns: tuple[int, Sym, Sym] | None = None
 
     @property
     def text(self) -> str:
         """`x`, `x[1 .. m]`, or the name of a part without bounds."""
         if self.start is None or self.stop is None:
             return self.part or self.array
-        return f"{self.array}[{show(self.start)} .. {show(self.stop)}]"
+        others = ""
+        if self.columns is not None:
+            dimension, start, stop = self.columns
+            others = ", *" * (dimension - 1) + f", {show(start)} .. {show(stop)}"
+        return f"{self.array}[{show(self.start)} .. {show(self.stop)}{others}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +373,15 @@ class Loop(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """The repetition ends when the first element of the array is not zero or, with `bound`, compares so with it."""
+
+    array: str
+    fn: Fn = Fn.NE
+    bound: Sym = Const(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     name: str
     path: str
@@ -385,7 +401,7 @@ class Program:
     edges: tuple[Edge, ...]
     explicit: bool  # `edges explicit`
     repeat: Sym | None
-    until: str | None  # array name
+    until: Until | None
     setup: Setup | None
     verifies: tuple[Verify, ...]
     sources: Mapping[str, Source] = field(compare=False, repr=False)
@@ -415,6 +431,9 @@ def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterabl
     for region in dict.fromkeys(regions):
         if region.start is not None and region.stop is not None:
             known += [Apply(Fn.GE, (region.start, zero)), Apply(Fn.LE, (region.start, region.stop))]
+        if region.columns is not None:
+            _, start, stop = region.columns
+            known += [Apply(Fn.GE, (start, zero)), Apply(Fn.LE, (start, stop))]
     no_integers = [s.name for s in scalars if s.type is ElementType.BOOL or s.type.value[0] == "f"]
     return Facts(known, no_integers)
 

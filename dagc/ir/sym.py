@@ -210,6 +210,12 @@ def equal(a: Sym, b: Sym) -> bool | None:
     return False if set(difference) == {()} else None
 
 
+def difference(a: Sym, b: Sym) -> Sym:
+    """a - b, as a number where that can be proved."""
+    left = polynomial(Apply(Fn.SUB, (a, b)))
+    return Const(_exact(left.get((), Fraction(0)))) if set(left) <= {()} else apply(Fn.SUB, a, b)
+
+
 # ---- C++ ------------------------------------------------------------------------------------
 
 _PRECEDENCE = {

@@ -1,37 +1,84 @@
-"""One implementation of a program: a traversal of one of the searched spaces."""
+"""One implementation of a program: a traversal of one of the searched spaces, and launch settings."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dagc.ir.program import Graph
+from dagc.choice.types import Settings
+from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Traversal
 from dagc.space import Space
 from dagc.store.results import Configuration
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchSite:
+    """The launch settings of an op (or of all ops of one base name) that a search may choose.
+
+    settings   the legal ones, each once, that of the program first
+    prior      what each is expected to take, in microseconds: as a model says, of an assumed machine; empty: unknown
+    doubts     standard deviation of each of these, in natural logarithms, where single launches were timed; else empty
+    """
+
+    op: str
+    settings: tuple[Settings, ...]
+    prior: tuple[float, ...] = ()
+    doubts: tuple[float, ...] = ()
+
+    def decisions(self, number: int) -> dict[str, Value]:
+        """One of the settings, as decisions of the program: `{"inner.bx": 64}`."""
+        return {f"{self.op}.{name}": value for name, value in self.settings[number]}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its decisions."""
+        return tuple(f"{self.op}.{name}" for name, _ in self.settings[0])
+
+    def number(self, decisions: Mapping[str, Value]) -> int | None:
+        """The number of the setting in which all its decisions have these values; None if there is none."""
+        wanted = tuple(decisions.get(name) for name in self.names)
+        return next((i for i, s in enumerate(self.settings) if tuple(v for _, v in s) == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
 class ConfiguredSpace:
-    """A configuration and its traversals."""
+    """A configuration, its traversals, and the launch settings that the search may choose beside them.
+
+    The configuration has the program's own settings at the `sites`.
+    """
 
     configuration: Configuration
     space: Space
+    sites: tuple[LaunchSite, ...] = ()
 
     @property
     def graph(self) -> Graph:
         return self.space.graph
 
+    @property
+    def combinations(self) -> int:
+        """How many combinations of launch settings there are."""
+        return math.prod(len(site.settings) for site in self.sites)
+
+    @property
+    def usual(self) -> tuple[int, ...]:
+        """The program's own launch settings, as `Candidate.settings`."""
+        return (0,) * len(self.sites)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One implementation: a traversal of `domain.spaces[space]`."""
+    """One implementation: a traversal of `domain.spaces[space]`, and the number of the setting at each of its sites."""
 
     space: int
     traversal: Traversal
+    settings: tuple[int, ...] = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
         """Cached: a traversal is long, and searches look candidates up often."""
         if self._hash == 0:
-            object.__setattr__(self, "_hash", hash((self.space, self.traversal)) or 1)
+            object.__setattr__(self, "_hash", hash((self.space, self.traversal, self.settings)) or 1)
         return self._hash

@@ -85,9 +85,7 @@ def configurations(
     `build` lowers the program under the given choices. The configuration with all defaults comes first. Raises
     UsageError if there are more than `most`, or if none is left.
     """
-    names = list(opened)
-    combinations = [dict(zip(names, values, strict=True)) for values in product(*opened.values())]
-    distinct = list({_key(c): c for c in reversed(combinations)}.values())[::-1]
+    distinct = combinations(opened)
     if len(distinct) > most:
         raise UsageError(
             f"{len(distinct)} configurations, more than {most}: each is compiled before the search",
@@ -108,6 +106,13 @@ def configurations(
             f"no configuration is left: {refused[0].reason}", "open other decisions, or fix others with -D"
         )
     return tuple(by_configuration.values()), tuple(refused)
+
+
+def combinations(opened: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
+    """All combinations of the opened decisions, each configuration once."""
+    names = list(opened)
+    every = [dict(zip(names, values, strict=True)) for values in product(*opened.values())]
+    return list({_key(c): c for c in reversed(every)}.values())[::-1]
 
 
 def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:

@@ -1,7 +1,7 @@
 """The search space as a decision process: assignments to the open choices.
 
-Orders with their streams and configurations (`dagc.lab.orders`) are one domain, the launch settings of an op
-(`dagc.lab.settings`) another. Strategies use only these protocols, so each of them can search both.
+Orders with their streams, configurations and launch settings (`dagc.lab.orders`) are one domain, the launch settings of
+a single op (`dagc.lab.settings`) another. Strategies use only these protocols, so each of them can search both.
 """
 
 from __future__ import annotations
@@ -43,8 +43,15 @@ class Surrogate(Protocol[C]):
     def observe(self, candidate: C, time: float) -> None:
         """Add a measurement of a candidate in the pool."""
 
+    def fail(self, candidate: C) -> None:
+        """A candidate of the pool cannot be measured."""
+
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
+
+    def improved(self, candidates: Sequence[C], random: Random) -> list[C]:
+        """The candidates, with the choices whose effects the model knows one by one (launch settings) as a draw from
+        what it expects makes them fastest. Empty if it knows none."""
 
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
@@ -71,6 +78,9 @@ class Domain(Protocol[C]):
 
     def sample(self, random: Random) -> C:
         """A random candidate: uniform if the candidates can be counted, else by `walk`."""
+
+    def likely(self, random: Random) -> C:
+        """A random candidate, drawn by what is known before anything is measured; without that as `sample`."""
 
     def near(self, candidate: C, random: Random) -> C:
         """A random neighbour of this candidate."""

@@ -13,8 +13,11 @@ from typing import Any
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import noise_floor
+from dagc.choice.types import Settings
+from dagc.ir.enums import Opcode
 from dagc.ir.traversal import Traversal
-from dagc.lab.candidate import Candidate
+from dagc.lab.candidate import Candidate, LaunchSite
+from dagc.lab.launches import Launches, SizedProgram, Timing, Values
 from dagc.lab.orders import Orders
 from dagc.measure.link import Link, RanksDied
 from dagc.measure.machine import machine_facts
@@ -144,7 +147,7 @@ class LiveMachine:
 
     def probe(self, index: int) -> str:
         """Open the library of a space, check and time its first traversal. Returns the failure, or ""."""
-        return self._time(Candidate(index, self.domain.spaces[index].space.first()))[2]
+        return self._time(self.domain.first(index))[2]
 
     def narrow(self, spaces: Sequence[int]) -> Orders:
         """Restrict the machine to these spaces. Returns the new domain; candidates of the old one become invalid."""
@@ -156,11 +159,31 @@ class LiveMachine:
         self._reference = None
         return narrowed
 
+    def alone(
+        self, index: int, site: LaunchSite, repeats: int, timing: Timing, rtol: float
+    ) -> Callable[[int], Outcome]:
+        """Times single launches of an op of a space under one of its settings, by its number, from the data that it
+        finds in its program. `repeats`: runs of the program in which the references were made."""
+        first, graph = self.domain.first(index), self.domain.spaces[index].graph.unrolled
+        rows = tuple(self._loadables[index].rows(first.traversal, False))
+        issued = tuple(a for kind, a, _ in rows if kind == Opcode.ISSUE and graph.ops[a].name != "end")
+        op = next(a for a in issued if graph.ops[a].name.split("[")[0] == site.op)
+        program = SizedProgram(self._loadables[index].library, rows, issued, repeats)
+
+        def named(settings: Settings) -> Values:
+            return [(f"{site.op}.{name}", value) for name, value in settings]
+
+        launches = Launches(self._service, program, op, self._settings(first), named, timing=timing, rtol=rtol)
+        return lambda number: launches.measure(site.settings[number])
+
     def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:
         """Trace one iteration on all ranks, without capture; empty if it fails."""
         index = candidate.space
         try:
-            answer = self._ask(index, do="trace", rows=self._rows(candidate, False), limit=self._limit(index))
+            answer = self._ask(
+                index, do="trace", rows=self._rows(candidate, False), settings=self._settings(candidate),
+                limit=self._limit(index),
+            )  # fmt: skip
         except RanksDied:
             return ()
         return tuple(TraceSpan(int(rank), int(at), *times) for rank, at, *times in answer.get("spans", ()))
@@ -172,6 +195,12 @@ class LiveMachine:
 
     def _rows(self, candidate: Candidate, capture: bool) -> list[list[int]]:
         return [list(row) for row in self._loadables[candidate.space].rows(candidate.traversal, capture)]
+
+    def _settings(self, candidate: Candidate) -> list[tuple[str, int]]:
+        """The values of the launch parameters that its library leaves open."""
+        sites = self.domain.spaces[candidate.space].sites
+        chosen = zip(sites, candidate.settings, strict=True)
+        return [(f"{site.op}.{name}", value) for site, number in chosen for name, value in site.settings[number]]
 
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)
@@ -187,6 +216,7 @@ class LiveMachine:
         try:
             answer = self._audit(index) or self._ask(
                 index, do="measure", rows=self._rows(candidate, self._loadables[index].capture),
+                settings=self._settings(candidate),
                 # Checked again after 2, 4, 8, ... measurements: when it is confirmed, but not each time.
                 check=times == 1, recheck=times & (times - 1) == 0,
                 seconds=self._seconds, guess=guess, metrics=list(metrics), limit=self._limit(index),
@@ -210,10 +240,12 @@ class LiveMachine:
         key = self._loadables[index].library
         if key not in self._audited:
             space = self.domain.spaces[index].space
-            orders = [Candidate(index, traversal) for traversal in (space.first(), space.last())]
+            usual = self.domain.spaces[index].usual
+            orders = [Candidate(index, traversal, usual) for traversal in (space.first(), space.last())]
             tables = [self._rows(order, False) for order in orders]
+            settings = self._settings(orders[0])
             try:
-                answer = self._ask(index, do="audit", tables=tables, limit=self._limit(index))
+                answer = self._ask(index, do="audit", tables=tables, settings=settings, limit=self._limit(index))
             except RanksDied as death:  # perhaps in one order only: the measurement decides
                 answer = {}
                 self._op_failed[key] = str(death)

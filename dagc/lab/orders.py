@@ -1,20 +1,23 @@
-"""The traversals of one or several configurations, as one decision process.
+"""The traversals of one or several configurations and their launch settings, as one decision process.
 
-With several configurations, the first decision is the configuration; the others are those of its space
-(`dagc.space.moves`). A search over transports and orders is therefore one search.
+With several configurations, the first decision is the configuration; then come the launch settings, site by site, then
+the decisions of its space (`dagc.space.moves`). A search over transports, blocks and orders is therefore one search.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from dagc.ir.program import Graph
+from dagc.choice.types import Settings
+from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Entry, Traversal, traversal_text
-from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
@@ -26,19 +29,33 @@ if TYPE_CHECKING:
 # Limit on states times ops for counting one space: about a second. A search does not need the number.
 COUNTING_WORK = 500_000
 RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
+RESET = 0.3  # share of the others that differ in launch settings, where there are any
+STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
+DOUBTED = 0.4  # standard deviation, in natural logarithms, with which settings are drawn around what a model says
+AGAIN = 0.3  # probability that a neighbour has one change more
 MOST_OPS = 128  # limit for simulation: a sample of 1000 then takes some seconds, the features of pairs 50 MB
 
 
-# The choice of a configured space (its index), or the next entry of the traversal.
-Decision: TypeAlias = int | Entry
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The choice of a launch setting: the numbers of the site and of its setting."""
+
+    site: int
+    number: int
+
+
+# The choice of a configured space (its index), a launch setting, or the next entry of the traversal.
+Decision: TypeAlias = int | Setting | Entry
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A state of the decision process. `space`: index of a space, None before the configuration is chosen."""
+    """A state of the decision process. `space` is an index of the domain's, None before the configuration is chosen;
+    `settings` are those of the first sites, `state` is None until all are chosen."""
 
     space: int | None
     state: State | None
+    settings: tuple[int, ...] = ()
 
 
 class Orders:
@@ -51,13 +68,45 @@ class Orders:
         if not spaces:
             raise ValueError("a domain without a configuration")
         self.spaces = tuple(spaces)
-        self._number = {configured.configuration: i for i, configured in enumerate(self.spaces)}
+        self._number = {_without_sites(s.configuration, s.sites): i for i, s in enumerate(self.spaces)}
         if len(self._number) != len(self.spaces):
             raise ValueError("two spaces with one configuration")
+        self._open = tuple(dict.fromkeys(tuple(s.sites) for s in self.spaces))
+        self._configurations: dict[tuple[int, tuple[int, ...]], Configuration] = {}
+
+    def find(self, configuration: Configuration) -> tuple[int, tuple[int, ...]] | None:
+        """The space and the launch settings (`Candidate.settings`) of a configuration, None if it is not searched."""
+        decisions = dict(configuration.decisions)
+        for sites in self._open:
+            index = self._number.get(_without_sites(configuration, sites))
+            if index is not None and self.spaces[index].sites == sites:
+                settings = tuple(site.number(decisions) for site in sites)
+                if None not in settings:
+                    return index, tuple(s for s in settings if s is not None)
+        return None
 
     def number(self, configuration: Configuration) -> int | None:
         """Index of the space with this configuration, None if there is none."""
-        return self._number.get(configuration)
+        found = self.find(configuration)
+        return None if found is None else found[0]
+
+    def configuration(self, candidate: Candidate) -> Configuration:
+        """All that is chosen of a candidate except the traversal."""
+        configured = self.spaces[candidate.space]
+        if not configured.sites:
+            return configured.configuration
+        key = candidate.space, candidate.settings
+        if key not in self._configurations:
+            chosen = dict(configured.configuration.decisions)
+            for site, number in zip(configured.sites, candidate.settings, strict=True):
+                chosen |= site.decisions(number)
+            self._configurations[key] = Configuration(tuple(sorted(chosen.items())))
+        return self._configurations[key]
+
+    def first(self, index: int) -> Candidate:
+        """The first traversal of a space, under the program's own launch settings."""
+        configured = self.spaces[index]
+        return Candidate(index, configured.space.first(), configured.usual)
 
     @property
     def folded(self) -> bool:
@@ -68,15 +117,20 @@ class Orders:
 
     def start(self) -> Node:
         """The root node; a single configuration is already chosen."""
-        return Node(None, None) if len(self.spaces) > 1 else self._enter(0)
+        return Node(None, None) if len(self.spaces) > 1 else self._enter(0, ())
 
-    def _enter(self, index: int) -> Node:
-        return Node(index, self.spaces[index].space.moves.start())
+    def _enter(self, index: int, settings: tuple[int, ...]) -> Node:
+        configured = self.spaces[index]
+        complete = len(settings) == len(configured.sites)
+        return Node(index, configured.space.moves.start() if complete else None, settings)
 
     def offers(self, node: Node) -> dict[Decision, list[Asker]]:
         """Decision -> askers, for every possible next decision, in a fixed order. Empty if all is decided."""
-        if node.space is None or node.state is None:
+        if node.space is None:
             return {index: [] for index in range(len(self.spaces))}
+        if node.state is None:
+            site = len(node.settings)
+            return {Setting(site, i): [] for i in range(len(self.spaces[node.space].sites[site].settings))}
         moves = self.spaces[node.space].space.moves
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
 
@@ -84,19 +138,26 @@ class Orders:
         """The number of candidates below each offer; None if there are too many to count."""
         if self._sizes is None:
             return None
-        if node.space is None or node.state is None:
+        if node.space is None:
             return [self._sizes[decision] for decision in offers if isinstance(decision, int)]
+        if node.state is None:
+            return [1] * len(offers)  # all lead to equally many
         space = self.spaces[node.space].space
-        entries = ((entry, askers) for entry, askers in offers.items() if not isinstance(entry, int))
+        entries = ((entry, askers) for entry, askers in offers.items() if not isinstance(entry, int | Setting))
         return [space.counter.count(space.moves.step(node.state, entry, askers)) for entry, askers in entries]
 
     def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
         """The node after one of the offers."""
         if isinstance(decision, int):
-            return self._enter(decision)
-        if node.space is None or node.state is None:
-            raise ValueError("an entry before the choice of the configuration")
-        return Node(node.space, self.spaces[node.space].space.moves.step(node.state, decision, askers))
+            return self._enter(decision, ())
+        if node.space is None:
+            raise ValueError("a decision before the choice of the configuration")
+        if isinstance(decision, Setting):
+            return self._enter(node.space, (*node.settings, decision.number))
+        if node.state is None:
+            raise ValueError("an entry before the choice of the launch settings")
+        state = self.spaces[node.space].space.moves.step(node.state, decision, askers)
+        return Node(node.space, state, node.settings)
 
     def finished(self, node: Node) -> bool:
         return (
@@ -107,16 +168,18 @@ class Orders:
 
     def path(self, candidate: Candidate) -> tuple[Decision, ...]:
         """The decisions that lead to a candidate."""
-        entries = candidate.traversal.entries
-        return (candidate.space, *entries) if len(self.spaces) > 1 else entries
+        chosen: tuple[Decision, ...] = (candidate.space,) if len(self.spaces) > 1 else ()
+        settings = tuple(Setting(site, number) for site, number in enumerate(candidate.settings))
+        return (*chosen, *settings, *candidate.traversal.entries)
 
     def candidate(self, path: Sequence[Decision]) -> Candidate:
         """The candidate at the end of a path. Raises ValueError if the configuration is missing."""
         chosen = [decision for decision in path if isinstance(decision, int)]
         if len(chosen) != (len(self.spaces) > 1):
             raise ValueError("a path without the choice of the configuration")
-        entries = tuple(d for d in path if not isinstance(d, int))
-        return Candidate(chosen[0] if chosen else 0, Traversal(entries))
+        entries = tuple(d for d in path if not isinstance(d, int | Setting))
+        settings = tuple(d.number for d in path if isinstance(d, Setting))
+        return Candidate(chosen[0] if chosen else 0, Traversal(entries), settings)
 
     # ---- the model ----------------------------------------------------------------------
 
@@ -135,7 +198,7 @@ class Orders:
     @cached_property
     def _sizes(self) -> tuple[int, ...] | None:
         try:
-            return tuple(configured.space.count() for configured in self.spaces)
+            return tuple(configured.space.count() * configured.combinations for configured in self.spaces)
         except TooManyStates as stopped:
             self._more_than = stopped.at_least
             return None
@@ -149,12 +212,19 @@ class Orders:
         return None if self._sizes is None else sum(self._sizes)
 
     def at(self, number: int) -> Candidate:
-        """The candidate with this number, from 0: space by space, in order of IDs. Raises IndexError, ValueError."""
+        """The candidate with this number, from 0: space by space, each in the order of IDs, each of these under all
+        combinations of its launch settings. IndexError, ValueError."""
         if self._sizes is None:
             raise ValueError("the domain is too large to be numbered")
         for index, size in enumerate(self._sizes):
             if number < size:
-                return Candidate(index, self.spaces[index].space.at(number))
+                configured = self.spaces[index]
+                traversal, combination = divmod(number, configured.combinations)
+                settings = []
+                for site in reversed(configured.sites):
+                    combination, setting = divmod(combination, len(site.settings))
+                    settings.append(setting)
+                return Candidate(index, configured.space.at(traversal), tuple(reversed(settings)))
             number -= size
         raise IndexError(number)
 
@@ -164,38 +234,104 @@ class Orders:
         return self.walk(random) if size is None else self.at(random.randrange(size))
 
     def walk(self, random: Random) -> Candidate:
-        """A random configuration, then a random walk: each offer equally likely."""
+        """A random configuration and random launch settings, then a random walk: each offer equally likely."""
         index = random.randrange(len(self.spaces))
-        return Candidate(index, self.spaces[index].space.walk(random))
+        configured = self.spaces[index]
+        settings = tuple(random.randrange(len(site.settings)) for site in configured.sites)
+        return Candidate(index, configured.space.walk(random), settings)
+
+    def likely(self, random: Random) -> Candidate:
+        """A random configuration, each equally likely however many traversals it has; a random traversal of it; launch
+        settings drawn by what the models say of them, mostly the faster ones."""
+        index = random.randrange(len(self.spaces)) if len(self.spaces) > 1 else 0
+        space = self.spaces[index].space
+        traversal = space.walk(random) if self._sizes is None else space.at(random.randrange(space.count()))
+        settings = []
+        for site in self.spaces[index].sites:
+            prior = site.prior or (1.0,) * len(site.settings)
+            settings.append(min(range(len(prior)), key=lambda i: prior[i] * math.exp(random.gauss(0, DOUBTED))))
+        return Candidate(index, traversal, tuple(settings))
 
     def near(self, candidate: Candidate, random: Random) -> Candidate:
-        """One op moved, one stream rebound, one sync op moved, dropped or added, or another configuration."""
+        """One op moved, one stream rebound, one sync op moved, dropped or added, another launch setting of one op, or
+        another configuration; seldom several of these."""
         if len(self.spaces) > 1 and random.random() < RECONFIGURED:
-            return self._reconfigured(candidate, random)
-        moves = self.spaces[candidate.space].space.moves
-        return Candidate(candidate.space, neighbour(moves, candidate.traversal, random))
+            candidate = self._reconfigured(candidate, random)
+            if random.random() >= AGAIN:
+                return candidate
+        configured = self.spaces[candidate.space]
+        if any(len(site.settings) > 1 for site in configured.sites) and random.random() < RESET:
+            candidate = Candidate(candidate.space, candidate.traversal, _reset(configured.sites, candidate, random))
+            if random.random() >= AGAIN:
+                return candidate
+        moved = neighbour(configured.space.moves, candidate.traversal, random)
+        return Candidate(candidate.space, moved, candidate.settings)
 
     def _reconfigured(self, candidate: Candidate, random: Random) -> Candidate:
-        """The same order and streams, as far as possible, in another configuration."""
+        """The same order, streams and launch settings, as far as may be, in another configuration."""
         space = (candidate.space + random.randrange(1, len(self.spaces))) % len(self.spaces)
         old, new = self.spaces[candidate.space], self.spaces[space]
+        settings = moved_settings(old, new, candidate.settings)
         if old.space.moves == new.space.moves:
-            return Candidate(space, candidate.traversal)
+            return Candidate(space, candidate.traversal, settings)
         ids = {op.name: int(op.id) for op in new.graph.ops}
         shared = {
             int(op.id): ids[op.name]
             for op in old.graph.ops
             if op.name in ids and op.gpu == new.graph.ops[ids[op.name]].gpu
         }
-        return Candidate(
-            space, follow(new.space.moves, translated(outline(candidate.traversal), shared, new.space.moves))
-        )
+        items = translated(outline(candidate.traversal), shared, new.space.moves)
+        return Candidate(space, follow(new.space.moves, items), settings)
 
     def __iter__(self) -> Iterator[Candidate]:
-        """All candidates, space by space, each in the order of IDs."""
+        """All candidates, space by space, in the order of their numbers."""
         for number, configured in enumerate(self.spaces):
             for traversal in configured.space:
-                yield Candidate(number, traversal)
+                for settings in product(*(range(len(site.settings)) for site in configured.sites)):
+                    yield Candidate(number, traversal, settings)
+
+
+def _without_sites(configuration: Configuration, sites: Sequence[LaunchSite]) -> Configuration:
+    """The decisions that are not launch settings of these sites."""
+    names = {name for site in sites for name in site.names}
+    return Configuration(tuple((n, v) for n, v in configuration.decisions if n not in names))
+
+
+def _reset(sites: Sequence[LaunchSite], candidate: Candidate, random: Random) -> tuple[int, ...]:
+    """Its settings with another one at one of the sites."""
+    chosen = list(candidate.settings)
+    at = random.choice([i for i, site in enumerate(sites) if len(site.settings) > 1])
+    others = [i for i in range(len(sites[at].settings)) if i != chosen[at]]
+    if random.random() < STEPPED:
+        others = steps_of(sites[at].settings)[chosen[at]] or others
+    chosen[at] = random.choice(others)
+    return tuple(chosen)
+
+
+@cache
+def steps_of(settings: tuple[Settings, ...]) -> tuple[list[int], ...]:
+    """For each setting, those that differ from it in one tunable, whose next legal value it is."""
+    values = [sorted({s[i][1] for s in settings}) for i in range(len(settings[0]))]
+    rank = [[of.index(v) for of, (_, v) in zip(values, s, strict=True)] for s in settings]
+    out: list[list[int]] = []
+    for mine in rank:
+        best: dict[tuple[int, bool], tuple[int, int]] = {}
+        for other, theirs in enumerate(rank):
+            differ = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b]
+            if len(differ) == 1:
+                far = theirs[differ[0]] - mine[differ[0]]
+                key = differ[0], far > 0
+                best[key] = min(best.get(key, (abs(far), other)), (abs(far), other))
+        out.append([other for _, other in best.values()])
+    return tuple(out)
+
+
+def moved_settings(old: ConfiguredSpace, new: ConfiguredSpace, settings: Sequence[int]) -> tuple[int, ...]:
+    """Launch settings of one space in another one; the program's own where an op has none or none of these."""
+    decisions: dict[str, Value] = {}
+    for site, number in zip(old.sites, settings, strict=True):
+        decisions |= site.decisions(number)
+    return tuple(site.number(decisions) or 0 for site in new.sites)
 
 
 class Records(Protocol):
@@ -223,8 +359,8 @@ class OrderStore:
         self._domain, self._records = domain, records
 
     def begin(self, candidate: Candidate) -> ImplementationId:
-        configured = self._domain.spaces[candidate.space]
-        return self._records.begin(configured.configuration, traversal_text(candidate.traversal, configured.graph))
+        text = traversal_text(candidate.traversal, self._domain.spaces[candidate.space].graph)
+        return self._records.begin(self._domain.configuration(candidate), text)
 
     def add(self, key: ImplementationId, outcome: Outcome, purpose: str = "search") -> None:
         others = dict(outcome.metrics)
@@ -235,15 +371,20 @@ class OrderStore:
         self._records.fail(key, failure)
 
 
-def domain_of(graphs: Iterable[tuple[Configuration, Graph]], work: int = COUNTING_WORK) -> Orders:
+def domain_of(
+    graphs: Iterable[tuple[Configuration, Graph]],
+    work: int = COUNTING_WORK,
+    sites: Mapping[Configuration, tuple[LaunchSite, ...]] | None = None,
+) -> Orders:
     """The traversals of these graphs. Graphs with equal moves (transports, launch parameters) are counted once.
 
-    `work` limits the counting of each, in states times ops.
+    `work` bounds the counting of each, in states times ops. `sites`: the launch settings that are searched too.
     """
     counters: dict[Moves, Counter] = {}
     spaces = []
     for configuration, graph in graphs:
         moves = Moves.of(graph)
         counter = counters.setdefault(moves, Counter(moves, max(1, work // moves.size)))
-        spaces.append(ConfiguredSpace(configuration, Space(graph, counter=counter)))
+        open_ = (sites or {}).get(configuration, ())
+        spaces.append(ConfiguredSpace(configuration, Space(graph, counter=counter), open_))
     return Orders(spaces)

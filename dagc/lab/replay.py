@@ -59,9 +59,8 @@ class ReplayMachine:
         return 0 if found is None else len(found.measurements)
 
     def _implementation(self, candidate: Candidate) -> Implementation | None:
-        configured = self.domain.spaces[candidate.space]
-        text = traversal_text(candidate.traversal, configured.graph)
-        return self._found.get((configured.configuration, text))
+        text = traversal_text(candidate.traversal, self.domain.spaces[candidate.space].graph)
+        return self._found.get((self.domain.configuration(candidate), text))
 
 
 class Unkept:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dagc.choice.types import Settings
+from dagc.lab.candidate import LaunchSite
+from dagc.lab.strategies.model import Strategy
+from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +24,7 @@ MISSED = 0.25  # standard deviation of the error of a performance model, in natu
 UNKNOWN = 0.8  # the same without a model
 SCALE = 5.0  # standard deviation of the common scale of all times, which no model predicts
 NOISE = 0.02  # relative standard deviation of a measured time
+IN_PLACE = 0.08  # the same, of what an op takes in its program beside what it takes alone
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
 
@@ -42,6 +47,9 @@ class LaunchSettings:
 
     def sample(self, random: Random) -> Settings:
         return random.choice(self.settings)
+
+    def likely(self, random: Random) -> Settings:
+        return self.sample(random)
 
     def near(self, candidate: Settings, random: Random) -> Settings:
         """A setting that differs in as few tunables as possible."""
@@ -98,9 +106,9 @@ class SettingsModel:
         self.row: Mapping[Settings, int] = {s: i for i, s in enumerate(settings)}
         self.times: dict[Settings, list[float]] = defaultdict(list)
         self._logs: list[float] = []
-        steps = _steps(settings)
-        self._process = Process(steps.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
-        self._process.extend(steps)
+        bits = steps(settings)
+        self._process = Process(bits.shape[1], signal=MISSED if len(prior) else UNKNOWN, noise=NOISE, length=LENGTH)
+        self._process.extend(bits)
         self._process.rebuild(np.full((len(settings), 1), SCALE, dtype=np.float32))
         known = np.array(prior if len(prior) else [1.0] * len(settings), dtype=float)
         finite = known[np.isfinite(known)]
@@ -123,6 +131,9 @@ class SettingsModel:
         self._logs.append(log - self._level)
         self._process.observe([row])
 
+    def fail(self, candidate: Settings) -> None:
+        """Nothing: it is one setting, and is not proposed again."""
+
     def estimate(self) -> tuple[Array, Array]:
         import numpy as np
 
@@ -134,6 +145,10 @@ class SettingsModel:
         mean = np.exp(self._prior + level + missed)
         return mean, mean * deviation
 
+    def improved(self, candidates: Sequence[Settings], random: Random) -> list[Settings]:
+        """None: a candidate is a setting, and the model expects something of each."""
+        return []
+
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         mean, _ = self.estimate()
         return self._process.doubt(mean / float(mean[measured].min()), unmeasured, measured, share)
@@ -143,7 +158,35 @@ class SettingsModel:
         return float(self.estimate()[0][rows].min()) if rows else math.inf
 
 
-def _steps(settings: Sequence[Settings]) -> Any:
+def timed_alone(site: LaunchSite, measure: Callable[[int], Outcome], number: int, seed: int) -> LaunchSite:
+    """The site with what `number` timings of single launches say of all of its settings; as it is if all fail.
+
+    `measure`: time one of the settings, by its number. Which are timed is chosen as `dagc tune --method model` does.
+    """
+    import numpy as np
+
+    domain = LaunchSettings(site.settings, site.prior)
+    strategy, model = Strategy(domain, seed), domain.surrogate()
+    failed: list[int] = []
+    for _ in range(min(number, len(site.settings))):
+        chosen = strategy.propose()
+        if chosen is None:
+            break
+        outcome = measure(site.settings.index(chosen))
+        strategy.observe(chosen, outcome)
+        if math.isnan(outcome.value):
+            failed.append(site.settings.index(chosen))
+        else:
+            model.observe(chosen, 1e6 * outcome.value)
+    if not model.times:
+        return site
+    mean, deviation = model.estimate()
+    mean[failed] = math.inf
+    doubts = np.where(np.isfinite(mean), np.hypot(deviation / mean, IN_PLACE), IN_PLACE)
+    return replace(site, prior=tuple(map(float, np.round(mean, 6))), doubts=tuple(map(float, np.round(doubts, 6))))
+
+
+def steps(settings: Sequence[Settings]) -> Any:
     """Whether each setting is at least each value of a tunable but the smallest. Shape (settings, steps)."""
     import numpy as np
 

@@ -51,8 +51,9 @@ from dagc.lang.scope import (
 COST_LIMIT = 3000
 
 
-def storage(ev: Evaluator, ref: ast.Ref) -> Storage:
-    """The region that an array reference names. Reports and raises Skip if it is not an array."""
+def storage(ev: Evaluator, ref: ast.Ref, strided: bool = False) -> Storage:
+    """The region that an array reference names. Reports and raises Skip if it is not an array, or a slice that is not
+    contiguous where `strided` is not allowed."""
     report = ev.ctx.report
     if ref.name in ev.loops or (ev.scope.find(ref.name) is None and ref.name in ("rank", "ranks", "hw")):
         report.fail("type-mismatch", f"`{ref.name}` is a value, not an array", ref.span, "name an array or a part")
@@ -70,11 +71,15 @@ def storage(ev: Evaluator, ref: ast.Ref) -> Storage:
     ev.ctx.used.add(value.array.name)
     for trailer in trailers:
         value = _sliced(ev, value, trailer, family.what)
+    if value.region.columns is not None and not strided:
+        message = f"`{value.label}` is not contiguous"
+        help = "only messages and `gpu copy` take such a slice; pass the array and the bounds"
+        report.fail("bad-index", message, ref.span, help)
     return value
 
 
 def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what: What) -> Storage:
-    """`base[a .. b]`; only the first dimension is sliced."""
+    """`base[a .. b]`, and `base[a .. b, c .. d]`: the first dimension and one further one are sliced."""
     report = ev.ctx.report
     if isinstance(trailer, ast.Member):
         report.fail("unknown-name", f"`{base.label}` has no member `{trailer.name}`", trailer.span, "drop it")
@@ -82,9 +87,12 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
         help = "slice the array itself, or give the part bounds"
         report.fail("bad-index", f"part `{base.label}` has no bounds, so it cannot be sliced", trailer.span, help)
     first, *others = trailer.items
-    if len(trailer.items) > len(base.dims) or not all(isinstance(o, ast.Every) for o in others):
-        message = f"`{base.label}` has {_dimensions(len(base.dims))}, and only the first may be sliced"
-        report.fail("bad-index", message, trailer.span, "write `name[a .. b]`")
+    ranges = [(k, o) for k, o in enumerate(others, 1) if not isinstance(o, ast.Every)]
+    if len(trailer.items) > len(base.dims) or len(ranges) > 1 or base.region.columns is not None:
+        message = f"`{base.label}` has {_dimensions(len(base.dims))}; the first and one other may be sliced"
+        report.fail("bad-index", message, trailer.span, "write `name[a .. b]` or `name[a .. b, c .. d]`")
+    if ranges:
+        return _strided(ev, base, first, *ranges[0], trailer.span, what)
     if isinstance(first, ast.Every):
         return base
     if not isinstance(first, ast.Range):
@@ -104,13 +112,44 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
     return Storage(base.array, region, (length, *base.dims[1:]), label, base.mode)
 
 
-def _check_bounds(ev: Evaluator, base: Storage, start: Sym, stop: Sym, span: Span) -> None:
+def _strided(
+    ev: Evaluator,
+    base: Storage,
+    first: ast.Expr | ast.Range | ast.Every,
+    dimension: int,
+    inner: ast.Expr | ast.Range,
+    span: Span,
+    what: What,
+) -> Storage:
+    """`base[a .. b, c .. d]`: rows, and of them a slice of a further dimension."""
+    report = ev.ctx.report
+    if base.dims is None or None in base.dims:
+        report.fail("bad-index", f"the sizes of `{base.label}` are not known", span, "declare them instead of `*`")
+    rows = base if isinstance(first, ast.Every) else _sliced(ev, base, ast.Index((first,), span=span), what)
+    if not isinstance(inner, ast.Range):
+        help = "write `c .. c + 1` for one column"
+        report.fail("bad-index", "a slice is expected here", inner.span, help)
+    start, stop = (ev.settled(e, (ScalarKind.INT,)) for e in (inner.start, inner.stop))
+    size = base.dims[dimension]
+    _check_bounds(ev, Storage(base.array, base.region, (size,), base.label), start, stop, inner.span, "column")
+    assert rows.dims is not None
+    whole = (Const(0), base.array.dims[0])
+    bounds = (rows.region.start, rows.region.stop) if rows.region.start is not None else whole
+    assert bounds[0] is not None
+    assert bounds[1] is not None
+    lengths = {0: sym.difference(bounds[1], bounds[0]), dimension: sym.difference(stop, start)}
+    dims = tuple(lengths.get(k, d) for k, d in enumerate(rows.dims))
+    region = ir.Region(base.array.name, *bounds, columns=(dimension, start, stop))
+    return Storage(base.array, region, dims, region.text, base.mode)
+
+
+def _check_bounds(ev: Evaluator, base: Storage, start: Sym, stop: Sym, span: Span, noun: str = "row") -> None:
     assert base.dims is not None
     size = base.dims[0]
     if _at_least(start, Const(0)) is False or _at_least(stop, start) is False:
         ev.ctx.report.fail("bad-index", "this slice ends before it starts", span, "write `a .. b` with 0 <= a <= b")
     if size is not None and _at_least(size, stop) is False:
-        message = f"this slice ends beyond `{base.label}`, which has {counted(show(size), 'row')}"
+        message = f"this slice ends beyond `{base.label}`, which has {counted(show(size), noun)}"
         ev.ctx.report.fail("bad-index", message, span, "end it earlier")
 
 
@@ -179,7 +218,11 @@ def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
         return a.part == b.part
     if a.start is None or a.stop is None or b.start is None or b.stop is None:
         return True
-    return not (facts.at_most(a.stop, b.start) or facts.at_most(b.stop, a.start))
+    if facts.at_most(a.stop, b.start) or facts.at_most(b.stop, a.start):
+        return False
+    if a.columns is None or b.columns is None or a.columns[0] != b.columns[0]:
+        return True
+    return not (facts.at_most(a.columns[2], b.columns[1]) or facts.at_most(b.columns[2], a.columns[1]))
 
 
 # ---- values: param, let, enum, scalar, array, part, tune, require ----

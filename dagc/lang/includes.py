@@ -33,14 +33,16 @@ def read_included(
     sources: dict[str, Source],
     report: Report,
     texts: Mapping[str, str] | None = None,
+    opened: Mapping[str, str] | None = None,
 ) -> tuple[tuple[ast.Item, ...], Named]:
     """Items with every top-level `include` replaced by what it includes, and the files of code. Reports what cannot be
     read.
 
-    `texts`: path -> text, instead of files: then no file is read. A file must lie below the folder of the program, or
+    `texts`: path -> text, instead of files: then no file is read. `opened`: resolved path -> text, of files that an
+    editor has open: instead of what is saved. A file must lie below the folder of the program, or
     below one that the user has named (`dagc.base.source.find_file`).
     """
-    reader = _Reader(sources, report, texts, Path(source.path).parent)
+    reader = _Reader(sources, report, texts, Path(source.path).parent, opened=opened or {})
     found = reader.included(items, source, "", (_resolved(Path(source.path)),))
     for text, folder, each in reader.pending:
         for code in _codes(each):
@@ -83,6 +85,7 @@ class _Reader:
     written: dict[tuple[str, str], str] = field(default_factory=dict)  # (file of the text, name in it) -> name
     pending: list[tuple[Source, str, ast.Item]] = field(default_factory=list)  # items that may hold code
     used: dict[str, None] = field(default_factory=dict)  # folders of texts whose code includes files
+    opened: Mapping[str, str] = field(default_factory=dict)  # see `read_included`
 
     # ---- texts of the language --------------------------------------------------------------
 
@@ -159,6 +162,8 @@ class _Reader:
     def _text(self, path: Path, name: str, source: Source, span: Span) -> Source:
         if self.texts is not None:
             return Source(str(path), self.texts[str(path)])
+        if self.opened and (text := self.opened.get(str(_resolved(path)))) is not None:
+            return Source(str(path), text)
         try:
             return Source.read(path, regular=True)
         except OSError as error:

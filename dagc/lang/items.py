@@ -85,7 +85,7 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     if (item.send_counts is None) is not (item.recv_counts is None):
         help = "write `counts` after both, or after neither"
         report.fail("one-sided-counts", "one end has counts, the other does not", item.span, help)
-    send, recv = _buffer(frame, item.send), _buffer(frame, item.recv)
+    send, recv = (_buffer(frame, end, strided=item.send_counts is None) for end in (item.send, item.recv))
     if send.array.type is not recv.array.type:
         message = f"`{send.label}` holds {send.array.type.value}, `{recv.label}` {recv.array.type.value}"
         help = "send and receive the same type"
@@ -94,8 +94,15 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
         _check_equal_size(frame, send, recv, item)
     to, send_counts = _peers(out, frame, entry.display, item.to, item.send_counts, send)
     source, recv_counts = _peers(out, frame, entry.display, item.source, item.recv_counts, recv)
+    arrived = recv
+    if send.region.columns is not None:
+        send = _packed(out, frame, entry, label, send, item, outwards=True)
+    if recv.region.columns is not None:
+        recv = _packed(out, frame, entry, label, recv, item, outwards=False)
     out.use(frame, entry.display, send, Mode.IN, item.send.span)
     out.use(frame, entry.display, recv, Mode.OUT, item.recv.span)
+    if recv is not arrived:
+        _unpack(out, frame, entry, arrived, recv, source, item)
     when = frame.condition
     if when is not None:
         if isinstance(to, str) or isinstance(source, str):
@@ -105,6 +112,48 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
             )
         to, source = (apply(Fn.COND, when, peer, Const(-1)) for peer in (to, source))
     return ir.Message(label, send.region, to, send_counts, recv.region, source, recv_counts, when, span=item.span)
+
+
+def _packed(
+    out: GraphOut, frame: Frame, entry: OpEntry, label: str, end: Storage, item: ast.Message, *, outwards: bool
+) -> Storage:
+    """The buffer for an end of a message that is not contiguous. What is sent is copied into it before the exchange."""
+    ref = item.send if outwards else item.recv
+    report = frame.ctx.report
+    if end.array.place is not Place.DEVICE:
+        help = "declare it on the device, or pack it in a cpu kernel"
+        related = ((end.array.span, "declared here"),)
+        report.fail(
+            "place-mismatch", f"`{end.label}` is not contiguous, and not on the device", ref.span, help, related
+        )
+    out.packed = out.packed or item
+    dims = tuple(end.dims or ())
+    name = f"{entry.display}.{label or 'message'}.{'send' if outwards else 'recv'}"
+    array = ir.Array(name, end.array.type, dims, Place.DEVICE, None, span=ref.span)
+    frame.declared.arrays.append(array)
+    frame.ctx.used.add(name)
+    buffer = Storage(array, ir.Region(name), dims, name)
+    if outwards:
+        copy = f"{entry.display}.{label or 'message'}.pack"
+        out.use(frame, copy, end, Mode.IN, ref.span)
+        out.use(frame, copy, buffer, Mode.OUT, ref.span)
+        frame.ctx.expand_op(item.span)
+        out.ops.append(ir.CopyOp(copy, copy, buffer.region, end.region, when=frame.condition, span=item.span))
+    return buffer
+
+
+def _unpack(
+    out: GraphOut, frame: Frame, entry: OpEntry, end: Storage, buffer: Storage, source: Sym | str, item: ast.Message
+) -> None:
+    """Copies what was received to its place, after the exchange; a rank without a sender keeps its values."""
+    assert not isinstance(source, str)
+    there = apply(Fn.GE, source, Const(0))
+    inner = frame if isinstance(there, Const) and there.value else frame.under(there)
+    name = buffer.array.name.removesuffix(".recv") + ".unpack"
+    out.use(inner, name, buffer, Mode.IN, item.recv.span)
+    out.use(inner, name, end, Mode.OUT, item.recv.span)
+    frame.ctx.expand_op(item.span)
+    entry.after.append(ir.CopyOp(name, name, end.region, buffer.region, when=inner.condition, span=item.span))
 
 
 def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
@@ -124,9 +173,9 @@ def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
     return label
 
 
-def _buffer(frame: Frame, ref: ast.Ref) -> Storage:
+def _buffer(frame: Frame, ref: ast.Ref, strided: bool = False) -> Storage:
     """The region sent or received: in one place, and with bounds."""
-    buffer = storage(frame.ev, ref)
+    buffer = storage(frame.ev, ref, strided)
     report = frame.ctx.report
     related = ((buffer.array.span, "declared here"),)
     if buffer.array.place is Place.ANY:
@@ -526,7 +575,7 @@ def _op(out: GraphOut, frame: Frame, item: ast.Op | ast.Exchange | ast.Collectiv
     else:
         op = lower_kernel_op(out, frame, item, entry.display, base)
     entry.names.append(entry.display)
-    out.ops.append(op)
+    out.ops += [op, *entry.after]
 
 
 # ---- copies -----------------------------------------------------------------------------------------
@@ -545,7 +594,7 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
     for arg in args:
         if not isinstance(arg, ast.Ref):
             report.fail("type-mismatch", "an array is expected here", arg.span, "name an array or a part of one")
-        ends.append(storage(frame.ev, arg))
+        ends.append(storage(frame.ev, arg, strided=True))
     dst, src = ends
     _check_copy(frame, item, args, dst, src)
     out.use(frame, name, src, Mode.IN, args[1].span)
@@ -565,6 +614,13 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
             help = "drop the copy: `on any` arrays are copied automatically where needed"
             report.fail("place-mismatch", f"`{end.label}` is `on any`", arg.span, help)
         check_place(frame, end, Device.GPU, arg.span)
+    if (
+        dst.region.columns is not None
+        and src.region.columns is not None
+        and dst.region.columns[0] != src.region.columns[0]
+    ):
+        help = "copy through an array of the slice's size"
+        report.error("bad-index", "the ends of this copy are slices of different dimensions", item.call.span, help)
     if Place.DEVICE not in (dst.array.place, src.array.place):
         help = "use one array, or copy in a cpu kernel"
         report.error("place-mismatch", "neither end of this copy is on the device", item.call.span, help)

@@ -474,6 +474,10 @@ class Lowering:
             report.error("empty-dag", "the main dag has no op", _head(main.span, 3), "add one")
         if out.explicit is not None:
             self._refuse_any(out.explicit)
+            if out.packed is not None:
+                message = "this message is not contiguous, and its copies follow text order"
+                help = "drop `edges explicit`, or copy into arrays of your own"
+                report.error("explicit-any", message, out.packed.span, help)
         return main
 
     def _refuse_any(self, explicit: ast.EdgesExplicit) -> None:
@@ -485,9 +489,9 @@ class Lowering:
                 self.ctx.report.error("explicit-any", message, explicit.span, help, ((array.span, "declared here"),))
                 return
 
-    def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, str | None]:
+    def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, ir.Until | None]:
         repeat: Sym | None = None
-        stop: str | None = None
+        stop: ir.Until | None = None
         if main is not None and main.repeat is not None:
             with self.ctx.report.guard():
                 repeat = self.ev.settled(main.repeat, (ScalarKind.INT,))
@@ -497,7 +501,6 @@ class Lowering:
         if main is not None and main.until is not None:
             with self.ctx.report.guard():
                 stop = until(self.ev, out, main.until)
-                self.ctx.not_used_yet("`until`", main.until.span, "the program repeats the full number of times")
         return repeat, stop
 
     # ---- the world outside ------------------------------------------------------------------------
@@ -522,7 +525,7 @@ class Lowering:
 
     # ---- checks and decisions -----------------------------------------------------------------------
 
-    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
+    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: ir.Until | None) -> None:
         report = self.ctx.report
         check_reads(report, out.uses, out.explicit is not None, out.doubtful)
         check_verified(report, verifies, out.uses)
@@ -533,7 +536,7 @@ class Lowering:
         features = [f for k in out.kernels.values() for f in k.features] + self.collected.features
         codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
         check_unused_values(self.ctx, self.declared, codes)
-        live = {v.region.array for v in verifies} | ({stop} if stop else set())
+        live = {v.region.array for v in verifies} | ({stop.array} if stop else set())
         live |= {a.name for a in self.declared.arrays if a.role in (Role.OUT, Role.INOUT)}
         check_unreachable(report, out.ops, out, live)
 
@@ -598,13 +601,18 @@ class Parsed:
 
 
 @uncollected()
-def parse_with_includes(source: Source, texts: Mapping[str, str] | None = None) -> Parsed:
-    """`texts`: path -> text of included files, if not from the files. Raises `ProgramError` for the text's syntax."""
+def parse_with_includes(
+    source: Source, texts: Mapping[str, str] | None = None, opened: Mapping[str, str] | None = None
+) -> Parsed:
+    """`texts`: path -> text of included files, if not from the files; `opened`: resolved path -> text, instead of some.
+
+    Raises `ProgramError` for the text's syntax.
+    """
     module = parse(source)
     report, sources, named = Report(), {source.path: source}, Named()
     items: tuple[ast.Item, ...] = ()
     try:
-        items, named = read_included(module.items, source, sources, report, texts)
+        items, named = read_included(module.items, source, sources, report, texts, opened)
     except RecursionError:
         report.error("too-deep", "nested too deep", module.span, "split the text into smaller pieces")
     return Parsed(source, module, items, sources, named, report.sorted(sources))

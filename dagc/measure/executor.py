@@ -5,12 +5,14 @@ A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in
     hello                                               -> hosts (of each rank), mpi
     open     key library data device_pointers           -> {}
     close    key                                        -> {}
-    audit    key tables                                 -> wrong, or {}
-    measure  key rows check recheck seconds guess [metrics] -> wrong, or seconds, iterations, metrics by name
-    trace    key rows                                   -> spans: rank, position, begin, end, gpu_begin, gpu_end
+    audit    key tables [settings]                      -> wrong, or {}
+    measure  key rows check recheck seconds guess [metrics] [settings]
+                                                        -> wrong, or seconds, iterations, metrics by name
+    trace    key rows [settings]                        -> spans: rank, position, begin, end, gpu_begin, gpu_end
     features key                                        -> values and seconds of rank 0
 
-For libraries with open launch parameters, which `base` and `settings` give as (decision, value):
+`settings` and `base` give open launch parameters as (decision, value); those that are not given stay as they are. For
+libraries with open launch parameters:
 
     verify   key rows base settings runs                -> wrong, or {}
     place    key rows base ops op iterations            -> wrong, or {}
@@ -128,6 +130,7 @@ class Executor:
     def _audit(self, command: Command) -> Answer:
         opened = self._opened(command)
         opened.placed = None
+        opened.use(command.get("settings", ()))
         for rows in command["tables"]:
             where = partial(self._where, opened, rows)
             with self._watchdog.watch(command["limit"], where):
@@ -139,6 +142,7 @@ class Executor:
     def _measure(self, command: Command) -> Answer:
         opened = self._opened(command)
         opened.placed = None
+        opened.use(command.get("settings", ()))
         rows, limit = command["rows"], command["limit"]
 
         where = partial(self._where, opened, rows)
@@ -196,6 +200,7 @@ class Executor:
     def _trace(self, command: Command) -> Answer:
         opened = self._opened(command)
         opened.placed = None
+        opened.use(command.get("settings", ()))
         rows = command["rows"]
         with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
             mine = opened.runner.trace(self._table(opened, rows))
@@ -292,8 +297,11 @@ class Executor:
         return self._open[command["key"]]
 
     def _table(self, opened: _Opened, rows: list[list[int]]) -> Table:
-        """The prepared table, after all ranks have confirmed that they execute the same one."""
-        content = np.asarray(rows, dtype=np.int32).tobytes()
+        """The prepared table, after all ranks have confirmed that they execute the same one.
+
+        Captured regions hold the launch parameters that they were captured with: other ones are another table.
+        """
+        content = np.asarray(rows, dtype=np.int32).tobytes() + repr(sorted(opened.settings.items())).encode()
         self._same(int.from_bytes(hashlib.blake2b(content, digest_size=7, key=opened.name).digest()))
         table = opened.tables.pop(content, None)
         if table is None:
@@ -345,11 +353,14 @@ class _Opened:
         self.placed: _Placed | None = None
         self.runner, self.name = runner, hashlib.sha256(os.fsencode(key)).digest()
         self.tables: dict[bytes, Table] = {}  # least recently used first
+        self.settings: dict[str, int] = {}  # open launch parameters that were set
 
     def use(self, *settings: Sequence[tuple[str, int]]) -> None:
         """Set open launch parameters; if a parameter is given several times, the last value is used."""
         for name, value in chain(*settings):
-            self.runner.set(name, value)
+            if self.settings.get(name) != value:
+                self.runner.set(name, value)
+                self.settings[name] = value
 
 
 # ---- forwarding commands to the other ranks --------------------------------------------------------

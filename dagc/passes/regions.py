@@ -68,7 +68,19 @@ class Regions:
             return True
         if a.family is not None and a.family == b.family:
             return False
-        return not (self._facts.ascend(a.stop, b.start) or self._facts.ascend(b.stop, a.start))
+        if self._facts.ascend(a.stop, b.start) or self._facts.ascend(b.stop, a.start):
+            return False
+        return not self._other_columns(a.region, b.region)
+
+    def _other_columns(self, a: Region, b: Region) -> bool:
+        """Whether both are slices of one further dimension that have nothing in common."""
+        if a.columns is None or b.columns is None or a.columns[0] != b.columns[0]:
+            return False
+        (_, *first), (_, *second) = a.columns, b.columns
+        (start, stop), (other_start, other_stop) = (
+            [self._facts.linear(bound) for bound in bounds] for bounds in (first, second)
+        )
+        return bool(self._facts.ascend(stop, other_start) or self._facts.ascend(other_stop, start))
 
     def within(self, inner: Region, outer: Region) -> bool:
         """Whether every element of `inner` is certainly one of `outer`."""
@@ -77,6 +89,8 @@ class Regions:
         a, b = self._slice(inner), self._slice(outer)
         if a is b:
             return True
+        if outer.columns is not None and outer.columns != inner.columns:
+            return False
         if a.start is None or b.start is None or a.stop is None or b.stop is None:
             return False
         return bool(self._facts.ascend(b.start, a.start) and self._facts.ascend(a.stop, b.stop))

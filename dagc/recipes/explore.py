@@ -22,7 +22,17 @@ from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import Judge, default, find, names
 from dagc.measure.link import link_ranks
 from dagc.measure.metrics import objective_for, units
-from dagc.recipes.launch import LaunchSource, choosers_for, launched
+from dagc.recipes.launch import (
+    NO_SITES,
+    SEARCH,
+    LaunchSource,
+    Sites,
+    choosers_for,
+    launch_sites,
+    launched,
+    timed_sites,
+    with_defaults,
+)
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.program import ProgramText, read
 from dagc.recipes.runs import (
@@ -55,7 +65,7 @@ if TYPE_CHECKING:
     from dagc.measure.link import Link
     from dagc.recipes.runs import Excluded
     from dagc.store.records import Records
-    from dagc.store.results import Configuration, Results, Run
+    from dagc.store.results import Configuration, Implementation, Results, Run
 
 
 # ---- how an exploration ended ----
@@ -231,17 +241,21 @@ class _Ready:
     excluded: Sequence[Excluded]
     fixed: tuple[Fixed, ...]
     notes: list[str]
+    data: Path
 
 
 def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link, display: Display) -> _Ready:
     from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
 
     chosen = choose_target(options.target, options.arch)
-    program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
+    program = text.program()
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
-    earlier = None
-    if not is_fresh(output, options.resume):  # before anything is compiled
-        earlier = check_resumable(output, program_record(program), options.ranks)
+    fresh = is_fresh(output, options.resume)
+    # Before anything is compiled.
+    earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
+    options = with_defaults(options, earlier)
+    program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
+    if earlier is not None:
         earlier.check_folded(is_folded(configurations), str(output))
     elif options.resume:
         notes.append(f"{output} did not exist; it was created")
@@ -254,15 +268,17 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
     choosers = choosers_for(source, configurations, without.graph)
     data = arrays_of(program, folder, options, display)
-    with display.phase("counting the implementations"):
-        options = _with_strategy(options, domain_of(configurations, options))
     settled = launched(text, source, configurations, choosers, data, options, display)
-    fixed = _fixed(program, configurations, settled.settings, text.defines)
-    configurations, domain = list(settled.configurations), domain_of(settled.configurations, options)
+    configurations = list(settled.configurations)
+    sites = launch_sites(text, configurations, chosen, data, options, display) if source.searches else NO_SITES
+    fixed = _fixed(program, configurations, settled.settings, text.defines, sites)
+    with display.phase("counting the implementations"):
+        domain = domain_of(configurations, options, sites.of)
+        options = _with_strategy(options, domain)
     domain = warm(domain, program, options, notes)
     domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
-    notes += settled.notes
-    return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes)
+    notes += [*settled.notes, *sites.notes]
+    return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes, data)
 
 
 def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
@@ -285,6 +301,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         notes += filter(None, [records.note])
         _declare(records, ready.objective, units())
         domain, wrong = working(machine, ready.domain, display)
+        if options.strategy == "model" and any(s.sites for s in domain.spaces):
+            domain = timed_sites(machine, ready.data, options, ready.chosen.target, display)
         if not domain.earlier:  # a configuration was excluded
             domain = warm(domain, program, options, [])
         for left in (*ready.excluded, *wrong):
@@ -292,7 +310,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
             records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         with display.phase("measuring the noise floor"):
-            noise = machine.noise_floor(_first(domain), limit=limit)
+            noise = machine.noise_floor(domain.first(0), limit=limit)
         records.noise(noise)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         if options.data is None:
@@ -324,10 +342,15 @@ def _declare(records: Records, objective: Objective, units: Mapping[str, str]) -
 
 
 def _fixed(
-    program: Program, configurations: Sequence[Configured], settings: Sequence[Fixed], defines: Mapping[str, Any]
+    program: Program,
+    configurations: Sequence[Configured],
+    settings: Sequence[Fixed],
+    defines: Mapping[str, Any],
+    sites: Sites,
 ) -> tuple[Fixed, ...]:
     """The choices that the search leaves alone, of all its configurations. `settings`: those that tuning has set."""
     searched = {name for configured in configurations for name in configured.defines}
+    searched |= {name for found in sites.of.values() for site in found for name in site.names}
     return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 
@@ -355,7 +378,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     assert options.replay is not None
     recorded = load(options.replay, options.objective)
     objective = recorded.objective
-    options = replace(options, objective=objective.text)
+    options = with_defaults(replace(options, objective=objective.text), recorded)
     program, configurations, notes = configured(text, options, gpus=True)
     if program_hash(program) != recorded.program.hash:
         raise UsageError(
@@ -365,15 +388,18 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
         )
     recorded.check_folded(is_folded(configurations), str(options.replay))
     known = {i.configuration for i in recorded.implementations}
-    if options.launch not in (None, "fixed"):
+    if options.launch not in (None, "fixed", SEARCH):
         raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
     source = LaunchSource(options.launch, choose_target("host", None), recorded)
     configurations = list(launched(text, source, configurations, {}, Path(), options, display).configurations)
-    configurations = [c for c in configurations if c.configuration in known]
+    sites = launch_sites(text, configurations, source.chosen, None, options, display) if source.searches else NO_SITES
+    whole = domain_of(configurations, options, sites.of)
+    numbers = {whole.number(configuration) for configuration in known}
+    configurations = [c for i, c in enumerate(configurations) if i in numbers]
     if not configurations:
         some = ", ".join(sorted(c.text for c in known)[:3])
         raise UsageError(f"{options.replay} has none of these configurations", f"it has: {some}")
-    domain = warm(domain_of(configurations, options), program, options, notes)
+    domain = warm(domain_of(configurations, options, sites.of), program, options, notes)
     options = _with_strategy(options, domain)
     machine = ReplayMachine(recorded, domain, options.seed)
     notes.append(f"times are those of {options.replay}; nothing was measured")
@@ -418,7 +444,7 @@ def _search(
     chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed, until)
 
     def describe(candidate: Candidate) -> str:
-        return f"{domain.spaces[candidate.space].configuration.text}\n{_text(domain, candidate)}"
+        return f"{domain.configuration(candidate).text}\n{_text(domain, candidate)}"
 
     with display.search(noise, describe, objective) as progress:
         return run_search(
@@ -436,16 +462,14 @@ def _search(
 
 def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summary[Candidate]:
     """The best by the whole file, with drift divided out as everybody who reads the file does."""
-    ranked = [i for i in ranking(results) if domain.number(i.configuration) is not None]
+    ranked = [i for i in ranking(results) if domain.find(i.configuration) is not None]
     if not ranked:
         return done
-    first, reference = ranked[0], results.reference
-    index = domain.number(first.configuration)
-    assert index is not None
+    reference = results.reference
     found = best_estimate([i.judged(reference) for i in ranked], results.noise)
     return replace(
         done,
-        best=Candidate(index, parse_traversal(first.traversal, domain.spaces[index].graph, "the results file")),
+        best=_candidate(domain, ranked[0]),
         value=found.value, low=found.low, high=found.high, measurements_of_best=found.measurements,
         ties=found.ties, shrunk=found.shrunk,
         worst=results.measured()[-1].value(reference), lowest=lowest(results),
@@ -456,12 +480,21 @@ def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candida
     """What a results file knows of the candidates of a domain."""
     out = []
     for found in earlier.implementations:
-        index = domain.number(found.configuration)
-        if index is not None and (found.measurements or found.failure):
-            traversal = parse_traversal(found.traversal, domain.spaces[index].graph, "the results file")
+        candidate = _candidate(domain, found)
+        if candidate is not None and (found.measurements or found.failure):
             times, confirming = found.times(earlier.reference), found.confirming(earlier.reference)
-            out.append(PriorResult(Candidate(index, traversal), times, found.failure, confirming))
+            out.append(PriorResult(candidate, times, found.failure, confirming))
     return out
+
+
+def _candidate(domain: Orders, implementation: Implementation) -> Candidate | None:
+    """An implementation of a results file, None where its configuration is not searched."""
+    found = domain.find(implementation.configuration)
+    if found is None:
+        return None
+    index, settings = found
+    traversal = parse_traversal(implementation.traversal, domain.spaces[index].graph, "the results file")
+    return Candidate(index, traversal, settings)
 
 
 def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[str]) -> Orders:
@@ -484,17 +517,17 @@ def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[
     structures = {_structure(s.configuration): i for i, s in reversed(list(enumerate(domain.spaces)))}
     earlier: list[tuple[Candidate, float]] = []
     for found in other.measured():
-        index = domain.number(found.configuration)
-        index = structures.get(_structure(found.configuration)) if index is None else index
+        index, settings = domain.find(found.configuration) or (structures.get(_structure(found.configuration)), None)
         if index is None:
             continue
         space = domain.spaces[index].space
+        settings = domain.spaces[index].usual if settings is None else settings
         try:
             traversal = parse_traversal(found.traversal, space.graph, options.warm_start)
             list(space.replay(traversal))
         except (UsageError, ProgramError):
             continue  # of other ops
-        earlier.append((Candidate(index, traversal), found.value(other.reference)))
+        earlier.append((Candidate(index, traversal, settings), found.value(other.reference)))
     if not earlier:
         raise UsageError(
             f"{options.warm_start} has no implementation of this program", "give a file of the same ops and transports"
@@ -516,7 +549,8 @@ def _same_work(domain: Orders) -> Callable[[Candidate], str]:
 
     def key(candidate: Candidate) -> str:
         graph = domain.spaces[candidate.space].graph
-        return f"{candidate.space} {traversal_text(prune(candidate.traversal, provers[candidate.space]), graph)}"
+        text = traversal_text(prune(candidate.traversal, provers[candidate.space]), graph)
+        return f"{candidate.space} {candidate.settings} {text}"
 
     return key
 
@@ -533,7 +567,7 @@ def _explored(
     fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
         configured = domain.spaces[done.best.space]
-        configuration, text = configured.configuration, traversal_text(done.best.traversal, configured.graph)
+        configuration, text = domain.configuration(done.best), traversal_text(done.best.traversal, configured.graph)
         fixed = fixed_of(results.runs, configuration)
     return Explored(
         done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective,
@@ -544,22 +578,16 @@ def _explored(
 # ---- traces ---------------------------------------------------------------------------------
 
 
-def _first(domain: Orders) -> Candidate:
-    return Candidate(0, domain.spaces[0].space.first())
-
-
 def _trace(machine: LiveMachine, domain: Orders, records: Records, done: Summary[Candidate]) -> None:
     """Traces of the best and of the slowest, for the report's timelines."""
     if done.best is None:
         return
-    best = domain.spaces[done.best.space]
-    number = records.begin(best.configuration, _text(domain, done.best))
+    number = records.begin(domain.configuration(done.best), _text(domain, done.best))
     records.trace(number, machine.trace(done.best))
     slowest = records.results().measured()[-1]
-    index = domain.number(slowest.configuration)
-    if index is not None and slowest.id != number:
-        traversal = parse_traversal(slowest.traversal, domain.spaces[index].graph, "the results file")
-        records.trace(slowest.id, machine.trace(Candidate(index, traversal)))
+    candidate = _candidate(domain, slowest)
+    if candidate is not None and slowest.id != number:
+        records.trace(slowest.id, machine.trace(candidate))
 
 
 def _text(domain: Orders, candidate: Candidate) -> str:

@@ -1,18 +1,30 @@
-"""Launch settings for a search: from a tuned file, from an earlier run, or tuned here."""
+"""Launch settings for a search: searched with the orders, from a tuned file, from an earlier run, or tuned first."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
+from dagc.base.files import scratch_directory
+from dagc.choice.legal import op_of
+from dagc.choice.types import Point, Settings
+from dagc.ir.plan import Target
+from dagc.lab.candidate import LaunchSite
 from dagc.lab.configurations import Configured, configuration_of
+from dagc.lab.launches import Timing
+from dagc.lab.orders import Orders
+from dagc.lab.settings import timed_alone
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune import tune_task
-from dagc.recipes.tune_prepare import task_as_given
+from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
+from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand
+from dagc.recipes.tune_measure import RESULTS_AGREE
+from dagc.recipes.tune_prepare import DEFAULT_FLUSH, at_point, repeats_of, resources_of, task_as_given, unbuilt
 from dagc.recipes.tune_results import GUESS
 from dagc.recipes.tuned import choosers_of
 from dagc.setup import read_scalars
@@ -22,18 +34,21 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Graph
     from dagc.ir.sym import Number
+    from dagc.lab.live import LiveMachine
     from dagc.recipes.options import ExploreOptions
     from dagc.recipes.tune_prepare import TuningTask
     from dagc.report.display import Display
-    from dagc.store.results import Results
+    from dagc.store.results import Configuration, Results
     from dagc.store.settings import Kernels
 
 
 # ---- settings for a search ------------------------------------------------------------------
 
+SEARCH = "search"  # the value of --launch, and in the options of a run
 TOP = 3  # of the model's ranking, measured beside the default before a search
 CELL_SECONDS = 0.1
 MEASURING_SECONDS = 20.0
+TIMING_SHARE = 0.1  # of the time given for a search, for timing single launches before it
 MOST_TUNED = 8  # choices of kernels (variants): each is compiled for tuning
 NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tunes them here anyway)"
 
@@ -42,7 +57,7 @@ NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tun
 class LaunchSource:
     """The source of a search's launch settings.
 
-    `launch`: the user's choice ("fixed", "auto", the path of a tuned file, None: none). `earlier`: the results that the
+    `launch`: "search", "fixed", "auto", the path of a tuned file, or None: those of `earlier`, the results that the
     search continues or replays.
     """
 
@@ -52,7 +67,12 @@ class LaunchSource:
 
     @property
     def file(self) -> str | None:
-        return self.launch if self.launch not in (None, "auto", "fixed") else None
+        return self.launch if self.launch not in (None, SEARCH, "auto", "fixed") else None
+
+    @property
+    def searches(self) -> bool:
+        """Whether launch settings are searched together with the orders."""
+        return self.launch == SEARCH
 
     @property
     def tunes(self) -> bool:
@@ -131,7 +151,7 @@ def launched(
         if names and source.anew and number >= MOST_TUNED:
             left = counted(len(groups) - MOST_TUNED, "choice")
             notes.append(f"{left} of kernels not tuned, after {MOST_TUNED}: the defaults stay; open fewer variants")
-        elif names and source.launch != "fixed":
+        elif names and source.launch not in ("fixed", SEARCH):
             chosen, more = _chosen(text, source, members[0], names, choosers.get(kernels, ()), data, options, display)
             notes += more
         settings += chosen
@@ -224,3 +244,132 @@ def chosen_here(
                 out += [Fixed(f"{line.op}.{name}", value, origin) for name, value in line.chosen]
         return tuple(out), notes
     return (), notes
+
+
+# ---- settings that are searched -------------------------------------------------------------
+
+CLOCK = 1500.0  # cycles of a GPU in a microsecond, about: a model's unit
+
+
+def with_defaults(options: ExploreOptions, earlier: Results | None) -> ExploreOptions:
+    """With --launch and --only where the user gives none: launch settings are searched, with `--only orders` fixed.
+
+    With the results of an earlier run that did not search them, they stay, and nothing is opened beside the orders.
+    """
+    if options.launch is not None:
+        return options
+    if earlier is None or any(run.options.get("launch") == SEARCH for run in earlier.runs):
+        return replace(options, launch=SEARCH if options.only is None else "fixed")
+    return replace(options, only="orders")
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """The launch settings that are searched, of each configuration that has any, and notes."""
+
+    of: Mapping[Configuration, tuple[LaunchSite, ...]]
+    notes: tuple[str, ...] = ()
+
+
+NO_SITES = Sites({})
+
+
+def launch_sites(
+    text: ProgramText,
+    configurations: Sequence[Configured],
+    chosen: TargetChoice,
+    data: Path | None,
+    options: ExploreOptions,
+    display: Display,
+) -> Sites:
+    """The legal settings of everything open, with what the volume model says of them where the target is a GPU.
+
+    `data`: the arrays of the ranks, which say what can be launched; None: not looked at, and no model either.
+    """
+    out: dict[Configuration, tuple[LaunchSite, ...]] = {}
+    known: dict[tuple[str, str, str, tuple[Settings, ...]], tuple[float, ...]] = {}
+    notes: list[str] = []
+    with display.phase("ranking the launch settings by the model", len(configurations), "configuration") as phase:
+        for configured in configurations:
+            phase.advance()
+            graph = configured.graph.unrolled
+            if not open_settings(graph.program):
+                continue
+            task = task_as_given(
+                replace(text, folds=False), graph, chosen, options.ranks, data or Path(),
+                options.mpi_takes_device_pointers,
+            )  # fmt: skip
+            settings = _that_fit(task, data)
+            keys = {u.op: (u.op, u.kernel, op_of(graph, u).variant, settings[u.op]) for u in task.units}
+            if data is not None and chosen.target.value == "cuda" and not known.keys() >= set(keys.values()):
+                times, more = _modelled(replace(task, settings=settings))
+                known |= {keys[op]: of_op for op, of_op in times.items()}
+                notes += more
+            out[configured.configuration] = tuple(
+                LaunchSite(u.op, settings[u.op], known.get(keys[u.op], ()))
+                for u in task.units
+                if len(settings[u.op]) > 1
+            )
+    return Sites({c: sites for c, sites in out.items() if sites}, tuple(dict.fromkeys(notes)))
+
+
+ALONE = 6  # settings of each op that are timed alone before the search, at most
+
+
+def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, target: Target, display: Display) -> Orders:
+    """The domain of a machine with what timing single launches says of the settings of each op; the machine's from now
+    on. For at most MEASURING_SECONDS, or a share of the time given."""
+    spaces = machine.domain.spaces
+    limit = MEASURING_SECONDS if options.time is None else min(MEASURING_SECONDS, TIMING_SHARE * options.time)
+    end = time.monotonic() + limit
+    timing = Timing(seconds=CELL_SECONDS, flush=DEFAULT_FLUSH if target is Target.CUDA else 0)
+    known: dict[tuple[object, ...], LaunchSite] = {}
+    with display.phase("timing single launches", unit="op") as phase:
+        for index, configured in enumerate(spaces):
+            program = configured.graph.program
+            for site in configured.sites:
+                key = site, configured.configuration.get(f"{site.op}.variant")
+                if key in known or time.monotonic() > end:
+                    continue
+                repeats = repeats_of(program, read_scalars(program, data, options.ranks))
+                measure = machine.alone(index, site, repeats, timing, RESULTS_AGREE)
+                known[key] = timed_alone(site, measure, ALONE, options.seed)
+                phase.advance()
+    out = []
+    for configured in spaces:
+        variants = [configured.configuration.get(f"{site.op}.variant") for site in configured.sites]
+        sites = tuple(known.get((s, v), s) for s, v in zip(configured.sites, variants, strict=True))
+        out.append(replace(configured, sites=sites))
+    machine.domain = Orders(out, machine.domain.earlier)
+    return machine.domain
+
+
+def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Settings, ...]]:
+    """The legal settings of each op that can be launched at its sizes; all where that is none."""
+    if data is None:
+        return dict(task.settings)
+    at = at_point(task, Point(()), data)
+    return {op: at.fits[op] or legal for op, legal in task.settings.items()}
+
+
+def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]]:
+    """What the volume model says of each setting, in microseconds of a GPU with CLOCK, by op; and notes. Ops of whose
+    kernel it understands nothing are missing."""
+    hardware, notes = hardware_at_hand(task, None)
+    with scratch_directory("dagc-model-") as temporary:
+        ready = unbuilt(task, temporary)
+        try:
+            resources = resources_of(task, temporary)
+        except DagcError as error:
+            resources = {}
+            notes.append(f"registers are assumed: {' '.join(error.message.split())}")
+    asked = {u.op: Asked("volume") for u in task.units}
+    choosers = first_choosers(ChooserInputs(ready, asked, NOT_COUNTED, hardware, resources))
+    values = ready.at[Point(())].values
+    out = {}
+    for unit in task.units:
+        chooser = choosers[unit.op].chooser
+        if chooser.model is not None:
+            cycles = dict(zip(chooser.settings, chooser.times(values), strict=True))
+            out[unit.op] = tuple(cycles[s] / CLOCK for s in task.settings[unit.op])
+    return out, notes

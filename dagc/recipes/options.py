@@ -14,9 +14,10 @@ class ExploreOptions:
     """Options of `dagc explore`; docs/reference/commands.md describes each, with its unit.
 
     `strategy` None is the default of `dagc.lab.strategy`, `transport` "all" or names with commas, `capture` "off",
-    "on", "both" or None (both with GPUs, off without); `launch` is "fixed", "auto", the path of a tuned file, or None
-    (auto with GPUs, fixed without); `objective` an expression of metrics (`dagc.base.objective`), None: that of the
-    results file that is resumed or replayed, else the time;
+    "on", "both" or None (both with GPUs, off without); `launch` is "search", "auto", "fixed", the path of a tuned file,
+    or None (search); `only` is None or "orders" (variants, staging and launch settings are not searched); `objective`
+    is an expression of metrics (`dagc.base.objective`), None: that of the results file that is resumed or replayed,
+    else the time;
     `time`, `seconds` and `watchdog` are in seconds; `until` is a share (0.01: one percent), None: UNTIL where neither
     budget nor time is given. `unroll`: every round of a loop has an order of its own.
     """
@@ -47,6 +48,7 @@ class ExploreOptions:
     mpi_takes_device_pointers: bool = False
     quiet: bool = False
     launch: str | None = None
+    only: str | None = None
     objective: str | None = None
     unroll: bool = False
     until: float | None = None

@@ -114,6 +114,7 @@ class Loaded:
         self.path = str(path)
         self.results: Results = load(path, objective)
         self._graphs: dict[Configuration, Graph] = {}
+        self._structures: dict[tuple[tuple[str, Value], ...], Graph] = {}
 
     @cached_property
     def _text(self) -> ProgramText:
@@ -124,11 +125,26 @@ class Loaded:
         parsed = parse_with_includes(source, texts)
         return ProgramText(Path(program.path), parsed, dict(program.params), self.results.folded)
 
+    @cached_property
+    def _structural(self) -> frozenset[str]:
+        return frozenset(d.name for d in self._text.program().decisions if d.structural)
+
     def graph(self, configuration: Configuration) -> Graph:
         """The graph of a configuration."""
         if configuration not in self._graphs:
             self._graphs[configuration] = self._text.graph(dict(configuration.decisions))
         return self._graphs[configuration]
+
+    def structure(self, configuration: Configuration) -> Graph:
+        """A graph with the ops and edges of a configuration; its launch settings may be those of another one.
+
+        Of a search over launch settings nearly every implementation has a configuration of its own.
+        """
+        structural = self._structural
+        key = tuple((n, v) for n, v in configuration.decisions if n in structural or n.endswith(".variant"))
+        if key not in self._structures:
+            self._structures[key] = self.graph(configuration)
+        return self._structures[key]
 
     @property
     def graphs(self) -> Mapping[Configuration, Graph]:
@@ -141,7 +157,7 @@ class Loaded:
 
     def sample(self, implementation: Implementation) -> Sample:
         """An implementation of the file, which must have been measured."""
-        graph = self.graph(implementation.configuration)
+        graph = self.structure(implementation.configuration)
         traversal = parse_traversal(implementation.traversal, graph, self.path)
         seconds = implementation.value(self.results.reference)
         return Sample(

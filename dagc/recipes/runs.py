@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -22,9 +22,10 @@ from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.toolchain import require_mpi
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import Plan, Target, program_hash
+from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
+from dagc.ir.program import CollectiveOp, ExchangeOp, KernelOp
 from dagc.ir.traversal import traversal_text
-from dagc.lab.configurations import configurations, open_decisions
+from dagc.lab.configurations import combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
@@ -41,13 +42,13 @@ from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from dagc.store.results import FOLDED, Configuration, Run, shown
 from dagc.store.results import Program as Kept
-from dagc.store.settings import OPTION, fixed_to_json
+from dagc.store.settings import OF_SEARCH, OPTION, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Program, Value
     from dagc.ir.traversal import Traversal
-    from dagc.lab.candidate import ConfiguredSpace
+    from dagc.lab.candidate import ConfiguredSpace, LaunchSite
     from dagc.lab.configurations import Configured
     from dagc.measure.link import Link
     from dagc.recipes.options import ExploreOptions
@@ -85,10 +86,59 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     fixed = {name for name in text.defines if name not in {p.name for p in program.params}}
     opened = [text for text in _opened(options, gpus) if text.partition("=")[0] not in fixed or text in options.opened]
     values = open_decisions(program, opened, fixed)
+    notes: list[str] = []
+    if options.only is None:
+        values, left_out = with_automatic(program, values, {text.partition("=")[0] for text in opened} | fixed)
+        notes += left_out
     found, refused = configurations(values, text.graph, options.most_configurations)
-    notes = [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
+    notes += [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
     notes += dict.fromkeys(note for c in found for note in loop_notes(c.graph))
     return program, list(found), notes
+
+
+LIBRARIES = 32  # that decisions which nobody named may lead to: each is compiled before the search
+
+
+def with_automatic(
+    program: Program, values: Mapping[str, tuple[Value, ...]], closed: Collection[str]
+) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+    """The decisions to search, with those that a search opens by itself, and a note on the others.
+
+    These are the variants of kernels, staging, and choices that change no edge and cannot be made at run time, in this
+    order, as long as at most LIBRARIES are to be compiled. `closed`: names that the user has fixed or opened.
+    """
+    out = dict(values)
+    left: list[str] = []
+    for names in _automatic(program, closed):
+        more = {d.name: d.values for d in program.decisions if d.name in names}
+        compiled = {n: v for n, v in (out | more).items() if n != "capture"}
+        if len(combinations(compiled)) > LIBRARIES:
+            left += more
+        else:
+            out |= more
+    order = {d.name: i for i, d in enumerate(program.decisions)}
+    sorted_ = sorted(out, key=lambda n: order.get(n, len(order)))
+    notes = [f"not searched, since more than {LIBRARIES} programs would be compiled: {', '.join(left)} (--open)"]
+    return {n: out[n] for n in sorted_}, notes if left else []
+
+
+def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
+    """Names of decisions that a search opens by itself; those that go together (`threads[x]`, `threads[y]`) in one."""
+    several = [d for d in program.decisions if len(d.values) > 1 and d.name not in closed]
+    ops = [op for op in program.ops if isinstance(op, KernelOp)]
+    at_compile_time = {f"{op.base}.{name}" for op in ops for name in stays_fixed(program, op)}
+    variants = [[d.name] for d in several if d.name.endswith(".variant")]
+    staging = [[d.name] for d in several if d.name == "staging"] if program_has_messages(program) else []
+    others: dict[str, list[str]] = {}
+    for d in several:
+        if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
+            others.setdefault(d.name.partition("[")[0], []).append(d.name)
+    return [*variants, *staging, *others.values()]
+
+
+def program_has_messages(program: Program) -> bool:
+    """Only these are staged."""
+    return any(isinstance(op, ExchangeOp | CollectiveOp) for op in program.ops)
 
 
 def is_folded(configurations: Iterable[Configured]) -> bool:
@@ -100,16 +150,22 @@ def _shown(choices: Mapping[str, Value]) -> str:
     return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
 
 
-def domain_of(configurations: Sequence[Configured], options: ExploreOptions) -> Orders:
-    """Raises UsageError if the strategy needs the whole space and it is larger than allowed."""
+def domain_of(
+    configurations: Sequence[Configured],
+    options: ExploreOptions,
+    sites: Mapping[Configuration, tuple[LaunchSite, ...]] | None = None,
+) -> Orders:
+    """`sites`: the launch settings that are searched. Raises UsageError if the strategy needs the whole space and it is
+    larger than allowed."""
     whole = options.strategy == "exhaustive"
-    searched = domain(((c.configuration, c.graph) for c in configurations), (10 if whole else 1) * COUNTING_WORK)
+    graphs = ((c.configuration, c.graph) for c in configurations)
+    searched = domain(graphs, (10 if whole else 1) * COUNTING_WORK, sites)
     size = searched.size() if whole else None
     if whole and (size is None or size > options.most):
         known = f"more than {si.exact(searched.more_than())}" if size is None else si.exact(size)
         raise UsageError(
             f"the space has {known} implementations, more than {options.most}",
-            "use --strategy model, mcts-min or random with --budget, or raise --max",
+            "use --only orders, another --strategy (model, random) with --budget, or raise --max",
         )
     return searched
 
@@ -142,8 +198,11 @@ def build_runners(
     *,
     display: Display = SILENT,
     first: Callable[[Path], None] | None = None,
+    sites: Mapping[Configuration, Sequence[LaunchSite]] | None = None,
 ) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
     """One runner library per configuration, as many compiled in parallel as there are cores; and why some have none.
+
+    `sites`: launch settings that stay open until they are set at run time.
 
     Capture needs no separate library. `first` is called with the library of the first configuration, if that builds,
     while the others are compiled; an exception from it ends the rest. Raises MissingTool as `require_machine`.
@@ -159,7 +218,9 @@ def build_runners(
 
     def make(item: tuple[int, Configured]) -> Path | BuildFailed:
         number, configured = item
-        plan = Plan(*unroll(configured.graph, Space(configured.graph).first()), chosen.target, chosen.arch)
+        run = unroll(configured.graph, Space(configured.graph).first())
+        names = [site.op for site in (sites or {}).get(configured.configuration, ())]
+        plan = Plan(*run, chosen.target, chosen.arch, open_tunables(configured.graph.program, names))
         directory = folder / f"{number:03d}"
         write_sources(plan, directory, force=True)  # replaces what a killed run left
         try:
@@ -347,7 +408,8 @@ def loadables_of(
             display.say(f"{alone.spaces[0].configuration.text}: {failure}\n  {rest}; Ctrl-C ends it")
         domain.size()  # counted while compilers run
 
-    built, failed = build_runners(configurations, chosen, folder, display=display, first=check_first)
+    sites = {configured.configuration: configured.sites for configured in domain.spaces}
+    built, failed = build_runners(configurations, chosen, folder, display=display, first=check_first, sites=sites)
     if not built:
         raise next(iter(failed.values()))
     excluded = [

@@ -39,7 +39,9 @@ def show(
 
 def page(graph: Graph, folded: bool = False) -> str:
     """One page that loads nothing: pictures of all rounds and of one of each loop, tables, the text."""
-    anchors = Anchors(graph.program.sources)
+    code = {file.path for file in graph.program.files}
+    texts = {path: source for path, source in graph.program.sources.items() if path not in code}
+    anchors = Anchors(texts)
     views = [graph_view(graph, "all", "all rounds", anchors)]
     one_round = fold(graph)
     if one_round is not graph:
@@ -47,7 +49,7 @@ def page(graph: Graph, folded: bool = False) -> str:
         if folded or views[0].drawn is None:
             views.reverse()
     begun = {op.place.anchor for op in views[0].ops if op.place is not None}
-    sources = [_source(source, anchors, begun) for source in graph.program.sources.values()]
+    sources = [_source(source, anchors, begun) for source in texts.values()]
     return as_page(graph.program, views, sources, __version__)
 
 

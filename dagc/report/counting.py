@@ -44,7 +44,8 @@ class Line:
 class CountReport:
     """`count`: orders and stream bindings of the graph as asked for. `states`: number that the exact count needed.
 
-    `per_op`: open variants and tunables: (op name, legal combinations). `whole` is None if it was not counted.
+    `per_op`: open variants and tunables: (op name, legal combinations); each count times all of these is the number of
+    what `dagc explore` searches. `whole` is None if it was not counted.
     `count` is None if the time limit ended it; `more_than` is then a lower bound. `loops`: how they count.
     """
 
@@ -58,6 +59,11 @@ class CountReport:
     whole_note: str
     more_than: int = 0
     loops: tuple[str, ...] = ()
+
+    @property
+    def combinations(self) -> int:
+        """The combinations of variants and tunables."""
+        return math.prod(number for _, number in self.per_op)
 
 
 def loop_notes(graph: Graph) -> tuple[str, ...]:
@@ -262,17 +268,23 @@ def as_text(report: CountReport) -> str:
     out += [f"  {note}" for note in report.loops]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
-        out += [
-            f"  {line.label:{width}}  {si.exact(line.count) if line.count is not None else '(' + line.note + ')'}"
-            for line in report.lines
-        ]
+        out += [f"  {line.label:{width}}  {_counted(line, report.combinations)}" for line in report.lines]
     if report.per_op:
-        out.append("variants and tunables, for each of them: " + ", ".join(f"{op} {n}" for op, n in report.per_op))
+        each = ", ".join(f"{op} {n}" for op, n in report.per_op)
+        out.append(f"variants and tunables, for each of them: {each}: {si.exact(report.combinations)} combinations")
     if report.whole is not None:
         out.append(f"whole space: {si.exact(report.whole)}")
     else:
         out.append(f"whole space: not counted ({report.whole_note})")
     return "\n".join(out) + "\n"
+
+
+def _counted(line: Line, combinations: int) -> str:
+    """The orders of a variation, and with variants and tunables."""
+    if line.count is None:
+        return f"({line.note})"
+    orders = si.exact(line.count)
+    return orders if combinations == 1 else f"{orders} x {combinations} = {si.exact(line.count * combinations)}"
 
 
 def _how_many(report: CountReport) -> str:
@@ -292,8 +304,17 @@ def as_json(report: CountReport) -> str:
             "more_than": report.more_than,
             "states": report.states,
             "choices": dict(report.choices),
-            "lines": [{"choices": dict(x.choices), "count": x.count, "note": x.note} for x in report.lines],
+            "lines": [
+                {
+                    "choices": dict(x.choices),
+                    "count": x.count,
+                    "note": x.note,
+                    "whole": None if x.count is None else x.count * report.combinations,
+                }
+                for x in report.lines
+            ],
             "per_op": dict(report.per_op),
+            "combinations": report.combinations,
             "whole": report.whole,
             "whole_note": report.whole_note,
             "loops": list(report.loops),

@@ -136,14 +136,20 @@ class Checker:
             if when is not None and self._evaluated(when) is False:
                 continue
             array = next(a for a in self._program.arrays if a.name == region.array)
-            bounds = (region.start, region.stop, array.dims[0] if array.dims else None)
-            start, stop, length = (None if b is None else self._evaluated(b) for b in bounds)
-            if start is None or stop is None:
-                continue
-            if not 0 <= start <= stop or (length is not None and stop > length):  # type: ignore[operator]
-                within = f" within 0 .. {length}" if length is not None else ""
-                message = f"makes a slice `{region.array}[{start} .. {stop}]`, which is not valid{within}"
-                self._add("setup-require", message, "change the scalars that it depends on")
+            self._slice(f"{region.array}[", region.start, region.stop, array.dims[0] if array.dims else None)
+            if region.columns is not None:
+                dimension, first, last = region.columns
+                self._slice(f"{region.array}[" + "*, " * dimension, first, last, array.dims[dimension])
+
+    def _slice(self, name: str, *bounds: Sym | None) -> None:
+        """`bounds`: start, stop and size of a dimension; `name`: the text before them."""
+        start, stop, length = (None if b is None else self._evaluated(b) for b in bounds)
+        if start is None or stop is None:
+            return
+        if not 0 <= start <= stop or (length is not None and stop > length):  # type: ignore[operator]
+            within = f" within 0 .. {length}" if length is not None else ""
+            message = f"makes a slice `{name}{start} .. {stop}]`, which is not valid{within}"
+            self._add("setup-require", message, "change the scalars that it depends on")
 
     def _evaluated(self, expr: Sym) -> Number | None:
         try:

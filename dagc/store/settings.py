@@ -15,7 +15,7 @@ from dagc.ir.program import KernelOp, Program, Value
 from dagc.store.results import Configuration, Results, Run, shown
 
 # Decisions that no kernel depends on; each search handles them itself.
-_OF_SEARCH = ("transport", "staging", "streams", "capture")
+OF_SEARCH = ("transport", "staging", "streams", "capture")
 OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched
 
 
@@ -47,7 +47,7 @@ def kernels_of(configuration: Configuration) -> Kernels:
     return tuple(
         (name, value)
         for name, value in configuration.decisions
-        if name not in _OF_SEARCH and ("." not in name or name.endswith((".variant", ".device")))
+        if name not in OF_SEARCH and ("." not in name or name.endswith((".variant", ".device")))
     )
 
 
@@ -73,7 +73,7 @@ def not_searched(
     tuned = {f.name: f for f in settings}
     out = []
     for d in program.decisions:
-        if d.name in _OF_SEARCH or d.name in searched:
+        if d.name in OF_SEARCH or d.name in searched:
             continue
         if d.name in tuned:
             out.append(tuned[d.name])

@@ -14,7 +14,7 @@ async function start() {
       { command, args },
       {
         documentSelector: [{ language: "dag" }],
-        synchronize: { fileEvents: workspace.createFileSystemWatcher("**/*.dag") },
+        synchronize: { fileEvents: workspace.createFileSystemWatcher("**/*.{dag,cu,cuh,cpp,cc,cxx,h,hpp,hh}") },
       },
     );
     await client.start();

@@ -2,7 +2,7 @@
 
 import sys
 
-import numpy
+import numpy as np
 from mpi4py import MPI
 
 import dagc
@@ -13,24 +13,24 @@ if "cuda" in sys.argv[3:]:
 
     xp.cuda.Device(MPI.COMM_WORLD.rank % xp.cuda.runtime.getDeviceCount()).use()
 else:
-    xp = numpy
+    xp = np
 
 comm = MPI.COMM_WORLD
 n, up = 1000, comm.rank - 1
 down = comm.rank + 1 if comm.rank + 1 < comm.size else -1
 
 # y = A x: the 1-D Laplacian. The first and the last row need a value of a neighbour.
-every = numpy.sin(0.01 * numpy.arange(comm.size * n)).astype("f4")
+every = np.sin(0.01 * np.arange(comm.size * n)).astype("f4")
 x = xp.asarray(every[comm.rank * n : comm.rank * n + n])
-column = numpy.arange(n)[:, None] + [-1, 0, 1]
+column = np.arange(n)[:, None] + [-1, 0, 1]
 inside = (column >= 0) & (column < n)
-value = numpy.broadcast_to(numpy.array([-1, 2, -1], "f4"), column.shape)[inside]
+value = np.broadcast_to(np.array([-1, 2, -1], "f4"), column.shape)[inside]
 edges = [(row, peer) for row, peer in ((0, up), (n - 1, down)) if peer >= 0]
-rows, peers = numpy.array(edges, "i4").reshape(-1, 2).T.copy()
-ones = numpy.ones(len(edges), "i4")
-remote = numpy.zeros(n, int)
+rows, peers = np.array(edges, "i4").reshape(-1, 2).T.copy()
+ones = np.ones(len(edges), "i4")
+remote = np.zeros(n, int)
 remote[rows] = 1
-start_l, start_r = (numpy.concatenate([[0], numpy.cumsum(k)]).astype("i4") for k in (inside.sum(1), remote))
+start_l, start_r = (np.concatenate([[0], np.cumsum(k)]).astype("i4") for k in (inside.sum(1), remote))
 y = xp.zeros(n, "f4")
 product = spmv.Instance(
     comm, n=n, n_send=len(edges), n_recv=len(edges), n_to=len(edges), n_from=len(edges), x_l=x, y=y,
@@ -50,7 +50,7 @@ with product, diffusion:
         product.run()
         diffusion.run(2)
 
-padded = numpy.concatenate([[0], every, [0]])[comm.rank * n : comm.rank * n + n + 2]
+padded = np.concatenate([[0], every, [0]])[comm.rank * n : comm.rank * n + n + 2]
 expected = 2 * padded[1:-1] - padded[:-2] - padded[2:]
 right = bool(abs(y - xp.asarray(expected)).max() < 1e-5 and result[64, 1] > 0.5 and result[64, -1] == 0)
 print(f"rank {comm.rank}: {'right' if right else 'wrong'}")

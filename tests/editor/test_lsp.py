@@ -104,21 +104,34 @@ def test_both_sides_may_agree_on_other_columns(tmp_path: Path) -> None:
 def test_an_included_file(client: Client, tmp_path: Path) -> None:
     """Its diagnostics come with those of the text that includes it; alone it lacks nothing but what is wrong in it."""
     (tmp_path / "part.dag").write_text("param n : i64 = 4\nlet m = nn\n")
-    main = client.open(tmp_path / "main.dag", 'program p\ninclude "part.dag"\narray a : f32[m] in\ndag {}\n')
+    kernel = 'kernel f(a: inout f32[4]) { gpu { launch grid(1) block(4) cuda """a[threadIdx.x] += 1;""" } }'
+    text = f'program p\ninclude "part.dag"\narray a : f32[m] inout\n{kernel}\ndag {{ x : gpu f(a) }}\n'
+    main = client.open(tmp_path / "main.dag", text)
     main.diagnostics()
     part = (tmp_path / "part.dag").as_uri()
     (found,) = client.diagnostics(part).get(timeout=60)
     assert found["code"] == "unknown-name"
     assert main.ask("definition", "part.dag", 2)[0]["uri"] == part
-    assert main.ask("definition", "[m]", 1)[0]["uri"] == part
+    assert main.ask("definition", "[m] inout", 1)[0]["uri"] == part
     (tmp_path / "part.dag").write_text("param n : i64 = 4\nlet m = n\n")
     client.tell("textDocument/didSave", {"textDocument": {"uri": part}})
     main.diagnostics()
     assert client.diagnostics(part).get(timeout=60) == []
-    alone = client.open(tmp_path / "part.dag", "param n : i64 = 4\nlet m = n\n")
-    assert alone.diagnostics() == []
-    alone.change("param n i64 = 4\n")
-    assert [d["code"] for d in alone.diagnostics()] == ["syntax"]
+    opened = client.open(tmp_path / "part.dag", "param n : i64 = 4\nlet m = n\n")
+    assert opened.diagnostics() == []
+    assert "`n = 4`" in opened.hover("n :")  # of the program that includes it
+    opened.change("param n : i64 = 4\nlet m = mm\n")  # and not saved
+    found: list[str] = []
+    while not found:
+        found = [d["code"] for d in opened.diagnostics()]
+    assert found == ["unknown-name"]
+    opened.change("param n i64 = 4\n")
+    while found != ["syntax"]:  # which both texts find: said once
+        found = [d["code"] for d in opened.diagnostics()]
+    main.close()
+    opened.change("param n : i64 = 4\nlet m = mm\n")  # alone, it may be for any program
+    while found:
+        found = [d["code"] for d in opened.diagnostics()]
 
 
 def test_any_text_is_survived(client: Client, tmp_path: Path) -> None:
@@ -151,6 +164,18 @@ def test_nothing_of_a_program_is_run(client: Client, tmp_path: Path) -> None:
     assert place["uri"] == (tmp_path / "s.py").as_uri()
     assert place["range"]["start"]["line"] == 1
     assert not (tmp_path / "ran").exists()
+
+
+def test_of_many_changes_the_last_counts(client: Client, tmp_path: Path) -> None:
+    text = client.open(tmp_path / "fast.dag", "program p\n")
+    for number in range(60):
+        text.change(f"program p\nlet a = x{number}\n")
+        text.ask("hover", "let", 1)
+    found: list[str] = []
+    while not any("x59" in message for message in found):
+        found = _messages(text.diagnostics())
+    text.close()
+    assert text.diagnostics() == []
 
 
 # ---- hover ------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ SPMV = ROOT / "samples/spmv/spmv.dag"
 HALO = ROOT / "samples/halo3d/halo3d.dag"
 SINK = Path(__file__).parent / "data/sink.dag"
 RANKS = Path(__file__).parent / "data/ranks.dag"
+COLUMNS = Path(__file__).parent / "data/columns.dag"
 
 
 def graph(path: Path, **defines: str) -> Graph:

@@ -1,4 +1,4 @@
-"""Ops that only some ranks run: `if` on a per-rank value."""
+"""Ops that only some ranks run: `if` on a per-rank value; messages of slices that are not contiguous."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import RANKS, graph, plan
+from tests.emit.build import COLUMNS, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
 
 mpi = find_mpi()
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.mpi
 can_run = pytest.mark.skipif(
     mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
 )
+PROGRAMS = (RANKS, COLUMNS)
 LOWERINGS = {
     "mpi_host": {},
     "staging": {"staging": "ops"},
@@ -36,21 +37,32 @@ LOWERINGS = {
 }
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, Path]]:
+    """The runners of both programs by program and transport: one compilation."""
+    plans = {
+        f"{path.stem} {name}": plan(path, Target.HOST, **choice)
+        for path in PROGRAMS
+        for name, choice in LOWERINGS.items()
+    }
+    built = build_together(plans, tmp_path_factory.mktemp("programs"), "runner", flags=("-O0", "-Werror"))
+    return {name: (made, built[name]) for name, made in plans.items()}
+
+
 @can_run
 @pytest.mark.slow
-def test_every_rank_runs_what_is_its_own(tmp_path: Path) -> None:
-    """Against NumPy, on pairs of ranks with an odd one out, under every transport, in orders drawn at random."""
-    plans = {name: plan(RANKS, Target.HOST, **choice) for name, choice in LOWERINGS.items()}
-    programs = build_together(plans, tmp_path / "runner", "runner", flags=("-O0", "-Werror"))
-    program = plans["mpi_host"].program
-    for ranks in (1, 3):
-        run_setup(program, RANKS.parent, ranks, 1, tmp_path / f"data-{ranks}")
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_every_rank_has_what_numpy_has(programs: dict[str, tuple[Plan, Path]], path: Path, tmp_path: Path) -> None:
+    """On one rank and on three, under every transport, in orders drawn at random."""
     random = Random(1)
-    for name, made in plans.items():
+    for ranks in (1, 3):
+        run_setup(graph(path).program, path.parent, ranks, 1, tmp_path / f"data-{ranks}")
+    for name in LOWERINGS:
+        made, program = programs[f"{path.stem} {name}"]
         lines = [table_line(drawn(made, random), made.capture) for _ in range(8)]
         (tmp_path / "tables").write_text("".join(f"{line}\n" for line in lines))
         for ranks in (1, 3):
-            argv = [programs[name], "--data", tmp_path / f"data-{ranks}", "--tables", tmp_path / "tables"]
+            argv = [program, "--data", tmp_path / f"data-{ranks}", "--tables", tmp_path / "tables"]
             done = launch(argv, ranks, timeout=300)
             assert done.returncode == 0, (name, ranks, done.stderr)
             assert [line.split(": ")[1] for line in done.stdout.splitlines()] == ["good"] * 8
@@ -89,3 +101,35 @@ def test_conditions_are_those_of_all_branches_around() -> None:
     assert isinstance(even, KernelOp)
     assert even.when is not None
     assert show(even.when) == "!(rank == 0) && rank % 2 == 0"
+
+
+# ---- slices that are not contiguous ---------------------------------------------------------------
+
+PLATE = """
+program plate
+array u : f64[10, 20] inout
+kernel touch(u: inout f64[a, b], a: i64, b: i64) {
+  gpu { launch grid(1) block(1) cuda \"\"\" u[0] += 1; \"\"\" }
+}
+dag {
+  halo : mpi exchange {
+    west : send u[1 .. 9, 1 .. 2] to 0    recv u[1 .. 9, 19 .. 20] from 0
+    east : send u[1 .. 9, 18 .. 19] to 0  recv u[1 .. 9, 0 .. 1] from 0
+  }
+  after : gpu touch(u, 10, 20)
+}
+"""
+
+
+def test_columns_apart_need_no_order() -> None:
+    """The copies of the two sides; what uses the array waits for both."""
+    made = graph_of(PLATE, transport="nccl")
+    edges = {(made.ops[u].name, made.ops[v].name) for u, v in made.completion}
+    copies = [f"halo.{side}.{copy}" for side in ("west", "east") for copy in ("pack", "unpack")]
+    assert not {(u, v) for u in copies for v in copies} & edges
+    assert {("halo.west.unpack", "after"), ("halo.east.unpack", "after"), ("halo.west.pack", "halo")} <= edges
+    closer = graph_of(
+        PLATE.replace("0 .. 1]", "17 .. 20]").replace("u[1 .. 9, 18 .. 19]", "u[1 .. 9, 15 .. 18]"), transport="nccl"
+    )
+    edges = {(closer.ops[u].name, closer.ops[v].name) for u, v in closer.completion}
+    assert ("halo.west.unpack", "halo.east.unpack") in edges

@@ -127,7 +127,9 @@ def test_a_run_that_hangs_ends_and_names_the_op(
 
 def test_explore_names_the_op(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOW", "1")
-    options = ExploreOptions(ranks=2, target="host", seconds=1e-3, quiet=True, budget=4, trace=False, capture="on")
+    options = ExploreOptions(
+        ranks=2, target="host", seconds=1e-3, quiet=True, budget=4, trace=False, capture="on", only="orders"
+    )
     with pytest.raises(RunFailed) as failed:
         explore(program, program.parent / "r.db", options)
     assert f"run failed: {SECOND}" in failed.value.message

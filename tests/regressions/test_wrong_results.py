@@ -45,7 +45,8 @@ def with_nan(data, *, rank, size, seed):
     return {"y": np.where(data["x"] == 1, np.nan, 2 * data["x"])}
 """
 QUICK = ExploreOptions(
-    ranks=1, target="host", seconds=5e-4, confirm=1, repeats=1, transport="mpi_host", quiet=True, budget=4, trace=False
+    ranks=1, target="host", seconds=5e-4, confirm=1, repeats=1, transport="mpi_host", quiet=True, budget=4, trace=False,
+    only="orders",
 )  # fmt: skip
 
 

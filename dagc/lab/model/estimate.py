@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from threadpoolctl import ThreadpoolController
 
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.fit import SPREAD, fit_costs
+from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import OUTLIER, Process
 
@@ -34,6 +36,7 @@ SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
 SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
 LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
+SUSPECTED = 10.0  # levels that a candidate with a suspected launch setting is expected to take more
 MOST = 400  # observations held by the process: the cost of one more grows with their number
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 
@@ -47,7 +50,7 @@ class Model:
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
-        self._usual: Array = np.array(self.pool.costs.prior)
+        self._usual: Array = self.pool.prior
         self._learned = learned
         self._prior = self._usual if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
@@ -58,6 +61,7 @@ class Model:
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
         self._estimate: tuple[Array, Array] | None = None
+        self._precision_root: Array | None = None  # of the fitted costs
         # The arrays are small. Threads of BLAS gain little on an idle machine; on a machine whose cores are busy, for
         # example with polling ranks, they wait for each other a hundred times longer than they work.
         self._threads = ThreadpoolController()
@@ -65,7 +69,12 @@ class Model:
     @property
     def costs(self) -> Array:
         """The costs fitted last, in microseconds, above 0."""
-        return np.maximum(self._costs, 0.02 * self._prior)
+        return self.pool.above(self._costs, self._prior)
+
+    @property
+    def _centre(self) -> Array:
+        """The costs of `_expected`."""
+        return self.costs if self.pool.has_settings else self._prior
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -101,7 +110,13 @@ class Model:
     def observe(self, candidate: Candidate, time: float) -> None:
         """Add a measurement of a candidate, which must be in the pool at the next estimate."""
         self.times.setdefault(candidate, []).append(time)
+        self.pool.clear(candidate)
         self._fresh.append((candidate, time))
+        self._estimate = None
+
+    def fail(self, candidate: Candidate) -> None:
+        """A candidate cannot be measured: each of its launch settings is suspected until one with it can."""
+        self.pool.suspect(candidate)
         self._estimate = None
 
     def estimate(self) -> tuple[Array, Array]:
@@ -133,7 +148,8 @@ class Model:
             self._add()
         assert self._simulated is not None
         missing, deviation = self._process.posterior(self._left(self._taken))
-        return self._simulated + self._level * missing, self._level * deviation
+        expected = self._simulated + self._level * missing
+        return expected + SUSPECTED * self._level * self.pool.suspected, self._level * deviation
 
     def _left(self, times: Sequence[float]) -> Array:
         """The residuals of the simulation for the observations, relative to the level."""
@@ -162,12 +178,12 @@ class Model:
         self._observed = _held(self._observed)
         process.observed = []
         blocks = np.array_split(np.arange(len(self.pool)), 1 + len(self.pool) // BLOCK)
-        parts = [self.pool.batch.paths(self._costs, block)[1] for block in blocks]
+        simulated, parts = zip(*(self.pool.paths(self._costs, block) for block in blocks), strict=True)
         paths = np.concatenate(parts)
-        self._simulated = paths @ self._prior
+        self._simulated = self._expected(np.concatenate(simulated), paths)
         if not self.times:
             self._level = float(np.median(self._simulated))
-        scaled = paths * (SPREAD * self._prior / self._level)
+        scaled = paths * (self.pool.spread(self._centre) / self._level)
         rows, times = [self.pool.row[c] for c, _ in self._observed], [t for _, t in self._observed]
         if len(rows) >= ADAPTED:
             process.paths = scaled
@@ -179,8 +195,13 @@ class Model:
 
     def _paths(self, rows: Numbers) -> tuple[Array, Array]:
         """Paths (in the units of the process) and simulated times of new rows, with the costs fitted last."""
-        paths = self.pool.batch.paths(self._costs, rows)[1]
-        return paths * (SPREAD * self._prior / self._level), paths @ self._prior
+        simulated, paths = self.pool.paths(self._costs, rows)
+        return paths * (self.pool.spread(self._centre) / self._level), self._expected(simulated, paths)
+
+    def _expected(self, simulated: Array, paths: Array) -> Array:
+        """What the process takes times to deviate from: those of the prior costs along the paths; with launch settings
+        those of the fitted costs, which may be far from their prior, and of which times are no linear function."""
+        return simulated if self.pool.has_settings else np.asarray(paths @ self._prior)
 
     def _due(self) -> bool:
         """Whether to fit again: at first always, then each time the number of measurements has grown by half."""
@@ -198,10 +219,33 @@ class Model:
             self._scale(rows, values)
         self._costs = self._fitted(self._prior, self._costs, rows, values)
         self._fitted_with, self._simulated = len(self.times), None
+        if self.pool.has_settings:
+            self._precision_root = self._root_of_precision(rows)
+
+    def _root_of_precision(self, rows: Numbers) -> Array:
+        """Root of the inverse covariance of the fitted costs, where these are what explains the measurements."""
+        deviation = math.hypot(2 * NOISE, self._process.signal) * self._level
+        table = self.pool.paths(self._costs, rows)[1] / deviation
+        return np.asarray(np.linalg.cholesky(table.T @ table + np.diag(self.pool.spread(self._centre) ** -2.0)))
+
+    def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
+        """The candidates with the launch settings that are fastest for a draw of the costs; empty without settings."""
+        if not self.pool.has_settings:
+            return []
+        drawn = np.array([random.gauss(0, 1) for _ in self._costs])
+        root = self._precision_root
+        costs = self._costs + (
+            self.pool.spread(self._prior) * drawn if root is None else solve_triangular(root.T, drawn)
+        )
+        costs = self.pool.above(costs, self._prior)
+        return [self.pool.improved(candidate, costs) for candidate in candidates]
 
     def _fitted(self, prior: Array, start: Array, rows: Numbers, values: Array) -> Array:
         deviation = 2 * NOISE * self._level
-        return fit_costs(lambda costs: self.pool.batch.paths(costs, rows), prior, start, values, deviation)
+        return fit_costs(
+            lambda costs: self.pool.paths(costs, rows), prior, start, values, deviation,
+            spread=self.pool.spread(prior), heavy=self.pool.heavy,
+        )  # fmt: skip
 
     def _scale(self, rows: Numbers, values: Array) -> None:
         """Scale the prior costs to this machine and problem size.
@@ -209,21 +253,21 @@ class Model:
         For each of a few speeds of the CPU, one factor of all work is chosen so that the times agree. The speed is the
         one whose fitted costs explain the measurements best while staying close to their prior.
         """
-        work, some = np.array(self.pool.costs.work()), rows[:SCALED_BY]
+        work, some = np.array(self.pool.work()), rows[:SCALED_BY]
         tried: list[tuple[float, Array, Array]] = []
         bases = [(speed, self._usual) for speed in SPEEDS]
         for speed, base in bases if self._learned is None else [(1.0, self._learned), *bases]:
-            factor, machine = 1.0, np.where(work, 0.0, speed * base)
+            factor, machine = 1.0, np.where(work, 0.0, np.where(self.pool.timed, base, speed * base))
             for _ in range(STEPS):  # Newton's: times are linear in the factor along their paths
                 prior = machine + np.where(work, factor * base, 0.0)
-                _, paths = self.pool.batch.paths(prior, some)
+                _, paths = self.pool.paths(prior, some)
                 share = np.maximum(paths @ np.where(work, base, 0.0), 1e-9)
                 factor = float(np.clip(np.median((values[:SCALED_BY] - paths @ machine) / share), *SCALES))
             prior = np.round(machine + np.where(work, factor * base, 0.0), 6)
             costs = self._fitted(prior, prior, rows, values)
-            times = self.pool.batch.times(costs, rows)
+            times = self.pool.times(costs, rows)
             off = np.minimum(((values - times) / (2 * NOISE * self._level)) ** 2, 9.0).sum()
-            far = (((costs - prior) / (SPREAD * prior)) ** 2).sum() + math.log2(speed) ** 2
+            far = (((costs - prior) / self.pool.spread(prior)) ** 2).sum() + math.log2(speed) ** 2
             tried.append((round(float(off + far), 3), prior, costs))
         _, self._prior, self._costs = min(tried, key=lambda one: one[0])
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
+    Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 SPREAD = 0.7  # relative standard deviation of a cost before anything is measured
 ROUNDS = 4
@@ -17,25 +18,34 @@ DIGITS = 6  # decimals of a cost in microseconds: linear algebra libraries diffe
 
 def fit_costs(
     simulate: Callable[[Array], tuple[Array, Array]], prior: Array, start: Array, times: Array, deviation: float,
-    weights: Array | None = None,
+    weights: Array | None = None, spread: Array | None = None, heavy: Bools | None = None,
 ) -> Array:  # fmt: skip
     """Costs that explain `times` (microseconds, one for each simulated candidate), each near its prior.
 
     `simulate(costs)` returns times and how often each cost lies on each path, shapes (n,) and (n, costs). A time is
     linear in the costs while the paths stay the same, so the regularised least-squares problem is solved a few times,
     each time for the last paths. `deviation`: standard deviation of a measurement and of the simulation, in
-    microseconds. `weights`: of each squared residual (default: 1), less for possible outliers.
+    microseconds. `weights`: of each squared residual (default: 1), less for what may be an outlier. `spread`: standard
+    deviation of each cost (default: SPREAD of the prior); a cost whose prior is above 0 stays above 0. `heavy`: which
+    costs may be far from their prior: theirs is a Cauchy distribution.
     """
     import numpy as np
 
     before, costs = prior, start.copy()
     each = np.ones(len(times)) if weights is None else weights
-    weight = np.diag((deviation / (SPREAD * before)) ** 2)
+    wide = SPREAD * before if spread is None else spread
+    least = np.where(before > 0, 0.02 * before, -np.inf)
     for _ in range(ROUNDS):
-        _, table = simulate(costs)
+        simulated, table = simulate(costs)
+        left = times - table @ before  # what the deviations from the prior have to explain
+        far = np.zeros(len(costs))
+        if heavy is not None:
+            left = left - (simulated - table @ costs)  # 0 where times are linear in the costs
+            far = np.where(heavy, ((costs - before) / wide) ** 2, 0.0)
+        weight = np.diag((deviation / wide) ** 2 / (1 + far))
         weighted = table.T * each
-        solution = np.linalg.solve(weighted @ table + weight, weighted @ (times - table @ before)) + before
+        solution = np.linalg.solve(weighted @ table + weight, weighted @ left) + before
         solution = np.round(solution, DIGITS)
         # Half a step: the paths are those of the previous costs.
-        costs = 0.5 * costs + 0.5 * np.maximum(solution, 0.02 * before)
+        costs = 0.5 * costs + 0.5 * np.maximum(solution, least)
     return costs

@@ -33,8 +33,8 @@ class Fitted:
         """
         import numpy as np
 
-        prior, rows, times = np.array(self._pool.costs.prior), np.arange(self._measured), seconds * 1e6
-        deviation = DEVIATION * float(np.median(times))
-        batch = self._pool.batch
-        costs = fit_costs(lambda costs: batch.paths(costs, rows), prior, prior, times, deviation, weights)
-        return batch.times(costs) * 1e-6
+        pool = self._pool
+        prior, rows, times = pool.prior, np.arange(self._measured), seconds * 1e6
+        deviation, spread = DEVIATION * float(np.median(times)), pool.spread(prior)
+        costs = fit_costs(lambda costs: pool.paths(costs, rows), prior, prior, times, deviation, weights, spread)
+        return pool.times(costs) * 1e-6

@@ -1,4 +1,4 @@
-"""The candidates of the model, and their features."""
+"""The candidates that the model knows, their features, and the simulation of them."""
 
 from __future__ import annotations
 
@@ -8,35 +8,52 @@ from typing import TYPE_CHECKING, Any
 from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.batch import Batch
+from dagc.lab.model.factors import Factor
+from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import Costs, Simulator, messages_of
 from dagc.space.loops import shortened, unroll
 
 if TYPE_CHECKING:
     import numpy as np
 
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+    Bools = np.ndarray[Any, np.dtype[np.bool_]]
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
+TIMED_SPREAD = 0.15  # relative standard deviation of a cost that was timed alone: in a program it may differ
 _ABSENT = 1 << 20  # position of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
 
 
 class Pool:
-    """Candidates in rows, each with its program for the simulation."""
+    """Candidates in rows, each with its program for the simulation.
+
+    Parameters of the simulation are the costs (`Costs.prior`), then what the models of launch settings miss
+    (`Factor.root`): independent normal numbers.
+    """
 
     def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
+        import numpy as np
+
         self.spaces = spaces
         self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
         simulated = [graph.unrolled for graph in self._graphs]
         self.costs = Costs(max(s.space.moves.streams for s in spaces), max(len(messages_of(g)) for g in simulated))
         self.costs.scale = len(spaces[0].graph.unrolled.ops) / len(simulated[0].ops)
         self._simulators = [
-            Simulator(graph, s.configuration, self.costs) for graph, s in zip(simulated, spaces, strict=True)
+            Simulator(graph, s.configuration, self.costs, s.sites) for graph, s in zip(simulated, spaces, strict=True)
         ]
         self.batch = Batch(self.costs)
         self.candidates: list[Candidate] = []
         self.row: dict[Candidate, int] = {}
+        self._factors: list[Factor] = []
+        self._factor_of = [self._factors_of(number) for number in range(len(spaces))]
+        self._suspects: set[tuple[int, int]] = set()  # factor, setting: of candidates that failed
+        self._cleared: set[tuple[int, int]] = set()  # of candidates that did not
+        self._choice: Numbers = np.zeros((0, len(self._factors)), dtype=np.int64)  # row, factor: setting; -1: not in it
+        self._steps = sorted({(site.op, n, v) for s in spaces for site in s.sites for o in site.settings for n, v in o})
         names = sorted({op.name for s in spaces for op in s.graph.ops})
         on_gpu = {op.name for s in spaces for op in s.graph.ops if op.gpu}
         self._columns = [[names.index(op.name) for op in s.graph.ops] for s in spaces]
@@ -47,21 +64,149 @@ class Pool:
     def __len__(self) -> int:
         return len(self.candidates)
 
+    def _factors_of(self, space: int) -> list[int]:
+        """The number of the factor of each site of a space; sites with one level and equal settings share it."""
+        out = []
+        for site in self.spaces[space].sites:
+            level = self._simulators[space].levels[site.op]
+            alike = (i for i, f in enumerate(self._factors) if (f.level, f.settings) == (level, site.settings))
+            number = next(alike, len(self._factors))
+            if number == len(self._factors):
+                first = self._factors[-1].parts.stop if self._factors else len(self.costs.prior)
+                self._factors.append(Factor.of(site, level, first))
+            out.append(number)
+        return out
+
+    # ---- parameters -----------------------------------------------------------------------
+
+    @property
+    def prior(self) -> Array:
+        """Of each parameter, before anything is measured; in microseconds, or 0 for what is missed."""
+        import numpy as np
+
+        size = self._factors[-1].parts.stop if self._factors else len(self.costs.prior)
+        return np.concatenate([self.costs.prior, np.zeros(size - len(self.costs.prior))])
+
+    def spread(self, prior: Array) -> Array:
+        """The standard deviation of each parameter."""
+        import numpy as np
+
+        costs = len(self.costs.prior)
+        share = np.full(costs, SPREAD)
+        share[list(self.costs.timed)] = TIMED_SPREAD
+        return np.concatenate([share * prior[:costs], np.ones(len(prior) - costs)])
+
+    @property
+    def heavy(self) -> Bools | None:
+        """Which parameters may be far from their prior: with launch settings the costs, since how an op depends on its
+        settings would otherwise be bent to explain a level that is wrong. None: none of them."""
+        import numpy as np
+
+        return np.arange(len(self.prior)) < len(self.costs.prior) if self.has_settings else None
+
+    def above(self, parameters: Array, prior: Array) -> Array:
+        """The parameters with all costs above 0."""
+        import numpy as np
+
+        costs = np.arange(len(prior)) < len(self.costs.prior)
+        return np.where(costs, np.maximum(parameters, 0.02 * prior), parameters)
+
+    @property
+    def timed(self) -> Bools:
+        """Which parameters were measured alone."""
+        import numpy as np
+
+        return np.isin(np.arange(len(self.prior)), list(self.costs.timed))
+
+    def work(self) -> list[bool]:
+        """Which parameters grow with the size of the problem."""
+        return self.costs.work() + [False] * (len(self.prior) - len(self.costs.prior))
+
+    def times(self, parameters: Array, rows: Any = slice(None)) -> Array:
+        """What each row takes under these parameters, in microseconds."""
+        own = self._own(parameters, self._choice[rows])
+        return self.batch.times(parameters[: len(self.costs.prior)], rows, own)
+
+    def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
+        """The same, and its derivatives by the parameters: shapes (rows,), (rows, parameters).
+
+        Without launch settings the product of the second with the parameters is the first.
+        """
+        import numpy as np
+
+        choice, costs = self._choice[rows], len(self.costs.prior)
+        times, counts = self.batch.paths(parameters[:costs], rows, self._own(parameters, choice))
+        table = np.concatenate([counts, np.zeros((len(counts), len(parameters) - costs))], axis=1)
+        for number, factor in enumerate(self._factors):
+            has = np.flatnonzero(choice[:, number] >= 0)
+            setting = choice[has, number]
+            often = counts[has, factor.level] * factor.relative(parameters)[setting]
+            table[has, factor.level] = often
+            table[has, factor.parts] = (often * parameters[factor.level])[:, None] * factor.root[setting]
+        return times, table
+
+    def _own(self, parameters: Array, choice: Numbers) -> dict[int, Array]:
+        """What the ops with launch settings take in each row, by the number of the cost."""
+        import numpy as np
+
+        out: dict[int, Array] = {}
+        for number, factor in enumerate(self._factors):
+            values = out.setdefault(factor.level, np.full(len(choice), parameters[factor.level]))
+            has = choice[:, number] >= 0
+            values[has] = parameters[factor.level] * factor.relative(parameters)[choice[has, number]]
+        return out
+
+    def suspect(self, candidate: Candidate) -> None:
+        """A candidate failed, perhaps for one of its launch settings; those with which another did not are cleared."""
+        self._suspects.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
+
+    def clear(self, candidate: Candidate) -> None:
+        """None of the launch settings of a candidate is to blame for a failure."""
+        self._cleared.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
+
+    @property
+    def suspected(self) -> Array:
+        """Per row: how many of its launch settings only failed so far."""
+        import numpy as np
+
+        out = np.zeros(len(self))
+        for factor, setting in self._suspects - self._cleared:
+            out += self._choice[:, factor] == setting
+        return out
+
+    def improved(self, candidate: Candidate, parameters: Array) -> Candidate:
+        """The candidate with the launch settings that are fastest under these parameters."""
+        settings = []
+        for number in self._factor_of[candidate.space]:
+            times = self._factors[number].relative(parameters)
+            times[[s for f, s in self._suspects - self._cleared if f == number]] += times.max()
+            settings.append(int(times.argmin()))
+        return Candidate(candidate.space, candidate.traversal, tuple(settings))
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether any candidate has launch settings."""
+        return bool(self._factors)
+
+    # ---- rows -----------------------------------------------------------------------------
+
     @property
     def bits(self) -> int:
         """The number of features."""
-        return _CONFIGURATION * len(self.spaces) + len(self._pairs) + len(self._gpu_pairs)
+        return _CONFIGURATION * len(self.spaces) + len(self._pairs) + len(self._gpu_pairs) + len(self._steps)
 
     def keep(self, rows: Numbers) -> None:
         """Drop all other rows; these are renumbered in this order."""
         self.candidates = [self.candidates[row] for row in rows]
         self.row = {candidate: row for row, candidate in enumerate(self.candidates)}
+        self._choice = self._choice[rows]
         self.batch.keep(rows)
 
     def extend(self, candidates: Iterable[Candidate]) -> Single:
         """Add the new candidates, in order. Returns their features, 0 or 1, shape (new candidates, bits).
 
-        Features are the configuration, the order of all pairs of ops, and which GPU ops share a stream.
+        Features are the configuration, the order of all pairs of ops, which GPU ops share a stream, and of each launch
+        parameter which of its values it reaches.
         """
         import numpy as np
 
@@ -71,9 +216,11 @@ class Pool:
             self.candidates.append(candidate)
         runs = (unroll(self._graphs[c.space], c.traversal)[1] for c in new)
         self.batch.extend([self._simulators[c.space].program(run) for c, run in zip(new, runs, strict=True)])
+        choice = np.full((len(new), len(self._factors)), -1)
         place = np.full((self._ops, len(new)), _ABSENT)
         stream = np.full((self._ops, len(new)), -1)
         for number, candidate in enumerate(new):
+            choice[number, self._factor_of[candidate.space]] = candidate.settings
             columns, issued = self._columns[candidate.space], 0
             for entry in candidate.traversal.entries:
                 if isinstance(entry, Issue):
@@ -82,9 +229,26 @@ class Pool:
                     issued += 1
                     if entry.stream is not None:
                         stream[column, number] = entry.stream
+        self._choice = np.concatenate([self._choice, choice])
         spaces = np.array([c.space for c in new], dtype=np.int64)
         chosen = np.repeat(spaces[:, None] == np.arange(len(self.spaces)), _CONFIGURATION, axis=1)
         a, b = np.array(self._pairs, dtype=np.int64).reshape(-1, 2).T
         c, d = np.array(self._gpu_pairs, dtype=np.int64).reshape(-1, 2).T
         before, shared = place[a] < place[b], (stream[c] == stream[d]) & (stream[c] >= 0)
-        return np.concatenate([chosen, before.T, shared.T], axis=1).astype(np.float32)
+        parts = [chosen, before.T, shared.T, self._reached(new)]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def _reached(self, candidates: Sequence[Candidate]) -> Any:
+        """Which launch parameters are at least how large: shape (candidates, steps)."""
+        import numpy as np
+
+        out = np.zeros((len(candidates), len(self._steps)), dtype=bool)
+        for row, candidate in enumerate(candidates):
+            sites = self.spaces[candidate.space].sites
+            chosen = {
+                (site.op, name): value
+                for site, number in zip(sites, candidate.settings, strict=True)
+                for name, value in site.settings[number]
+            }
+            out[row] = [chosen.get((op, name), value - 1) >= value for op, name, value in self._steps]
+        return out

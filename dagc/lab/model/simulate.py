@@ -7,11 +7,14 @@ arrays (`dagc.lab.model.batch`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TypeAlias
 
 from dagc.ir.program import Action, Graph, GraphOp
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+from dagc.lab.candidate import LaunchSite
 from dagc.store.results import Configuration
 
 # Prior costs in microseconds: a current GPU and a current CPU (launch 4 us, record 0.3 us).
@@ -38,6 +41,7 @@ class Costs:
     instructions   all instructions, by number; the first does nothing
     streams        labels of all configurations
     messages       the largest number of messages of a configuration
+    timed          costs whose prior was measured
     scale          real ops per simulated op: rounds of loops beyond the first ones are not simulated
     """
 
@@ -47,14 +51,16 @@ class Costs:
     prior: list[float] = field(default_factory=list)
     sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
     scale: float = 1.0
+    timed: set[int] = field(default_factory=set)
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
-    def number(self, kind: str, what: str = "") -> int:
-        """The index of a cost; `what` distinguishes costs of one kind (the name of an op)."""
+    def number(self, kind: str, what: str = "", prior: float | None = None) -> int:
+        """The number of a cost; `what` distinguishes costs of one kind (the name of an op). `prior`: of this one, in
+        microseconds; None: that of its kind."""
         name = f"{kind} {what}".strip()
         if name not in self.numbers:
             self.numbers[name] = len(self.prior)
-            self.prior.append(PRIOR[kind] * self.scale)
+            self.prior.append((PRIOR[kind] if prior is None else prior) * self.scale)
         return self.numbers[name]
 
     def instruction(self, target: int, a: int, b: int, *costs: int) -> int:
@@ -64,7 +70,7 @@ class Costs:
 
     def work(self) -> list[bool]:
         """Which costs grow with the problem size; the others belong to the machine."""
-        return [name.split()[0] in WORK for name in self.numbers]
+        return [name.split()[0] in WORK and number not in self.timed for name, number in self.numbers.items()]
 
     @property
     def moments(self) -> int:
@@ -75,8 +81,13 @@ class Costs:
 class Simulator:
     """Turns traversals of one configuration into instructions."""
 
-    def __init__(self, graph: Graph, configuration: Configuration, costs: Costs) -> None:
+    def __init__(
+        self, graph: Graph, configuration: Configuration, costs: Costs, sites: Sequence[LaunchSite] = ()
+    ) -> None:
+        """`sites`: the ops whose launch settings differ from candidate to candidate."""
         self.graph = graph
+        self._sites = {site.op: site for site in sites}
+        self.levels: dict[str, int] = {}  # of these ops, by base name: the number of the cost
         self.captured = configuration.get("capture") is True
         transport = graph.transport.value
         self.costs = costs
@@ -96,15 +107,18 @@ class Simulator:
         """Costs of an op: the duration of a GPU op; the call of a wait, and the duration of the message."""
         assert isinstance(op, GraphOp)
         base = op.name.split("[")[0]
-        chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}."))
+        site = self._sites.get(base)
+        open_ = site.names if site is not None else ()
+        chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}.") and n not in open_)
         number = self.costs.number
         if op.gpu:
             kind = {Action.COPY: "copy", Action.STAGE_OUT: "stage", Action.STAGE_IN: "stage", Action.GROUP: "group"}
-            out = [
-                number(
-                    kind.get(op.action, "kernel"), f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
-                )
-            ]
+            what = f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
+            prior = site.prior[0] if site is not None and site.prior and isfinite(site.prior[0]) else None
+            out = [number(kind.get(op.action, "kernel"), what, prior)]
+            if site is not None:
+                self.levels[base] = out[0]
+                self.costs.timed |= {out[0]} if site.doubts else set()
             return (*out, *(number("stage", staged.region.text) for staged in (*op.copy_in, *op.copy_out)))
         if op.action in _POSTS:
             if op.action is Action.POST_RECV:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
@@ -19,10 +20,12 @@ WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one
 SAMPLE = 600  # the first sample of a larger space
 RENEW = 6  # measurements between two local searches on the model
 ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
+DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
 FASTEST = 8  # candidates whose neighbours are added
 MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
 GAIN = 12  # the first measurements go by expected improvement alone
 FAIR_EVERY = 4  # afterwards every fourth is drawn uniformly
+UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
 _OPEN, _FAILED, _TIMED = range(3)
 
 
@@ -41,6 +44,7 @@ class Strategy(Generic[C]):
         self.before: list[tuple[C, Outcome]] = []  # observations before the model was built
         self.measured = 0
         self.grown_with = -RENEW
+        self.fair = 0  # proposals that were drawn uniformly
         self.closed: set[C] = set()
         self._states = bytearray()  # of each row of the pool: _OPEN, _FAILED or _TIMED
         self._built: Surrogate[C] | None = None  # built when first needed: that takes a while
@@ -77,7 +81,9 @@ class Strategy(Generic[C]):
         row = self._built.row[candidate]
         self._states.extend(bytes(max(0, row + 1 - len(self._states))))
         self._states[row] = _FAILED if math.isnan(outcome.value) else _TIMED
-        if not math.isnan(outcome.value):
+        if math.isnan(outcome.value):
+            self._built.fail(candidate)
+        else:
             self.measured += 1
             self._built.observe(candidate, outcome.value * 1e6)
 
@@ -115,7 +121,7 @@ class Strategy(Generic[C]):
         """All candidates of a small domain; else a sample that grows around the fastest."""
         if self._built is None:
             model = self._built = self.domain.surrogate()
-            model.extend(self.domain if self._whole else (self.domain.sample(self.random) for _ in range(SAMPLE)))
+            model.extend(self.domain if self._whole else self._sample())
             # Those that are not in the sample, all at once: each addition copies the arrays.
             model.extend(candidate for candidate, _ in self.before)
             for candidate, outcome in self.before:
@@ -124,6 +130,11 @@ class Strategy(Generic[C]):
             self.grown_with = self.measured
             self._grow(self._built)
         return self._built
+
+    def _sample(self) -> Iterator[C]:
+        """Half of it drawn by what is known beforehand."""
+        for number in range(SAMPLE):
+            yield self.domain.likely(self.random) if number % 2 else self.domain.sample(self.random)
 
     def _grow(self, model: Surrogate[C]) -> None:
         """Local search on the model: add neighbours of the expected fastest, measured or not."""
@@ -135,6 +146,8 @@ class Strategy(Generic[C]):
             fastest = np.argsort(np.round(mean, 6), kind="stable")[:FASTEST]
             starts = [model.candidates[int(i)] for i in (*hopeful, *fastest)]
             near = [self.domain.near(self.random.choice(starts), self.random) for _ in range(GROWTH)]
+            for begin in range(0, GROWTH, DRAWN):
+                near += model.improved(near[begin : begin + DRAWN], self.random)
             model.extend(c for c in near if c not in self.closed)
         if len(model.candidates) > MOST:
             mean, deviation = model.estimate()
@@ -154,8 +167,11 @@ class Strategy(Generic[C]):
         size = self.domain.size()
         if size is not None and len(self.closed) >= size:
             return None
+        self.fair += 1
         for _ in range(1000):
             candidate = self.domain.sample(self.random)
+            if self.fair % UNIFORM_EVERY and self._built is not None:  # uniform in what the model does not know apart
+                candidate = next(iter(self._built.improved([candidate], self.random)), candidate)
             if candidate not in self.closed:
                 return candidate
         return next((c for c in self.domain if c not in self.closed), None)

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from dagc.ir.program import Graph, OpId, Value
+from dagc.ir.plan import kernel_of
+from dagc.ir.program import Graph, KernelOp, OpId, Value
+from dagc.ir.sym import Var
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.learn.rules.types import Feature, FeatureKind, Rule, Sample
 from dagc.store.results import Configuration, shown
@@ -171,6 +173,7 @@ class Samples:
     positions   of every name's entry, -1 where it is absent
     streams     of every GPU op, -1 where it is absent
     always      per configuration: names that all of its implementations have
+    blocks      launch parameters that are asked about together (`blocks_of`)
     """
 
     def __init__(self, samples: Sequence[tuple[Graph, Configuration, Traversal]]) -> None:
@@ -179,6 +182,7 @@ class Samples:
         graphs: dict[int, Graph] = {}
         for graph, _, _ in samples:
             graphs.setdefault(id(graph), graph)
+        self.blocks: tuple[str, ...] = blocks_of(graphs.values())
         namings = {key: Naming.of(graph) for key, graph in graphs.items()}
         self.configurations = [configuration for _, configuration, _ in samples]
         self.always = {configuration: namings[id(graph)].always() for graph, configuration, _ in samples}
@@ -255,7 +259,7 @@ class Samples:
 
     def _all(self) -> Iterable[tuple[Feature, Bools]]:
         vocabulary = self.vocabulary
-        for feature in _choices(self.configurations):
+        for feature in _choices(self.configurations, self.blocks):
             yield feature, self.ask(feature)
         for a, b in combinations(vocabulary.ops, 2):
             total = a in vocabulary.always and b in vocabulary.always
@@ -321,13 +325,47 @@ def _served(name: str) -> str:
     return next(name.removeprefix(prefix) for prefix in _SYNC if name.startswith(prefix))
 
 
-def _choices(configurations: Sequence[Configuration]) -> Iterable[Feature]:
-    """Questions about decisions whose values differ: the transport first, then what every configuration decides."""
+TIMES = " x "  # between the launch parameters that make a block, and between their values
+
+
+def blocks_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
+    """The launch parameters of each op that set two or three dimensions of its block: `inner.bx x inner.by`."""
+    out: dict[str, None] = {}
+    for program in {id(graph.program): graph.program for graph in graphs}.values():
+        for op in program.ops:
+            if isinstance(op, KernelOp):
+                _, impl = kernel_of(program, op)
+                sizes = impl.launch.block if impl.launch is not None else ()
+                names = [n for size in sizes for n, _ in op.tunables if size == Var(n)]
+                if len(names) > 1:
+                    out[TIMES.join(f"{op.base}.{n}" for n in names)] = None
+    return tuple(out)
+
+
+def value_of(configuration: Configuration, name: str) -> Value | None:
+    """The value of a decision, `32 x 8` of a block (`blocks_of`); None where it does not arise."""
+    if TIMES not in name:
+        return configuration.get(name)
+    values = [configuration.get(part) for part in name.split(TIMES)]
+    known = [shown(value) for value in values if value is not None]
+    return TIMES.join(known) if len(known) == len(values) else None
+
+
+def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()) -> Iterable[Feature]:
+    """Questions about decisions whose values differ: the transport first, then what every configuration decides.
+
+    A block is asked about as one, unless it differs in one dimension only.
+    """
     distinct = sorted(set(configurations), key=lambda c: c.text)
     decisions: dict[str, list[Value]] = {}
     for configuration in distinct:
         for name, value in configuration.decisions:
             decisions.setdefault(name, []).append(value)
+        for name in blocks:
+            several = [part for part in name.split(TIMES) if len({c.get(part) for c in distinct}) > 1]
+            block = value_of(configuration, name) if len(several) > 1 else None
+            if block is not None:
+                decisions.setdefault(name, []).append(block)
 
     def order(name: str) -> tuple[bool, bool, str]:
         return name != "transport", len(decisions[name]) < len(distinct), name
@@ -347,7 +385,7 @@ def _choices(configurations: Sequence[Configuration]) -> Iterable[Feature]:
 
 def chosen(feature: Feature, configuration: Configuration) -> bool:
     """Does a choice hold in a configuration? Not where the decision does not arise."""
-    value = configuration.get(feature.a)
+    value = value_of(configuration, feature.a)
     if value is None:
         return False
     if feature.kind is FeatureKind.CHOICE:
@@ -399,7 +437,7 @@ class Implications:
         """Several rules about the values of one decision as one, in the place of the last."""
         for name in dict.fromkeys(r.feature.a for r in rules if r.feature.kind is FeatureKind.CHOICE):
             about = [r for r in rules if r.feature.kind is FeatureKind.CHOICE and r.feature.a == name]
-            values = {c.get(name) for c in self._left(about)}
+            values = {value_of(c, name) for c in self._left(about)}
             if len(about) > 1 and values and None not in values:
                 words = " or ".join(sorted(shown(v) for v in values if v is not None))
                 one = Rule(Feature(FeatureKind.CHOICE, name, words, total=False), True)
