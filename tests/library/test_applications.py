@@ -148,6 +148,23 @@ def test_an_instance_in_each_thread(start: Start, tmp_path: Path, libraries: Lib
     _right(done.check().stdout, 2)
 
 
+def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    api.compile(
+        HERE.parent / "emit/data/newton.dag", tmp_path / "newton", target="host", form="library",
+    )  # fmt: skip
+    script = (
+        "import dagc, sys, numpy as np; from mpi4py import MPI; rank = MPI.COMM_WORLD.rank\n"
+        "a, residual = np.arange(1.0, 101) * (1 + rank), np.ones(1); x = a.copy()\n"
+        "newton = dagc.load_library(sys.argv[1])\n"
+        "values = dict(tolerance=1e-9, odd=-1, a=a, x=x, residual=residual)\n"
+        "with newton.Instance(MPI.COMM_WORLD, **values) as instance: runs = instance.solve()\n"
+        "good = np.allclose(x * x, a) and residual[0] < 1e-9 and 3 < runs < 30\n"
+        'print(f\'rank {rank}: {"right" if good else "wrong"}\')'
+    )
+    _right(start(sys.executable, "-c", script, tmp_path / "newton", ranks=2).check().stdout, 2)
+
+
 def test_a_folder_without_a_library(tmp_path: Path, libraries: Libraries) -> None:
     with pytest.raises(UsageError, match="has no library in it"):
         api.load_library(tmp_path)
