@@ -29,6 +29,6 @@ from dagc.recipes.tune import tune
 
 __all__ = [
     "Checked", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best", "check", "compile", "count",
-    "explain", "explore", "export", "format_source", "load", "load_graph", "load_library", "load_space", "merge", "read",
-    "report", "rules", "rules_across", "run_setup", "show", "traversals", "tune",
+    "explain", "explore", "export", "format_source", "load", "load_graph", "load_library", "load_space", "merge",
+    "read", "report", "rules", "rules_across", "run_setup", "show", "traversals", "tune",
 ]  # fmt: skip
