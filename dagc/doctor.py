@@ -59,6 +59,7 @@ _PACKAGES = (
     ),
     ("scikit-learn", False, "no rules and no selectors are learned", "pip install scikit-learn"),
     ("sympy", False, "no rational programs", "pip install sympy"),
+    ("pygls", False, "no dagc lsp for editors", "pip install 'dagc[lsp]'"),
     ("nvidia-ml-py", False, "no --objective energy", "pip install 'dagc[energy]'"),
 )
 

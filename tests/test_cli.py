@@ -139,7 +139,7 @@ def test_list_numbers_stably() -> None:
 def test_show(tmp_path: Path) -> None:
     assert good("show", HALO, "--transport", "mpi_cuda").startswith("halo: 33 vertices with start and end, 115 edges;")
     assert good("show", SPMV, "--format", "dot").startswith('digraph "spmv" {')
-    assert good("show", SPMV, "--format", "svg", "-o", tmp_path / "dag.svg") == ""
+    assert good("show", SPMV, "--format", "svg", "-o", tmp_path / "dag.svg") == f"wrote {tmp_path / 'dag.svg'}\n"
     assert ET.parse(tmp_path / "dag.svg").getroot().tag.endswith("svg")
 
 

@@ -47,6 +47,28 @@ def test_it_runs_and_is_explored_at_once(
     assert "best " in capsys.readouterr().out
 
 
+def test_a_sample_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With all its files, folders of code included; an unknown one is refused, with the names of those that exist."""
+    monkeypatch.chdir(tmp_path)
+    root = Path(__file__).parents[1] / "samples"
+    for name in ("heat", "port"):
+        assert main(["init", f"my {name}", "--from", name]) == 0
+        copied = {
+            f.relative_to(tmp_path / f"my {name}"): f.read_bytes() for f in (tmp_path / f"my {name}").rglob("*.*")
+        }
+        assert copied == {
+            f.relative_to(root / name): f.read_bytes() for f in (root / name).rglob("*.*") if f.suffix != ".pyc"
+        }
+        assert api.check(tmp_path / f"my {name}/{name}.dag").errors == 0
+    assert "dagc compile 'my heat/heat.dag' --run" in capsys.readouterr().out
+    for wrong in ("none", "../samples/heat", ""):
+        assert main(["init", "other", "--from", wrong]) == 2
+        assert "choose from cg, corr, gcn, halo3d, heat" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -36,7 +36,7 @@ def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "dagc/_data/grammar/dag.lark" in names
     assert "dagc/py.typed" in names
-    for folder in ("templates", "grammar"):
+    for folder in ("templates", "grammar", "samples"):
         files = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file()}
         assert files
         assert {f"dagc/_data/{name}" for name in files if "__pycache__" not in name} <= names

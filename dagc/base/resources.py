@@ -1,4 +1,4 @@
-"""The version and the data files of the package: the grammar and the templates."""
+"""The version and the data files of the package: the grammar, the templates, the samples."""
 
 from __future__ import annotations
 

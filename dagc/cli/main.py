@@ -98,6 +98,7 @@ def _show(args: argparse.Namespace) -> int:
         from dagc.base.files import write_text_atomic
 
         write_text_atomic(args.output, text)
+        print(f"wrote {args.output}")
     return 0
 
 

@@ -3,7 +3,7 @@ and edges, with the reason of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,11 +17,12 @@ from dagc.ir.sym import show
 from dagc.lang.syntax import FORMS
 from dagc.passes.loops import fold
 from dagc.passes.reasons import Pair, Reason, Why, carried, reasons
-from dagc.report.ops import accesses, array_size, array_text, stream, verb
+from dagc.report.ops import accesses, array_size, array_text, stream, touched, verb
 from dagc.report.picture import detail, kind
 
 _MOST = 8  # lines of a list
 _MOST_INSTANCES = 2  # of an op, with all their edges
+_MOST_PRIMITIVE = 12  # posts and waits of one exchange
 _PLAIN = (Why.MESSAGE, Why.END)  # reasons of edges that every exchange and every last op has
 _LONGEST = 400  # characters of a declaration
 
@@ -93,17 +94,22 @@ class Described:
     # ---- ops --------------------------------------------------------------------------------------
 
     @cached_property
-    def _edges(self) -> tuple[ir.Graph, dict[Pair, tuple[Reason, ...]], dict[Pair, int]] | None:
-        """The graph with one round of each loop, the reasons of its edges, and those that lead to a later round."""
+    def _edges(self) -> _Edges | None:
         if self.analysis.graph is None:
             return None
         graph = fold(self.analysis.graph)
-        return graph, reasons(graph), dict(carried(graph))
+        why = reasons(graph)
+        of: dict[ir.OpId, list[Pair]] = {}
+        for edge, found in why.items():
+            if found[0].why not in _PLAIN:
+                for op in dict.fromkeys(edge):
+                    of.setdefault(op, []).append(edge)
+        return _Edges(graph, why, carried(graph), of)
 
     def _ops(self, name: str, owner: str) -> str:
         if self._edges is None:
             return ""
-        graph = self._edges[0]
+        graph = self._edges.graph
         written = {op.name for op in graph.program.ops if word_of(op.base) == name and ("." in op.base) == bool(owner)}
         lowered = [op for op in graph.ops if op.op is not None and op.op.name in written]
         if not lowered:
@@ -113,33 +119,47 @@ class Described:
         streams = counted(graph.streams, "stream")
         parts = [f"with transport `{graph.transport.value}`, {streams}:"]
         for origin in shown:
-            parts += [self._op(op) for op in lowered if op.op is not None and op.op.name == origin]
+            primitive = [op for op in lowered if op.op is not None and op.op.name == origin]
+            parts += [self._op(op, self._edges) for op in primitive[:_MOST_PRIMITIVE]]
+            if len(primitive) > _MOST_PRIMITIVE:
+                parts.append(f"and {counted(len(primitive) - _MOST_PRIMITIVE, 'more op')} of `{origin}`")
         if len(shown) < len(origins):
             left = origins[len(shown) :]
             parts.append(f"{counted(len(left), 'more instance')}: {_some(f'`{n}`' for n in left)}")
         return "\n\n".join(parts)
 
-    def _op(self, op: ir.GraphOp) -> str:
-        assert self._edges is not None
-        graph, why, later = self._edges
+    def _op(self, op: ir.GraphOp, edges: _Edges) -> str:
         what = detail(op)
-        head = f"**`{op.name}`** {kind(op)}" + (f", `{what}`" if what else "") + f", {stream(op, graph)}"
-        rows = [_access(*access) for access in accesses(op.op)] if isinstance(op.op, ir.KernelOp | ir.CopyOp) else []
-        telling = [e for e in why if op.id in e and why[e][0].why not in _PLAIN]
-        edges = [f"after {self._edge(e, 0, why[e], later.get(e, 0))}" for e in telling if e[1] == op.id]
-        edges += [f"before {self._edge(e, 1, why[e], later.get(e, 0))}" for e in telling if e[0] == op.id]
-        return "\n\n".join(part for part in (head, _lines(rows), _lines(edges, 2 * _MOST)) if part)
+        head = f"**`{op.name}`** {kind(op)}" + (f", `{what}`" if what else "") + f", {stream(op, edges.graph)}"
+        rows = [_access(*access) for access in touched(op)]
+        touching = edges.of.get(op.id, ())
+        told = [f"after {_edge(e, 0, edges)}" for e in touching if e[1] == op.id]
+        told += [f"before {_edge(e, 1, edges)}" for e in touching if e[0] == op.id]
+        return "\n\n".join(part for part in (head, _lines(rows), _lines(told, 2 * _MOST)) if part)
 
-    def _edge(self, edge: Pair, end: int, why: tuple[Reason, ...], distance: int) -> str:
-        """One edge as seen from the op at its other end. `distance`: in rounds of the loop."""
-        assert self._edges is not None
-        graph = self._edges[0]
-        rounds = ""
-        if distance:
-            rounds = f" {counted(distance, 'round')} {'later' if end else 'earlier'}"
-        said = "; ".join(f"{r.why.value}: {r.text}{_at(r, graph.program)}" for r in why[:3])
-        only = ", issue order only" if edge in graph.order else ""
-        return f"`{graph.ops[edge[end]].name}`{rounds}{only}: {said}"
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Of the graph with one round of each loop.
+
+    why    the reasons of each edge
+    later  the edges into a later round, with their distance
+    of     the edges of each op that are told: not those that every exchange and every last op has
+    """
+
+    graph: ir.Graph
+    why: Mapping[Pair, tuple[Reason, ...]]
+    later: Mapping[Pair, int]
+    of: Mapping[ir.OpId, list[Pair]]
+
+
+def _edge(edge: Pair, end: int, edges: _Edges) -> str:
+    """One edge as seen from the op at its other end."""
+    graph, distance = edges.graph, edges.later.get(edge, 0)
+    rounds = f" {counted(distance, 'round')} {'later' if end else 'earlier'}" if distance else ""
+    said = "; ".join(f"{r.why.value}: {r.text}{_at(r, graph.program)}" for r in edges.why[edge][:3])
+    only = ", issue order only" if edge in graph.order else ""
+    return f"`{graph.ops[edge[end]].name}`{rounds}{only}: {said}"
 
 
 # ---- parts of the text ----------------------------------------------------------------------

@@ -119,6 +119,7 @@ def _common(plan: Plan, layout: Layout) -> dict[str, object]:
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
         "device_messages": _device_messages(plan),
         "repeat": "" if repeat is None else layout.text(repeat),
+        "until": layout.until(),
         "nccl": uses_nccl(plan),
         "group_kind": transport.capitalize(),
         "group_header": "group_host" if host else f"group_{transport}",

@@ -17,7 +17,7 @@ from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import CodeFeature, OpenTunable
 from dagc.ir.program import Action, Array, CollectiveOp, Device, ExchangeOp, Graph, GraphOp, KernelOp, Region, Scalar
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, show, substitute
 
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
@@ -162,6 +162,16 @@ class Layout:
         width = _times(difference(stop, start), inner)
         rows = _times(difference(region.stop, region.start), self._product(array.dims[1:dimension], array))
         return self.text(_fold(pitch)), self.text(_fold(width)), self.text(_fold(rows))
+
+    def until(self) -> tuple[str, str]:
+        """What ends the repetition, as it is written in the text and in C++; empty if nothing does."""
+        end = self.program.until
+        if end is None:
+            return "", ""
+        type_ = "double" if is_float(self.arrays[end.array].type) else "std::int64_t"
+        left = f"static_cast<{type_}>({self.array(end.array)}.data[0])"
+        text = f"{left} {end.fn.value} static_cast<{type_}>({self.text(end.bound)})"
+        return f"{end.array} {end.fn.value} {show(end.bound, 5)}", text
 
     def kernel_side(self, region: Region, device: Device) -> str:
         """`any` arrays have a side on the host and one on the device."""

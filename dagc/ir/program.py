@@ -373,6 +373,15 @@ class Loop(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """The repetition ends when the first element of the array is not zero or, with `bound`, compares so with it."""
+
+    array: str
+    fn: Fn = Fn.NE
+    bound: Sym = Const(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     name: str
     path: str
@@ -392,7 +401,7 @@ class Program:
     edges: tuple[Edge, ...]
     explicit: bool  # `edges explicit`
     repeat: Sym | None
-    until: str | None  # array name
+    until: Until | None
     setup: Setup | None
     verifies: tuple[Verify, ...]
     sources: Mapping[str, Source] = field(compare=False, repr=False)

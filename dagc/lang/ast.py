@@ -250,10 +250,19 @@ class Kernel(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Until(Spanned):
+    """`until flag`, or `until residual < tolerance`: an array, and what its element is compared with."""
+
+    array: Ref
+    op: BinaryOp | None = None
+    bound: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MainDag(Spanned):
     items: tuple[Item, ...]
     repeat: Expr | None = None
-    until: Ref | None = None
+    until: Until | None = None
 
 
 @dataclass(frozen=True, slots=True)

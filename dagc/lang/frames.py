@@ -185,24 +185,30 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     return ir.Verify(target.region, function, _keywords(ev, item.call), float(rtol), item.nan_equal, span=item.span)
 
 
-def until(ev: Evaluator, out: GraphOut, ref: ast.Ref) -> str:
-    """Name of the array that ends the repetition: one element, on the host, written by an op. May raise Skip."""
+def until(ev: Evaluator, out: GraphOut, item: ast.Until) -> ir.Until:
+    """What ends the repetition: an array of one element, on the host, written by an op. May raise Skip."""
     report = ev.ctx.report
-    counter: Storage = storage(ev, ref)
+    counter: Storage = storage(ev, item.array)
     related = ((counter.array.span, "declared here"),)
-    wrong = ""
+    real = counter.array.type in (ElementType.F32, ElementType.F64)
+    wrong, type_ = "", "f64" if item.bound is not None else "i32"
     if counter.dims != (Const(1),) or counter.region.start is not None:
         wrong = "is not an array of one element"
-    elif counter.array.type in (ElementType.F32, ElementType.F64):
-        wrong = f"holds {counter.array.type.value}"
+    elif real and item.bound is None:
+        wrong = f"holds {counter.array.type.value}, and is compared with nothing"
     elif counter.array.place not in (Place.HOST, Place.PINNED):
         wrong = f"is on the {counter.array.place.value}"
     elif not report.failed and not _written(out, counter):
         wrong = "is written by no op"
     if wrong:
-        help = f"declare `array {ref.name} : i32[1] on host`, and write it in a cpu op"
-        report.fail("bad-until", f"`{counter.label}` {wrong}", ref.span, help, related)
-    return counter.array.name
+        help = f"declare `array {item.array.name} : {type_}[1] on host`, and write it in a cpu op"
+        if real and item.bound is None:
+            help = f"write `until {item.array.name} < TOLERANCE`"
+        report.fail("bad-until", f"`{counter.label}` {wrong}", item.array.span, help, related)
+    if item.op is None or item.bound is None:
+        return ir.Until(counter.array.name)
+    bound = ev.settled(item.bound, (ScalarKind.INT, ScalarKind.REAL) if real else (ScalarKind.INT,))
+    return ir.Until(counter.array.name, Fn(item.op.value), bound)
 
 
 def _written(out: GraphOut, target: Storage) -> bool:

@@ -19,7 +19,7 @@ from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
-from dagc.lang.declarations import Declared, Declarer, feature, select
+from dagc.lang.declarations import Declared, Declarer, feature, selects
 from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
 from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
 from dagc.lang.includes import read_included
@@ -489,9 +489,9 @@ class Lowering:
                 self.ctx.report.error("explicit-any", message, explicit.span, help, ((array.span, "declared here"),))
                 return
 
-    def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, str | None]:
+    def _repeat(self, out: GraphOut, main: ast.MainDag | None) -> tuple[Sym | None, ir.Until | None]:
         repeat: Sym | None = None
-        stop: str | None = None
+        stop: ir.Until | None = None
         if main is not None and main.repeat is not None:
             with self.ctx.report.guard():
                 repeat = self.ev.settled(main.repeat, (ScalarKind.INT,))
@@ -501,7 +501,6 @@ class Lowering:
         if main is not None and main.until is not None:
             with self.ctx.report.guard():
                 stop = until(self.ev, out, main.until)
-                self.ctx.not_used_yet("`until`", main.until.span, "the program repeats the full number of times")
         return repeat, stop
 
     # ---- the world outside ------------------------------------------------------------------------
@@ -521,12 +520,11 @@ class Lowering:
 
     def _selects(self) -> tuple[ir.Select, ...]:
         names = {n.split("[")[0] for n in self.ctx.choices if "." not in n}
-        selects = (select(ev, item, "", names) for item, ev in self.collected.selects)
-        return tuple(s for s in selects if s is not None)
+        return selects(self.collected.selects, "", names)
 
     # ---- checks and decisions -----------------------------------------------------------------------
 
-    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: str | None) -> None:
+    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: ir.Until | None) -> None:
         report = self.ctx.report
         check_reads(report, out.uses, out.explicit is not None, out.doubtful)
         check_verified(report, verifies, out.uses)
@@ -537,7 +535,7 @@ class Lowering:
         features = [f for k in out.kernels.values() for f in k.features] + self.collected.features
         codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
         check_unused_values(self.ctx, self.declared, codes)
-        live = {v.region.array for v in verifies} | ({stop} if stop else set())
+        live = {v.region.array for v in verifies} | ({stop.array} if stop else set())
         live |= {a.name for a in self.declared.arrays if a.role in (Role.OUT, Role.INOUT)}
         check_unreachable(report, out.ops, out, live)
 

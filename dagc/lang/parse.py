@@ -196,6 +196,7 @@ _RULES: dict[str, _Rule] = {
     "function": lambda b, c, s: (str(c[0]), c[1] or ()),
     # the graph
     "main": lambda b, c, s: ast.MainDag(c[2], c[0], c[1], span=s),
+    "until": _node(ast.Until),
     "dag": lambda b, c, s: ast.SubDag(str(c[0]), c[1] or (), c[2], span=s, name_span=b.span_of(c[0])),
     "edge": _edge,
     "for": lambda b, c, s: ast.For(tuple(c[:-1]), c[-1], span=s),

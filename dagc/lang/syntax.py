@@ -111,7 +111,7 @@ FORMS = {
     "launch": "launch grid(BLOCKS, ...) block(THREADS, ...) [shared(BYTES)]",
     "cuda": 'cuda """CODE""" or cuda FUNCTION from "FILE" or cuda from "FILE"',
     "cpp": 'cpp """CODE""" or cpp FUNCTION from "FILE" or cpp from "FILE"',
-    "dag": "dag [repeat TIMES [until ARRAY]] {...} or dag NAME(FORMAL, ...) {...}",
+    "dag": "dag [repeat TIMES [until ARRAY [< VALUE]]] {...} or dag NAME(FORMAL, ...) {...}",
     "send": "send ARRAY to RANK [counts ARRAY] recv ARRAY from RANK [counts ARRAY]",
     "edges": "edges explicit",
     "for": "for NAME in RANGE, ... {...}",

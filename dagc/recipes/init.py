@@ -1,4 +1,4 @@
-"""`dagc init`: a folder with a program that compiles and runs at once."""
+"""`dagc init`: a folder with a program that compiles and runs at once, or with a sample."""
 
 from __future__ import annotations
 
@@ -16,30 +16,52 @@ _LONGEST = 64
 _PLACEHOLDER = "PROGRAM"  # in the names and the texts of templates/init
 
 
-def init(path: str | Path) -> tuple[Path, ...]:
+def init(path: str | Path, sample: str | None = None) -> tuple[Path, ...]:
     """Write the folder `path`, whose last part is the name of the program. Returns its files.
 
-    Raises UsageError for a name that cannot be used, and for a folder that exists or cannot be made; nothing is changed
-    then.
+    With `sample`, a copy of one of `samples()`, whose files keep their names. Raises UsageError for a name that cannot
+    be used, and for a folder that exists or cannot be made; nothing is changed then.
     """
     folder = Path(path)
-    name = _checked(folder.name)
+    if sample is None:
+        name = _checked(folder.name)
+        contents = {
+            template.name.replace(_PLACEHOLDER, name): template.read_bytes().replace(
+                _PLACEHOLDER.encode(), name.encode()
+            )
+            for template in resource("templates/init").iterdir()
+        }
+    else:
+        contents = _sample(sample)
     try:
         folder.mkdir()
     except FileExistsError:
         raise UsageError(f"{path}: it exists already", "choose another name; nothing was changed") from None
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}", "give a name in a folder that exists and can be written"
-        ) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: {why}", "give a name in a folder that exists and can be written") from None
     try:
-        for template in resource("templates/init").iterdir():
-            text = template.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
-            (folder / template.name.replace(_PLACEHOLDER, name)).write_text(text, encoding="utf-8")
+        for file, content in contents.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(content)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return tuple(sorted(folder.iterdir()))
+    return tuple(folder / file for file in sorted(contents))
+
+
+def samples() -> tuple[str, ...]:
+    """The names of the samples."""
+    return tuple(sorted(folder.name for folder in resource("samples").iterdir() if any(folder.glob("*.dag"))))
+
+
+def _sample(name: str) -> dict[str, bytes]:
+    """The files of a sample by their paths in its folder. Raises UsageError."""
+    if name not in samples():
+        raise UsageError(f"there is no sample `{name}`", f"choose from {', '.join(samples())}")
+    folder = resource("samples") / name
+    files = (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
 def _checked(name: str) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from dagc.base.errors import counted
 from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir.sym import show
 from dagc.passes.reasons import HAZARDS, Reason, Why, reasons
-from dagc.report.ops import accesses, array_size, array_text, stream, verb
+from dagc.report.ops import array_size, array_text, stream, touched, verb
 from dagc.report.pages import environment
 from dagc.report.picture import LABEL, Drawing, Line, detail, drawing, edges_of, kind
 
 MOST_DRAWN = 1500  # ops of a picture
-MOST_EDGES = 6000  # of a picture
-MOST_LISTED = 2000  # edges of the table
+MOST_EDGES = 3000  # of a picture, and on a page
+MOST_TOUCHED = 50  # accesses of one op
 _LINES = {Line.COMPLETION: "completion", Line.ORDER: "order", Line.CARRIED: "carried"}
 
 
@@ -65,9 +67,11 @@ class OpView:
     stream: str
     place: Place | None
     accesses: tuple[tuple[str, str, str, str], ...]  # verb, region, declaration of the array, size
+    more: int  # accesses that are not among them
     settings: tuple[tuple[str, str], ...]
     before: tuple[EdgeView, ...]
     after: tuple[EdgeView, ...]
+    left: int  # edges that are not among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +134,28 @@ def graph_view(graph: ir.Graph, name: str, title: str, anchors: Anchors) -> Grap
             f"{name}-edge-{number}", graph.ops[u].name, graph.ops[v].name, f"{name}-op-{u}", f"{name}-op-{v}", note,
             tuple(_reason(r, anchors) for r in why[ir.OpId(u), ir.OpId(v)]),
         )
-        for number, ((u, v, line), note) in enumerate(lines.items())
+        for number, ((u, v, line), note) in enumerate(islice(lines.items(), MOST_EDGES))
     }  # fmt: skip
     before: dict[int, list[EdgeView]] = {}
     after: dict[int, list[EdgeView]] = {}
-    for (u, v, _), edge in edges.items():
-        after.setdefault(u, []).append(edge)
-        before.setdefault(v, []).append(edge)
+    left: Counter[int] = Counter()
+    for u, v, line in lines:
+        if (edge := edges.get((u, v, line))) is None:
+            left.update((u, v))
+        else:
+            after.setdefault(u, []).append(edge)
+            before.setdefault(v, []).append(edge)
     arrays = {array.name: array for array in graph.program.arrays}
-    ops = tuple(_op(op, graph, name, anchors, arrays, before.get(op.id, ()), after.get(op.id, ())) for op in graph.ops)
-    drawn = drawing(graph) if len(ops) <= MOST_DRAWN and len(edges) <= MOST_EDGES else None
+    ops = tuple(
+        _op(op, graph, name, anchors, arrays, before.get(op.id, ()), after.get(op.id, ()), left[op.id])
+        for op in graph.ops
+    )
+    drawn = drawing(graph) if len(ops) <= MOST_DRAWN and len(edges) == len(lines) else None
     arrows = drawn.arrows if drawn is not None else ()
     return GraphView(
         name, title, _summary(graph, lines), drawn,
         tuple("" if a.u is None else edges[a.u, a.v, a.line].id for a in arrows), tuple(_LINES[a.line] for a in arrows),
-        ops, tuple(edges.values())[:MOST_LISTED], max(0, len(edges) - MOST_LISTED),
+        ops, tuple(edges.values()), len(lines) - len(edges),
     )  # fmt: skip
 
 
@@ -178,14 +189,17 @@ def _op(
     arrays: Mapping[str, ir.Array],
     before: Sequence[EdgeView],
     after: Sequence[EdgeView],
+    left: int,
 ) -> OpView:
-    touched = []
-    for region, mode in accesses(op.op) if op.op is not None else ():
+    regions = touched(op)
+    shown = []
+    for region, mode in regions[:MOST_TOUCHED]:
         array = arrays[region.array]
-        touched.append((verb(mode), region.text, array_text(array), array_size(array)))
+        shown.append((verb(mode), region.text, array_text(array), array_size(array)))
     return OpView(
         f"{name}-op-{op.id}", op.name, kind(op), LABEL[kind(op)], detail(op), stream(op, graph),
-        anchors.place(op.span), tuple(touched), _settings(op, graph.program), tuple(before), tuple(after),
+        anchors.place(op.span), tuple(shown), len(regions) - len(shown), _settings(op, graph.program),
+        tuple(before), tuple(after), left,
     )  # fmt: skip
 
 

@@ -18,6 +18,18 @@ def accesses(op: ir.Op) -> list[tuple[ir.Region, Mode]]:
     return [pair for m in op.messages for pair in ((m.send, Mode.IN), (m.recv, Mode.OUT))]
 
 
+def touched(op: ir.GraphOp) -> list[tuple[ir.Region, Mode]]:
+    """The regions that one primitive op reads and writes: of a post or wait for one message, only those of that."""
+    if op.op is None:
+        return []
+    if op.staged is not None:
+        return [(op.staged.region, Mode.IN if op.action is ir.Action.STAGE_OUT else Mode.OUT)]
+    if isinstance(op.op, ir.ExchangeOp) and op.message is not None:
+        message = op.op.messages[op.message]
+        return [(message.send, Mode.IN) if op.action is ir.Action.POST_SEND else (message.recv, Mode.OUT)]
+    return accesses(op.op)
+
+
 def stream(op: ir.GraphOp, graph: ir.Graph) -> str:
     """On which streams an op may be issued."""
     if not op.gpu:

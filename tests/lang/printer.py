@@ -178,9 +178,15 @@ def _sub_dag(i: ast.SubDag, indent: int) -> str:
     return f"{_header(f'dag {i.name}', i.formals, indent)} {_block(i.items, indent)}"
 
 
+def _until(i: ast.Until) -> str:
+    if i.op is None or i.bound is None:
+        return print_expr(i.array)
+    return f"{print_expr(i.array)} {i.op.value} {print_expr(i.bound)}"
+
+
 def _main(i: ast.MainDag, indent: int) -> str:
     repeat = "" if i.repeat is None else f" repeat {print_expr(i.repeat)}"
-    until = "" if i.until is None else f" until {print_expr(i.until)}"
+    until = "" if i.until is None else f" until {_until(i.until)}"
     return f"dag{repeat}{until} {_block(i.items, indent)}"
 
 

@@ -158,7 +158,7 @@ def test_cg_compounds_and_repetition() -> None:
     local = p.ops[2]
     assert isinstance(local, ir.KernelOp)
     assert (local.base, local.accesses[0]) == ("mv.local", ir.Access(ir.Region("q"), Mode.OUT))
-    assert (p.repeat, p.until) == (Const(250), "done")
+    assert (p.repeat, p.until) == (Const(250), ir.Until("done"))
     collective = next(op for op in p.ops if isinstance(op, ir.CollectiveOp))
     assert (collective.reduce, [a.mode for a in collective.accesses]) == ("sum", [Mode.INOUT])
 

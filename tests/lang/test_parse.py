@@ -87,8 +87,9 @@ ITEMS = {
     "dag {}": ast.MainDag(()),
     "dag repeat n {}": ast.MainDag((), N),
     "dag repeat 2 until a[0] { edges explicit }": ast.MainDag(
-        (ast.EdgesExplicit(),), Literal(2), Ref("a", (Index((Literal(0),)),))
+        (ast.EdgesExplicit(),), Literal(2), ast.Until(Ref("a", (Index((Literal(0),)),)))
     ),
+    "dag repeat 2 until a <= b {}": ast.MainDag((), Literal(2), ast.Until(A, BinaryOp.LE, B)),
     "dag f(y: out f64[n]) {}": ast.SubDag("f", (ast.Formal((DeclName("y"),), "f64", Mode.OUT, (N,)),), ()),
     "a : gpu f(b, n = 1) stream 0": ast.Op(A, OpKind.GPU, Call(Ref("f"), (B, Named("n", Literal(1)))), Literal(0)),
     "a[0] : any f.v()": ast.Op(Ref("a", (Index((Literal(0),)),)), OpKind.ANY, Call(Ref("f", (Member("v"),)))),

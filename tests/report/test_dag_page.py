@@ -177,6 +177,19 @@ def test_a_graph_that_is_too_large_is_listed(tmp_path: Path) -> None:
     assert len(text) < 4_000_000
 
 
+def test_a_page_of_many_edges_is_small(tmp_path: Path) -> None:
+    """Each post precedes each wait: 20 000 edges, of which the page has some, and says how many it lacks."""
+    path = tmp_path / "many.dag"
+    path.write_text(
+        "program many\nscalar p : i32\nfor i in 0..100 { array a[i], b[i] : f32[8] inout }\n"
+        "dag { x : mpi exchange { for i in 0..100 { m[i] : send a[i] to p  recv b[i] from p } } }\n"
+    )
+    text = api.show(path, {"transport": "mpi_cuda"}, format="html")
+    assert len(text) < 8_000_000
+    assert re.search(r"\d{5} more edges are not listed", text)
+    assert Elements(text).links <= Elements(text).ids.keys()
+
+
 def test_fold_changes_what_is_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(HEAT), "--fold", "--quiet"]) == 0
     assert "inner[t]" in capsys.readouterr().out

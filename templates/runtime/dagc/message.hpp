@@ -320,6 +320,18 @@ void post_alltoallv(Requests& requests, T* dst, const std::int32_t* recv_counts,
                           mpi_type<T>(), comm, request));
 }
 
+// What all ranks say of a condition; the run fails if they differ. `what`: the condition, for the message.
+inline bool agreed(bool mine, const char* what, MPI_Comm comm) {
+  int both[2] = {mine, !mine};
+  DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, comm));
+  if (both[0] && both[1]) {
+    const std::string rank = mine ? "true" : "false";
+    fail(exit_run_failed, "the ranks do not agree on `" + std::string(what) + "`, which is " + rank +
+                              " here: it must depend on values that are the same on all ranks, such as those of an allreduce");
+  }
+  return both[0] != 0;
+}
+
 inline void post_barrier(Requests& requests, MPI_Comm comm) {
   MPI_Request* request = requests.add(nullptr, 0, nullptr, 0);
   DAGC_MPI(MPI_Ibarrier(comm, request));
